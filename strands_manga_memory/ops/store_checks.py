@@ -293,7 +293,7 @@ def unopened_store(error: ValueError | StoreError) -> Finding:
 
 def _check_reachable(store: RedisHotStore, url: str) -> Finding:
     try:
-        store.read("doctor", ["none"])
+        store.get_value("doctor")
     except StoreError as error:
         return _failed_check("hot", error)
     return ok("hot.reach", f"{url} answers")
@@ -416,12 +416,9 @@ def _check_hot_calls(store: HotStore) -> Finding:
     steps: dict[str, Callable[[], object]] = {
         "write": lambda: store.write(name, write),
         "load": lambda: store.load(name, [], touch=True),
-        "read": lambda: store.read(name, ["window"]),
         "expired": lambda: list(store.expired(limit=1)),
         "claim": lambda: store.claim(name, expired_only=False),
         "drop": lambda: store.drop(name, expect=(1, 1)),
-        "acquire_lease": lambda: store.acquire_lease(name, owner="d", ttl=1.0),
-        "release_lease": lambda: store.release_lease(name, owner="d"),
         "put_value": lambda: store.put_value(name, b"", ttl=1.0),
         "replace_value": lambda: store.replace_value(name, b"", expect=b"", ttl=1.0),
         "get_value": lambda: store.get_value(name),

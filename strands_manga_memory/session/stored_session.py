@@ -45,6 +45,7 @@ from strands_manga_memory.session.tiers import (
     remove_listing,
 )
 from strands_manga_memory.stores.codec import MAX_LEVELS, dump, is_json, load
+from strands_manga_memory.stores.hot import acquire_lease, release_lease
 
 COUNTERS = ("turn_count", "created", "last_activity")
 """Names of the counters in the result of ``metadata``. ``set_metadata`` cannot set them."""
@@ -156,12 +157,12 @@ class StoredSession:
             raise ValueError("hot is None: a lease needs a hot tier that survives the process")
         name = self._key_of(self._agent_id(agent_id)).name
         owner = uuid.uuid4().hex
-        if not hot.acquire_lease(name, owner=owner, ttl=ttl):
+        if not acquire_lease(hot, name, owner=owner, ttl=ttl):
             raise ConflictError("someone else holds the lease of this conversation")
         try:
             yield
         finally:
-            hot.release_lease(name, owner=owner)
+            release_lease(hot, name, owner=owner)
 
     def history(self, agent_id: str | None = None) -> Iterator[Message]:
         """Yield all messages of an agent's conversation in order, not only those in its history.

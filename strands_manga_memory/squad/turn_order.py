@@ -18,6 +18,7 @@ from strands_manga_memory.exceptions import BusyError, StoreError
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.tiers import ConversationKey
 from strands_manga_memory.stores import HotStore
+from strands_manga_memory.stores.hot import acquire_lease, release_lease
 from strands_manga_memory.telemetry import STUCK_WAIT
 
 logger = logging.getLogger(__name__)
@@ -123,7 +124,7 @@ class ConversationTurns:
             ConversationKey.of(scope.storage_session_id, "A", scope.agent_id).name,
             uuid.uuid4().hex,
         )
-        acquire = partial(hot.acquire_lease, name, owner=owner, ttl=self._lease)
+        acquire = partial(acquire_lease, hot, name, owner=owner, ttl=self._lease)
         renewal: asyncio.Task[None] | None = None
         try:
             try:
@@ -143,7 +144,7 @@ class ConversationTurns:
                 renewal.cancel()
                 await asyncio.wait({renewal})  # a running renewal must not follow the release
             with suppress(StoreError):
-                await asyncio.to_thread(hot.release_lease, name, owner=owner)
+                await asyncio.to_thread(release_lease, hot, name, owner=owner)
 
     async def _renew(self, acquire: Callable[[], bool]) -> None:
         while True:

@@ -216,7 +216,7 @@ class DynamoDBTable:
         # DynamoDB rejects an empty key, and no key sorts before it
         bounds = ({":first": first} if first else {}) | ({} if last is None else {":last": last})
         if last == "" or (len(bounds) == 2 and bounds[":first"] > bounds[":last"]):
-            return iter(())
+            return
         names = {"#p": self.schema.partition} | ({"#s": self.schema.sort} if bounds else {})
         request: dict[str, Any] = {
             "TableName": self.name,
@@ -234,7 +234,16 @@ class DynamoDBTable:
             request["ProjectionExpression"] = ", ".join(
                 f"#a{number}" for number in range(len(wanted))
             )
-        return self._pages(request, limit)
+        while limit is None or limit > 0:
+            if limit is not None:
+                request["Limit"] = limit
+            answer = self._call("query", **request)
+            for stored in answer["Items"]:
+                yield item_of(stored)
+            if "LastEvaluatedKey" not in answer:
+                return
+            request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+            limit = None if limit is None else limit - len(answer["Items"])
 
     def transact(self, writes: Sequence[Write]) -> bool:
         """Execute at most 100 writes, of at most 4 MB in total, in one transaction.
@@ -303,18 +312,6 @@ class DynamoDBTable:
     def _changed(self, operation: str, when: Condition | None, **record: Any) -> bool:
         request = {"TableName": self.name, **expression_of(when, self.schema.partition), **record}
         return self._call(operation, expected=NOT_MET, **request) is not None
-
-    def _pages(self, request: dict[str, Any], limit: int | None) -> Iterator[Item]:
-        while limit is None or limit > 0:
-            if limit is not None:
-                request["Limit"] = limit
-            answer = self._call("query", **request)
-            for stored in answer["Items"]:
-                yield item_of(stored)
-            if "LastEvaluatedKey" not in answer:
-                return
-            request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
-            limit = None if limit is None else limit - len(answer["Items"])
 
     def _batch(self, operation: str, entries: list[Any]) -> Iterator[Mapping[str, Any]]:
         """Send a batch of reads or writes to DynamoDB, and yield each response.

@@ -111,12 +111,6 @@ class HotStore(Protocol):
             touch: Whether the read renews the TTL of an active, unexpired conversation.
         """
 
-    def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return the requested fields of a conversation, keyed by name.
-
-        The result has only fields that exist. The read does not renew the TTL.
-        """
-
     def write(self, conversation: str, write: HotWrite) -> bool:
         """Write fields of a conversation in one atomic step, and renew its TTL.
 
@@ -166,16 +160,6 @@ class HotStore(Protocol):
             Whether the conversation was removed. False if it has changed since the claim.
         """
 
-    def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
-        """Acquire or extend a conversation's lock for ``ttl`` seconds.
-
-        The lock is advisory: ``write`` does not check it. The result is False if another owner
-        holds the lock.
-        """
-
-    def release_lease(self, conversation: str, *, owner: str) -> None:
-        """Release the lock of a conversation, if ``owner`` holds the lock."""
-
     def get_value(self, name: str) -> bytes | None:
         """Return the value stored under a name, or None if it is missing or has expired."""
 
@@ -192,7 +176,7 @@ class HotStore(Protocol):
             name: Name of the value.
             value: The new value.
             expect: The value that ``get_value`` returned; None if there was no value.
-            ttl: Seconds until the new value expires.
+            ttl: Seconds until the new value expires. With 0, the value is removed.
 
         Returns:
             Whether the new value is stored, by this attempt or an earlier one. False if another
@@ -201,6 +185,20 @@ class HotStore(Protocol):
 
     def close(self) -> None:
         """Close the connections to the server. The store stays usable, and opens new ones."""
+
+
+def acquire_lease(hot: HotStore, conversation: str, *, owner: str, ttl: float) -> bool:
+    """Acquire or extend a conversation's lock for ``ttl`` seconds.
+
+    The lock is advisory: ``HotStore.write`` does not check it. The result is False if another owner
+    holds the lock.
+    """
+    return hot.replace_value(f"lease/{conversation}", owner.encode(), expect=None, ttl=ttl)
+
+
+def release_lease(hot: HotStore, conversation: str, *, owner: str) -> None:
+    """Release the lock of a conversation, if ``owner`` holds the lock."""
+    hot.replace_value(f"lease/{conversation}", b"", expect=owner.encode(), ttl=0.0)
 
 
 @dataclass(frozen=True)
@@ -229,15 +227,11 @@ class _Conversation:
         )
 
 
-def _select_fields(kept: _Conversation, names: Sequence[str]) -> dict[str, bytes]:
-    return {name: kept.fields[name] for name in names if name in kept.fields}
-
-
 @dataclass(frozen=True)
 class _Value:
-    """Stored value or lock owner, with the time of its expiry."""
+    """Stored value with the time of its expiry."""
 
-    content: Any
+    content: bytes
     gone_at: float
 
 
@@ -269,7 +263,6 @@ class InMemoryHotStore:
         self._grace = not_negative("grace", grace)
         self._lock = threading.Lock()
         self._conversations: dict[str, _Conversation] = {}
-        self._leases: dict[str, _Value] = {}
         self._values: dict[str, _Value] = {}
         self._clean_at = 64
         renew_in_child(self)
@@ -294,13 +287,8 @@ class InMemoryHotStore:
                 end = now + kept.ttl
                 kept = replace(kept, expires_at=end, gone_at=end + self._grace)
                 self._conversations[conversation] = kept
-        return kept.record(now, kept.fields if fields is None else _select_fields(kept, fields))
-
-    def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return those of the requested fields that a conversation has, keyed by name."""
-        with self._lock:
-            kept = self._unexpired(self._conversations, conversation, self._clock())
-        return {} if kept is None else _select_fields(kept, fields)
+        names = kept.fields if fields is None else kept.fields.keys() & set(fields)
+        return kept.record(now, {name: kept.fields[name] for name in names})
 
     def write(self, conversation: str, write: HotWrite) -> bool:
         """Write fields of a conversation, if it has the expected epoch and version."""
@@ -375,24 +363,6 @@ class InMemoryHotStore:
             del self._conversations[conversation]
         return True
 
-    def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
-        """Acquire or extend a conversation's lock for ``ttl`` seconds."""
-        now = self._clock()
-        with self._lock:
-            held = self._unexpired(self._leases, conversation, now)
-            if held is not None and held.content != owner:
-                return False
-            self._leases[conversation] = _Value(owner, now + ttl)
-            self._clean(now)
-        return True
-
-    def release_lease(self, conversation: str, *, owner: str) -> None:
-        """Release the lock of a conversation, if ``owner`` holds the lock."""
-        with self._lock:
-            held = self._leases.get(conversation)
-            if held is not None and held.content == owner:
-                del self._leases[conversation]
-
     def get_value(self, name: str) -> bytes | None:
         """Return the value stored under a name, or None if it is missing or has expired."""
         with self._lock:
@@ -430,7 +400,7 @@ class InMemoryHotStore:
 
     def _clean(self, now: float) -> None:
         """Remove expired objects, if the number of objects has doubled since the last clean-up."""
-        every: tuple[dict[str, Any], ...] = (self._conversations, self._leases, self._values)
+        every: tuple[dict[str, Any], ...] = (self._conversations, self._values)
         if sum(map(len, every)) < self._clean_at:
             return
         for kept in every:

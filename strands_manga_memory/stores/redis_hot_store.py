@@ -74,8 +74,6 @@ _PUT_TOMBSTONE = _script("PARSING", "PUT_TOMBSTONE")
 _CLAIM = _script("PARSING", "CONVERSATION", "CLAIM")
 _DROP = _script("PARSING", "CONVERSATION", "DROP")
 _NOW = _script("NOW")
-_ACQUIRE = _script("ACQUIRE")
-_RELEASE = _script("RELEASE")
 _REPLACE = _script("REPLACE")
 
 BUCKETS = 1024
@@ -99,11 +97,10 @@ class RedisHotStore:
 
     - Conversation: ``prefix:{bNNNN}:c:conversation``.
     - Index of the bucket's conversations by expiry time: ``prefix:{bNNNN}:x``.
-    - Lock of a conversation: ``prefix:{bNNNN}:l:conversation``.
     - Value: ``prefix:{bNNNN}:v:name``.
 
-    Pass a client that does not retry, because ``claim``, ``drop`` and ``release_lease`` must be
-    sent only once. This class itself retries the other operations, with random waits.
+    Pass a client that does not retry, because ``claim`` and ``drop`` must be sent only once. This
+    class itself retries the other operations, with random waits.
 
     Args:
         client: ``redis.Redis`` (also from ``Sentinel.master_for``) or
@@ -156,17 +153,6 @@ class RedisHotStore:
         """Read a conversation with some or all of its fields."""
         names = ["*"] if fields is None else fields
         return self._record(conversation, _LOAD, int(touch), self._grace, *names)
-
-    def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return those of the requested fields that a conversation has, keyed by name."""
-        if not fields:
-            return {}
-        key = self._key(conversation, "c")
-        values = self._tried(
-            lambda: self.client.hmget(key, [f"f:{name}" for name in fields]), key=key
-        )
-        found = zip(fields, values, strict=True)
-        return {name: value for name, value in found if value is not None}
 
     def write(self, conversation: str, write: HotWrite) -> bool:
         """Write fields of a conversation, if it has the expected epoch and version."""
@@ -224,18 +210,6 @@ class RedisHotStore:
         """
         return bool(self._run(conversation, _DROP, *expect, again=False)[1])
 
-    def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
-        """Acquire or extend a conversation's lock for ``ttl`` seconds."""
-        key = self._key(conversation, "l")
-        return bool(self._evaluated(_ACQUIRE, [key], (owner, _milliseconds(ttl))))
-
-    def release_lease(self, conversation: str, *, owner: str) -> None:
-        """Release the lock of a conversation, without retries.
-
-        Nothing happens if ``owner`` does not hold the lock.
-        """
-        self._evaluated(_RELEASE, [self._key(conversation, "l")], (owner,), again=False)
-
     def get_value(self, name: str) -> bytes | None:
         """Return the value stored under a name, or None if it is missing or has expired."""
         key = self._key(name, "v")
@@ -253,7 +227,7 @@ class RedisHotStore:
         The request contains only the hash of ``expect``, because the value may be long.
         """
         expected = "" if expect is None else _digest(expect)
-        arguments = expected, value, max(1, _milliseconds(ttl))
+        arguments = expected, value, _milliseconds(ttl) if ttl else 0
         return bool(self._evaluated(_REPLACE, [self._key(name, "v")], arguments))
 
     def close(self) -> None:

@@ -166,19 +166,9 @@ return {'ok', 1}
 local time = redis.call('TIME')
 return string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 
---- ACQUIRE
-local owner = redis.call('GET', KEYS[1])
-if owner and owner ~= ARGV[1] then return 0 end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-return 1
-
---- RELEASE
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-return redis.call('DEL', KEYS[1])
-
 --- REPLACE
 -- Compares and stores a value. A value that is stored already counts as written, because a request may be sent again.
 local stored = redis.call('GET', KEYS[1])
 if stored ~= ARGV[2] and (stored and redis.sha1hex(stored) or '') ~= ARGV[1] then return 0 end
-redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+if ARGV[3] == '0' then redis.call('DEL', KEYS[1]) else redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) end
 return 1

@@ -351,21 +351,6 @@ class SQLTable:
         """Yield the records of a partition, in the order of their sort values."""
         limits = {"partition =": partition, "sort >=": first, "sort <=": last}
         bounds = {column: value for column, value in limits.items() if value is not None}
-        return self._rows(bounds, reverse=reverse, limit=limit, attributes=attributes)
-
-    def _rows(
-        self,
-        bounds: dict[str, str],
-        *,
-        reverse: bool,
-        limit: int | None,
-        attributes: Sequence[str] | None,
-    ) -> Iterator[Item]:
-        """Yield the records that meet some SQL conditions, read in pages of at most 64.
-
-        ``bounds`` maps the beginning of each condition to its value, such as ``{"partition =": "p",
-        "sort >=": "a"}``.
-        """
         data = "NULL" if attributes is not None and not attributes else "item"
         while limit is None or limit > 0:
             count = _PAGE if limit is None else min(limit, _PAGE)

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,6 +36,7 @@ from strands_manga_memory.stores import (
     open_hot_store,
     redis_hot_store,
 )
+from strands_manga_memory.stores.hot import acquire_lease, release_lease
 from strands_manga_memory.testing import FakeClock
 from tests import clocks, servers
 
@@ -102,9 +103,14 @@ def following(before: HotWrite, **changes: Any) -> HotWrite:
 # Reading and writing
 
 
+def read_fields(store: HotStore, name: str, fields: Sequence[str]) -> Mapping[str, bytes]:
+    record = store.load(name, fields, touch=False)
+    return record.fields if record else {}
+
+
 def test_nothing_is_there_at_first(store: HotStore) -> None:
     assert store.load("c", ["head"]) is None
-    assert store.read("c", ["head"]) == {}
+    assert read_fields(store, "c", ["head"]) == {}
     assert store.claim("c") is None
     assert not store.drop("c", expect=(1, 1))
     assert list(store.expired()) == []
@@ -117,8 +123,8 @@ def test_a_new_conversation_is_read_as_it_was_written(store: HotStore) -> None:
     assert (record.epoch, record.version, record.state, record.ttl) == (1, 1, "active", 60.0)
     assert 59.0 < record.expires_in <= 60.0
     assert record.fields == {"head": b"h1", "state.goals": b"g"}
-    assert store.read("c", ["head", "none"]) == {"head": b"h1"}
-    assert store.read("c", []) == {}
+    assert read_fields(store, "c", ["head", "none"]) == {"head": b"h1"}
+    assert read_fields(store, "c", []) == {}
 
 
 def test_load_without_names_returns_all_fields(store: HotStore) -> None:
@@ -137,7 +143,7 @@ def test_bytes_come_back_unharmed(store: HotStore) -> None:
         "crlf": b"\r\n$5\r\n",
     }
     store.write("c", first(fields=values))
-    assert store.read("c", list(values)) == values
+    assert read_fields(store, "c", list(values)) == values
 
 
 def test_a_write_sets_removes_and_keeps(store: HotStore) -> None:
@@ -145,14 +151,14 @@ def test_a_write_sets_removes_and_keeps(store: HotStore) -> None:
     store.write("c", write)
     result = store.write("c", following(write, fields={"a": b"9"}, removed=["b", "never"]))
     assert result
-    assert store.read("c", ["a", "b", "c"]) == {"a": b"9", "c": b"3"}
+    assert read_fields(store, "c", ["a", "b", "c"]) == {"a": b"9", "c": b"3"}
 
 
 def test_replace_removes_every_other_field(store: HotStore) -> None:
     write = first(fields={"a": b"1", "b": b"2"})
     store.write("c", write)
     store.write("c", following(write, fields={"d": b"4"}, replace=True))
-    assert store.read("c", ["a", "b", "d"]) == {"d": b"4"}
+    assert read_fields(store, "c", ["a", "b", "d"]) == {"d": b"4"}
 
 
 def test_a_write_without_fields_still_counts(store: HotStore) -> None:
@@ -206,10 +212,10 @@ def test_the_same_write_again_finds_what_it_wrote(store: HotStore) -> None:
     for each in (write, write, second, second):
         assert store.write("c", each)
     assert store.write("c", replace(second, fields={"head": b"lost"}))
-    assert store.read("c", ["head"]) == {"head": b"h2"}
+    assert read_fields(store, "c", ["head"]) == {"head": b"h2"}
     store.write("c", third)
     assert not store.write("c", second)
-    assert store.read("c", ["head"]) == {"head": b"h3"}
+    assert read_fields(store, "c", ["head"]) == {"head": b"h3"}
 
 
 def test_versions_are_random_and_exact_in_every_store() -> None:
@@ -250,7 +256,7 @@ def test_of_many_writers_exactly_one_wins_each_version(store: HotStore) -> None:
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(compete, [f"w{number}" for number in range(1, 7)]))
     assert len(wins) == 90
-    assert len(set(store.read("c", wins).values())) == 90  # no version was followed twice
+    assert len(set(read_fields(store, "c", wins).values())) == 90  # no version was followed twice
 
 
 # Names
@@ -279,14 +285,14 @@ def test_names_never_cross(store: HotStore) -> None:
     assert len(set(names)) == len(names)
     for name in names:
         assert store.write(name, first(fields={"head": name.encode()}))
-        assert store.acquire_lease(name, owner=str(zlib.crc32(name.encode())), ttl=60.0)
+        assert acquire_lease(store, name, owner=str(zlib.crc32(name.encode())), ttl=60.0)
     for name in names[::2]:
         store.put_tombstone(name, ttl=60.0)
     for name in names[1::2]:
-        assert store.read(name, ["head"]) == {"head": name.encode()}
-        store.release_lease(name, owner=str(zlib.crc32(name.encode())))
+        assert read_fields(store, name, ["head"]) == {"head": name.encode()}
+        release_lease(store, name, owner=str(zlib.crc32(name.encode())))
     for name in names[::2]:
-        assert store.read(name, ["head"]) == {}
+        assert read_fields(store, name, ["head"]) == {}
 
 
 # Time to live
@@ -297,7 +303,7 @@ def test_only_touching_starts_the_time_to_live_anew(setup: Setup) -> None:
     store.write("c", first(ttl=30.0))
     setup.pass_time(0.05)
     inspected = [store.load("c", [], touch=False) for _ in range(2)]
-    store.read("c", ["head"])
+    read_fields(store, "c", ["head"])
     assert all(record is not None and record.expires_in <= 29.95 for record in inspected)
     touched = store.load("c", [])
     after = store.load("c", [], touch=False)
@@ -336,7 +342,7 @@ def test_everything_goes_after_the_grace(setup: Setup) -> None:
     store.write("c", first(ttl=0.02))
     setup.pass_time(0.08)
     assert store.load("c", ["head"]) is None
-    assert store.read("c", ["head"]) == {}
+    assert read_fields(store, "c", ["head"]) == {}
     assert list(store.expired()) == []
     assert store.write("c", first())
 
@@ -447,7 +453,7 @@ def test_a_tombstone_keeps_only_the_epoch(store: HotStore) -> None:
     assert record is not None
     assert (record.epoch, record.version, record.state) == (5, 0, "deleted")
     assert (record.ttl, record.expires_in, record.fields) == (0.0, 0.0, {})
-    assert store.read("c", ["head"]) == {}
+    assert read_fields(store, "c", ["head"]) == {}
     assert store.claim("c", lease=0.0) is None
     assert not store.drop("c", expect=(5, 0))
 
@@ -477,7 +483,7 @@ def test_a_late_write_cannot_resurrect(
     store.put_tombstone("c", ttl=60.0)
     assert store.write("c", first(expect=expect, epoch=epoch, fields={"head": b"new"})) is status
     if status:
-        assert store.read("c", ["head", "m1"]) == {"head": b"new"}
+        assert read_fields(store, "c", ["head", "m1"]) == {"head": b"new"}
     else:
         record = store.load("c", ["head", "m1"])
         assert record is not None
@@ -496,18 +502,18 @@ def test_a_tombstone_goes_after_its_time(setup: Setup) -> None:
 
 def test_a_lease_has_one_owner(setup: Setup) -> None:
     store = setup.store
-    assert store.acquire_lease("c", owner="a", ttl=60.0)
-    assert store.acquire_lease("c", owner="a", ttl=0.3)
-    assert not store.acquire_lease("c", owner="b", ttl=60.0)
-    assert store.acquire_lease("d", owner="b", ttl=60.0)
-    store.release_lease("c", owner="b")
-    assert not store.acquire_lease("c", owner="b", ttl=60.0)
+    assert acquire_lease(store, "c", owner="a", ttl=60.0)
+    assert acquire_lease(store, "c", owner="a", ttl=0.3)
+    assert not acquire_lease(store, "c", owner="b", ttl=60.0)
+    assert acquire_lease(store, "d", owner="b", ttl=60.0)
+    release_lease(store, "c", owner="b")
+    assert not acquire_lease(store, "c", owner="b", ttl=60.0)
     setup.pass_time(0.3)
-    assert store.acquire_lease("c", owner="b", ttl=60.0)
-    store.release_lease("c", owner="a")
-    assert not store.acquire_lease("c", owner="a", ttl=60.0)
-    store.release_lease("c", owner="b")
-    assert store.acquire_lease("c", owner="a", ttl=60.0)
+    assert acquire_lease(store, "c", owner="b", ttl=60.0)
+    release_lease(store, "c", owner="a")
+    assert not acquire_lease(store, "c", owner="a", ttl=60.0)
+    release_lease(store, "c", owner="b")
+    assert acquire_lease(store, "c", owner="a", ttl=60.0)
     assert store.load("c", []) is None
 
 
@@ -517,7 +523,7 @@ def test_a_lease_has_one_owner(setup: Setup) -> None:
 def test_it_can_be_used_after_close(store: HotStore) -> None:
     store.write("c", first())
     store.close()
-    assert store.read("c", ["head"]) == {"head": b"h1"}
+    assert read_fields(store, "c", ["head"]) == {"head": b"h1"}
 
 
 def test_it_can_be_used_after_a_fork(store: HotStore, tmp_path: Path) -> None:
@@ -531,8 +537,9 @@ def test_it_can_be_used_after_a_fork(store: HotStore, tmp_path: Path) -> None:
             child.report(f"{record.fields['head'].decode()} {status}")
     assert child.answer == "h1 True"
     # The parent's connections still work, and see the child only if the store outlives a process.
-    assert store.read("c", ["head"]) == {"head": b"child" if store.survives_process else b"h1"}
-    assert [store.read("c", ["head"]) for _ in range(20)]
+    expected = {"head": b"child" if store.survives_process else b"h1"}
+    assert read_fields(store, "c", ["head"]) == expected
+    assert [read_fields(store, "c", ["head"]) for _ in range(20)]
 
 
 # In memory
@@ -543,9 +550,9 @@ def test_memory_is_bounded_by_what_is_alive() -> None:
     store = InMemoryHotStore(clock=clock, grace=10.0)
     for number in range(5_000):
         store.write(f"c{number}", first(ttl=5.0))
-        store.acquire_lease(f"c{number}", owner="o", ttl=5.0)
+        acquire_lease(store, f"c{number}", owner="o", ttl=5.0)
         clock.advance(1.0)
-    assert len(store._conversations) + len(store._leases) < 128
+    assert len(store._conversations) + len(store._values) < 128
 
 
 # Redis
@@ -585,10 +592,10 @@ def key_of(name: str, prefix: str, kind: str = "c") -> str:
 def test_redis_keys_share_the_slot_of_their_bucket(client: Any, unique: str) -> None:
     store = RedisHotStore(client, prefix=unique)
     store.write("c", first())
-    store.acquire_lease("c", owner="o", ttl=60.0)
+    acquire_lease(store, "c", owner="o", ttl=60.0)
     bucket = f"{unique}:{{b{zlib.crc32(b'c') % 1024:04d}}}"
     assert client.type(f"{bucket}:c:c") == b"hash"
-    assert client.type(f"{bucket}:l:c") == b"string"
+    assert client.type(key_of("lease/c", unique, "v")) == b"string"
     [(member, score)] = client.zrange(f"{bucket}:x", 0, -1, withscores=True)
     assert member == b"c"
     assert score == int(client.hget(f"{bucket}:c:c", "x")[:-2])  # without its check digits
@@ -713,9 +720,9 @@ def test_redis_scripts_come_back_after_a_flush(client: Any, unique: str) -> None
     client.script_flush()
     assert list(store.expired()) == []
     client.script_flush()
-    assert store.acquire_lease("c", owner="o", ttl=1.0)
+    assert acquire_lease(store, "c", owner="o", ttl=1.0)
     client.script_flush()
-    store.release_lease("c", owner="o")
+    release_lease(store, "c", owner="o")
 
 
 @CLUSTER
@@ -756,7 +763,7 @@ def test_redis_finds_its_own_write_when_the_answer_was_lost(
     proxy.drop_next_answer()
     assert store.write("c", following(write, fields={"head": b"h2"}))
     assert proxy.dropped_answers == 1
-    assert store.read("c", ["head"]) == {"head": b"h2"}
+    assert read_fields(store, "c", ["head"]) == {"head": b"h2"}
 
 
 def test_redis_uses_connections_of_its_own_after_a_fork(
@@ -767,10 +774,10 @@ def test_redis_uses_connections_of_its_own_after_a_fork(
     proxy.clear_counts()
     with servers.forked() as child:
         if child.is_child:
-            child.report(str(store.read("c", ["head"])))
+            child.report(str(read_fields(store, "c", ["head"])))
     assert child.answer == str({"head": b"h1"})
     assert proxy.connections == 1
-    store.read("c", ["head"])
+    read_fields(store, "c", ["head"])
     assert proxy.connections == 1
 
 
@@ -783,7 +790,7 @@ def test_redis_does_not_repeat_what_must_not_be_repeated(
     store.claim("none")  # the server knows both scripts now
     store.drop("none", expect=(1, 1))
     for step in (lambda: store.claim("c"), lambda: store.drop("c", expect=(1, 1))):
-        store.read("c", ["head"])  # so that the answer lost is not that of a new connection
+        read_fields(store, "c", ["head"])  # so that the answer lost is not that of a new connection
         proxy.drop_next_answer()
         with pytest.raises(StoreUnavailableError):
             step()
@@ -813,13 +820,13 @@ def test_redis_waits_for_a_paused_server_no_longer_than_the_socket_timeout(uniqu
         store.write("c", first())
         server.pause()
         with pytest.raises(StoreUnavailableError):
-            store.read("c", ["head"])
+            read_fields(store, "c", ["head"])
         server.resume()
-        servers.wait_until(lambda: store.read("c", ["head"]) == {"head": b"h1"}, "recovery")
+        servers.wait_until(lambda: read_fields(store, "c", ["head"]) == {"head": b"h1"}, "recovery")
         server.kill()
         started = clocks.seconds()
         with pytest.raises(StoreUnavailableError):
-            store.read("c", ["head"])
+            read_fields(store, "c", ["head"])
         assert clocks.seconds() - started < 0.5
         server.start()
         assert store.load("c", []) is None
@@ -875,7 +882,7 @@ def test_redis_works_for_an_acl_user_limited_to_its_keys_and_commands(unique: st
         assert store.claim("c") is not None
         assert store.drop("c", expect=(1, 1))
         assert store.put_tombstone("c", ttl=1.0) == 1
-        assert store.acquire_lease("c", owner="o", ttl=1.0)
+        assert acquire_lease(store, "c", owner="o", ttl=1.0)
 
 
 def test_redis_never_walks_the_keyspace(unique: str) -> None:
@@ -884,7 +891,7 @@ def test_redis_never_walks_the_keyspace(unique: str) -> None:
         write = first(ttl=0.001)
         store.write("c", write)
         store.load("c", ["head"])
-        store.read("c", ["head"])
+        read_fields(store, "c", ["head"])
         servers.wait_until(lambda: list(store.expired()), "expiry")
         store.claim("c")
         store.drop("c", expect=(1, 1))
@@ -902,7 +909,7 @@ def test_redis_threads_wait_for_a_free_connection(
     )
     store.write("c", first())
     with ThreadPoolExecutor(8) as pool, valkey_server.client() as admin:
-        answers = list(pool.map(lambda _: store.read("c", ["head"]), range(100)))
+        answers = list(pool.map(lambda _: read_fields(store, "c", ["head"]), range(100)))
         connections = [entry for entry in admin.client_list() if entry["name"] == unique]
     assert answers == [{"head": b"h1"}] * 100
     assert 1 <= len(connections) <= 2
@@ -928,11 +935,11 @@ def test_a_node_that_hangs_is_unavailable_and_the_others_go_on(
         with pytest.raises(StoreUnavailableError):
             store.load(names[node.port], ["head"])
         for port in names.keys() - {node.port}:
-            assert store.read(names[port], ["head"]) == {"head": b"h1"}
+            assert read_fields(store, names[port], ["head"]) == {"head": b"h1"}
     finally:
         node.resume()
     servers.wait_until(lambda: answers(store, names[node.port]), "recovery of the node")
-    assert store.read(names[node.port], ["head"]) == {"head": b"h1"}
+    assert read_fields(store, names[node.port], ["head"]) == {"head": b"h1"}
     client.close()
 
 
@@ -982,7 +989,7 @@ def test_redis_repeats_under_one_deadline_with_jitter(monkeypatch: pytest.Monkey
     monkeypatch.setattr(redis_hot_store, "_RANDOM", SimpleNamespace(random=lambda: 0.5))
     store = RedisHotStore(dead, deadline=1.0)
     with pytest.raises(StoreUnavailableError):
-        store.read("c", ["head"])
+        read_fields(store, "c", ["head"])
     assert sleeps == [0.002 * 2**number for number in range(len(sleeps))]
     assert 0.5 < sum(sleeps) < 1.0
 
@@ -1022,7 +1029,7 @@ def test_sentinel_leads_to_the_primary(unique: str, tmp_path: Path) -> None:
 
 def answers(store: HotStore, name: str) -> bool:
     try:
-        store.read(name, ["head"])
+        read_fields(store, name, ["head"])
     except StoreUnavailableError:
         return False
     return True
@@ -1084,7 +1091,7 @@ def test_a_value_is_replaced_only_while_it_is_the_expected_one(setup: Setup) -> 
 def test_values_and_conversations_of_one_name_do_not_meet(store: HotStore) -> None:
     store.write("c", first())
     store.put_value("c", b"value", ttl=60.0)
-    assert store.read("c", ["head"]) == {"head": b"h1"}
+    assert read_fields(store, "c", ["head"]) == {"head": b"h1"}
     store.put_tombstone("c", ttl=60.0)
     assert store.get_value("c") == b"value"
     assert list(store.expired()) == []

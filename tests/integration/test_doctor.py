@@ -158,7 +158,7 @@ def test_a_wrong_password(sqlite_url: str, capsys: Any) -> None:
     [
         ("~smm:* +@all -evalsha -eval", "ACL SETUSER"),
         ("~other:* +@all", "~smm:*"),
-        ("~smm:* +@all -set", "acquire_lease"),
+        ("~smm:* +@all -set", "put_value"),
     ],
 )
 def test_a_user_without_permission(sqlite_url: str, capsys: Any, acl: str, named: str) -> None:

@@ -41,6 +41,7 @@ from strands_manga_memory.memory import (
 from strands_manga_memory.memory.statements import Statement
 from strands_manga_memory.ops import iam_policy
 from strands_manga_memory.stores import HotWrite, TieredStorage
+from strands_manga_memory.stores.hot import acquire_lease, release_lease
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 from tests.support import run, settle, store_signal
@@ -182,14 +183,13 @@ def calls(store: HotStore) -> None:
         lambda: store.write(name, write(name, expect=(1, 1), version=2, removed=["a"])),
         lambda: store.write(name, write(name, expect=(1, 2), epoch=2, version=3, replace=True)),
         lambda: store.load(name, None, touch=True),
-        lambda: store.read(name, ["a"]),
         lambda: store.claim(name, expired_only=False),
         lambda: store.drop(name, expect=(2, 3)),
         lambda: store.write(other, write(other, ttl=0.001)),
         lambda: list(store.expired(limit=10)),
         lambda: store.put_tombstone(other, ttl=5.0),
-        lambda: store.acquire_lease(name, owner="d", ttl=1.0),
-        lambda: store.release_lease(name, owner="d"),
+        lambda: acquire_lease(store, name, owner="d", ttl=1.0),
+        lambda: release_lease(store, name, owner="d"),
         lambda: store.put_value(name, b"x", ttl=1.0),
         lambda: store.replace_value(name, b"y", expect=b"x", ttl=1.0),
         lambda: store.get_value(name),

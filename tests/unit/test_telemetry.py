@@ -95,14 +95,14 @@ def test_calls_are_recorded_with_system_and_operation(
     table.create_if_missing()
     assert table.schema.name == "manga_sessions"
     assert not hot.survives_process
-    hot.read("c1", ["window"])
+    hot.load("c1", ["window"])
     hot.put_value("v", b"1", ttl=1.0)
     table.put({"session_id": "s1", "sk": "a"})
     table.batch_get([("s1", "a")])
     assert [item["sk"] for item in table.query("s1")] == ["a"]
     assert [(each["db.system.name"], each["db.operation.name"]) for each in noted] == [
         ("sqlite", "create_if_missing"),
-        ("memory", "read"),
+        ("memory", "load"),
         ("memory", "put_value"),
         ("sqlite", "put"),
         ("sqlite", "batch_get"),

@@ -256,7 +256,8 @@ class HotTier:
             wanted = {*unread, *held} if keys is None else set(keys)
             names = {_turn_field(key, unread[key]): key for key in unread.keys() & wanted}
             turns = {key: turn for key, turn in held.items() if key in wanted}
-            for name, data in (self._store.read(self._name, list(names)) if names else {}).items():
+            found = self._store.load(self._name, list(names), touch=False) if names else None
+            for name, data in (found.fields if found else {}).items():
                 if (turn := self._readable_turn(name, data)) is not None:
                     turns[names[name]] = turn
             return turns
