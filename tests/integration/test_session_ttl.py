@@ -10,7 +10,9 @@ import pytest
 from strands.multiagent import GraphBuilder
 
 from strands_manga_memory import CorruptRecordError, SessionSweeper, TtlPolicy
+from strands_manga_memory.exceptions import StoreRefusedError
 from strands_manga_memory.session import EndedConversation
+from strands_manga_memory.session.tiers import ConversationKey
 from strands_manga_memory.stores import HotRecord
 from strands_manga_memory.testing import FakeClock, FaultyTable
 from tests.support import finish_writes, hot_copy
@@ -280,6 +282,52 @@ def test_a_live_agent_begins_anew_after_the_stores_have_let_the_session_go(timed
     live("four")
     live._session_manager.flush()
     assert texts(live.messages) == texts(timed.manager().history()) == ["three", "ok", "four", "ok"]
+
+
+def test_session_whose_turn_the_table_refuses_does_not_expire() -> None:
+    stores = Timed.made(ttl=TtlPolicy(seconds=3_600.0, session=3_600.0))
+    refusing = stores.durable = RefusingTable()
+    live = stores.agent(flush_every=2)
+    live("one")
+    refusing.refuses = True
+    for text in ("two", "three"):
+        live(text)
+    stores.clock.advance(3_700)
+    assert texts(stores.agent().messages) == ["one", "ok", "two", "ok", "three", "ok"]
+    refusing.refuses = False
+    assert texts(stores.agent().messages) == []
+    assert logged_texts(stores) == ["one", "ok", "two", "ok", "three", "ok"]
+
+
+def test_cut_turn_of_an_expired_session_is_logged() -> None:
+    stores = Timed.made(hot=False, ttl=TtlPolicy(session=300.0))
+    live = stores.agent()
+    live("one")
+    live._session_manager.append_message(user("cut"), live)
+    stores.settle()
+    stores.clock.advance(301)
+    assert texts(stores.agent().messages) == []
+    assert logged_texts(stores) == ["one", "ok", "cut"]
+
+
+class RefusingTable(MemoryTable):
+    """Table that may refuse turns of the log."""
+
+    refuses = False
+
+    def put(self, item: Any, **named: Any) -> bool:
+        if self.refuses and "#TURN#" in item["sk"]:
+            raise StoreRefusedError("refused", reason="size", record=item["sk"])
+        return super().put(item, **named)
+
+
+def logged_texts(stores: Stores) -> list[str]:
+    """Return the texts of all logged messages, as a sweeper finds them after an expiry."""
+    conversation = EndedConversation(ConversationKey("s", "A:default"), stores.manager()._tiers)
+    conversation.read()
+    logs = [conversation.durable.read_log(one) for one in conversation.ended_incarnations]
+    turns = [turn for log in logs for _, turn in sorted(log.items())]
+    return [json.loads(data)["content"][0]["text"] for turn in turns for data in turn.messages]
 
 
 # The sweeper

@@ -573,7 +573,7 @@ class Conversation:
                 self.local.begin_after(Record())
 
     def _ended(self, record: Record, keys: Iterable[TurnKey]) -> set[TurnKey]:
-        return ended_turns(record, keys, self._clock() - OPEN_SECONDS)
+        return ended_turns(record, keys, self._clock() - min(OPEN_SECONDS, self._silence))
 
     def _hot(self) -> HotTier:
         if self.hot is None:
