@@ -125,7 +125,7 @@ class SessionFinalizer:
         for pause in _PAUSES:
             with suppress(ConflictError):  # another save is under way, and ends soon
                 claimed = self._claim(conversation_key, lease)
-                # the next attempt reconversation_keys the claim of this one
+                # the next attempt replaces the claim of this one
                 lease = _CLAIM_SECONDS if claimed is None else 0.0
                 return self._run(conversation_key, claimed)
             time.sleep(pause)
