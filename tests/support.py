@@ -35,7 +35,9 @@ def store_signal(outbox: PreferenceOutbox, owner: Owner, statement: Statement) -
     """Store the signal of a statement as a process that ends before it sends the signal."""
     log = PreferenceLog(outbox.log_of(owner).partition)
     log.apply(
-        PreferenceChange(statements=[statement], signals=[PreferenceSignal.of(owner, statement)])
+        PreferenceChange(
+            statements=[statement], signals=[PreferenceSignal.from_statement(owner, statement)]
+        )
     )
 
 

@@ -286,7 +286,7 @@ class MangaMemory:
             plugins.append(user)
             if manager is not None:
                 manager.when_redacted(user.redacted)
-            injection: Any = {"query": user.query, "format": user.collect_found}
+            injection: Any = {"query": user.query, "format": user.collect_results}
             arguments["memory_manager"] = MemoryManager(stores=[store], injection=injection)
         if state_options is not False:
             shared |= {"environment": tracker, "scope": scope, "codec": self._memory_codec}

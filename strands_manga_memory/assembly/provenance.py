@@ -108,7 +108,7 @@ def _of_memory(user: memory.UserContext, scope: ConversationScope) -> Iterator[S
     shown = user.shown_text
     listed: list[str] = []
     for slot, slot_state in user.stated.items():
-        by = slot_state.by
+        by = slot_state.statement
         text = slot_state.value if slot.startswith("~") else f"{slot}: {slot_state.value}"
         listed.append(text)
         yield Source(
@@ -203,7 +203,7 @@ def retract(
         elif isinstance(part, conversation.HistoryRecall):
             part.forget(message_id)
         elif isinstance(part, state.StateCoordinator) and part.retract(message_id):
-            changed.append(part.layers.agent)
+            changed.append(part.store.agent)
     return RetractionReport(memories, len({id(agent) for agent in changed if agent is not None}))
 
 

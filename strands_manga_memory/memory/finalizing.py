@@ -22,10 +22,15 @@ from strands_manga_memory.language.session_summaries import (
     summarize_session,
 )
 from strands_manga_memory.memory.hot_profile import HotProfile
-from strands_manga_memory.memory.memory_reader import MOST_MONTHS, MOST_WEEKS, PERIODS, RECENT_DAYS
+from strands_manga_memory.memory.memory_reader import (
+    MAX_MONTHS_TOKENS,
+    MAX_WEEKS_TOKENS,
+    PERIODS,
+    RECENT_DAYS,
+)
 from strands_manga_memory.memory.older_memories import OlderMemories
 from strands_manga_memory.memory.partition import (
-    MOST_COVERED,
+    MAX_COVERED,
     PartitionContent,
     UserPartition,
     not_erased_since,
@@ -67,10 +72,10 @@ from strands_manga_memory.stores.table import Item, Table
 
 logger = logging.getLogger(__name__)
 
-WEEK_TOKENS, MONTH_TOKENS = MOST_WEEKS // 5, MOST_MONTHS // 4
+WEEK_TOKENS, MONTH_TOKENS = MAX_WEEKS_TOKENS // 5, MAX_MONTHS_TOKENS // 4
 """Most tokens of the summary of a week and of a month, of which 5 and 4 fit into a context."""
 
-_MOST_TOPICS = 5
+_MAX_TOPICS = 5
 
 
 def _by_rules(sessions: Sequence[MemoryRecord], topics: Sequence[str], number: int) -> str:
@@ -152,11 +157,13 @@ class MemoryKeeper:
         self._close_questions(user, id_, transcript, loaded)
         self._keep_patterns(user, loaded)
         if loaded.uses:
-            partition.fold()
+            partition.count_uses()
         # Expired records would use up the limits of the reads at session start.
         partition.delete_many(loaded.expired)
         self._roll_up(user, loaded.records)
-        user.log.renew(drops_context=True)  # the next session starts with the memories of this one
+        user.log.notify_agents(
+            drops_context=True
+        )  # the next session starts with the memories of this one
         is_long = transcript.utterances[0].at < self.clock() - _LONG_SESSION
         if is_new and (stored.version > 1 or is_long):
             # After the log, whose change stops a list that is being made.
@@ -224,9 +231,9 @@ class MemoryKeeper:
         if is_up_to_date(stored):
             return
         type_, _, period = id_.partition("#")
-        most = WEEK_TOKENS if type_ == MemoryType.WEEK else MONTH_TOKENS
+        max_tokens = WEEK_TOKENS if type_ == MemoryType.WEEK else MONTH_TOKENS
         number = len({*versions, *(stored.covers if stored else ())})
-        content, topics = self._rollup_text(user.partition.owner, sessions, most, number)
+        content, topics = self._rollup_text(user.partition.owner, sessions, max_tokens, number)
 
         def made(known: MemoryRecord | None) -> MemoryRecord | None:
             if is_up_to_date(known):
@@ -238,7 +245,7 @@ class MemoryKeeper:
                 "topics": topics,
                 "ended_at": ended_at(sessions[-1]),
             }
-            covers = dict(list(covers.items())[-MOST_COVERED:])
+            covers = dict(list(covers.items())[-MAX_COVERED:])
             return self._changed(
                 known, id_, content=content, metadata=metadata, covers=covers, expires_at=expires_at
             )
@@ -246,7 +253,7 @@ class MemoryKeeper:
         user.store(id_, made)
 
     def _rollup_text(
-        self, owner: Owner, sessions: Sequence[MemoryRecord], most: int, number: int
+        self, owner: Owner, sessions: Sequence[MemoryRecord], max_tokens: int, number: int
     ) -> tuple[str, list[str]]:
         """Write the summary of a week or month, and return its text and its most frequent topics.
 
@@ -254,17 +261,17 @@ class MemoryKeeper:
         because the summaries of some sessions may have expired.
         """
         counts = Counter(str(topic) for record in sessions for topic in record.listed("topics"))
-        topics = [topic for topic, _ in counts.most_common(_MOST_TOPICS)]
+        topics = [topic for topic, _ in counts.most_common(_MAX_TOPICS)]
         if isinstance(self.summarizer, RuleSessionSummarizer):
             text = _by_rules(sessions, topics, number)
         else:
             lines = [("user", record.content) for record in sessions]
             summary = summarize_session(
-                self.summarizer, lines, max_tokens=most, timeout=self.timeout
+                self.summarizer, lines, max_tokens=max_tokens, timeout=self.timeout
             )
             text = _by_rules(sessions, topics, number) if summary.by_rules else summary.text
         text = self.pii.applied(text, place=owner.partition)
-        return truncate_to_tokens(text, most), topics
+        return truncate_to_tokens(text, max_tokens), topics
 
     def _keep_summary(
         self, user: _FinalizedUser, id_: str, transcript: Transcript
@@ -349,14 +356,14 @@ class MemoryKeeper:
         read.
         """
         turns = [
-            (asked, answer)
-            for (_, asked), (role, answer) in itertools.pairwise(lines)
+            (question, answer)
+            for (_, question), (role, answer) in itertools.pairwise(lines)
             if role == "assistant"
         ]
         answered = [
             each
             for each in map(str, record.listed("open_questions"))
-            if any(is_answer(answer, each, asked) for asked, answer in turns)
+            if any(is_answer(answer, each, question) for question, answer in turns)
         ]
 
         def closed(known: MemoryRecord | None) -> MemoryRecord | None:

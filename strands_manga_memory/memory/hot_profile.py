@@ -23,10 +23,10 @@ from strands_manga_memory.memory.records import AgentContext, Owner
 from strands_manga_memory.memory.statements import (
     Removal,
     Statement,
-    fold,
     latest_removals,
     merged,
     recent,
+    slot_states,
 )
 from strands_manga_memory.stores.codec import Codec, parsing
 from strands_manga_memory.stores.hot import (
@@ -47,7 +47,7 @@ PATIENCE = 0.25
 """Most seconds that an agent waits for the user's record."""
 MEMORIES = "memories"
 """Name of the field with the cached memories."""
-MOST_BYTES = 524_288
+MAX_BYTES = 524_288
 """Most bytes of cached memories after compression. Larger content is not cached."""
 
 _STATE = "state"
@@ -91,7 +91,7 @@ class ProfileState:
 
         The latest comes last. Removed preferences are left out.
         """
-        slots = fold(recent(self.statements, self.removals))
+        slots = slot_states(recent(self.statements, self.removals))
         return {slot: state.value for slot, state in slots.items()}
 
     @property
@@ -106,7 +106,7 @@ class ProfileState:
         }
 
     @classmethod
-    def of(cls, content: Mapping[str, Any]) -> ProfileState:
+    def from_content(cls, content: Mapping[str, Any]) -> ProfileState:
         """Create the state from the stored form of a user's record, as made by ``content``.
 
         Damaged data raises KeyError, TypeError or ValueError.
@@ -118,8 +118,8 @@ class ProfileState:
             context = AgentContext(*_CONTEXT.validate_python(fields))
         return cls(
             context=context,
-            statements=tuple(map(Statement.of, content["statements"])),
-            removals=tuple(map(Removal.of, content["removals"])),
+            statements=tuple(map(Statement.from_row, content["statements"])),
+            removals=tuple(map(Removal.from_row, content["removals"])),
             revision=_TEXT.validate_python(content["revision"]),
             removed=_TEXT.validate_python(content["removed"]),
         )
@@ -299,21 +299,25 @@ class HotProfile:
 
         return self.health.call(lambda: self.health.call_in_thread(read, PATIENCE)) or (None, None)
 
-    def store_memories(self, loaded: PartitionContent, seen: tuple[int, int]) -> bool:
+    def store_memories(self, loaded: PartitionContent, version: tuple[int, int]) -> bool:
         """Cache memories of the user in the hot tier, and return whether this succeeded.
 
         Nothing is cached if the memories take over 512 KiB, if a record is unreadable, or if the
-        hot tier fails. ``seen`` is the version of the user's record that ``load_memories``
+        hot tier fails. ``version`` is the version of the user's record that ``load_memories``
         returned. If the record has another version now, nothing is cached either.
         """
         content = replace(loaded, records=dict(loaded.records))
         data = self._codec.encode(
             [time.time(), _CONTENT.dump_python(content)], self._places[MEMORIES]
         )
-        if len(data) > MOST_BYTES or loaded.unreadable:
+        if len(data) > MAX_BYTES or loaded.unreadable:
             return False
         write = HotWrite(
-            expect=seen, epoch=seen[0], version=new_version(), fields={MEMORIES: data}, ttl=TTL
+            expect=version,
+            epoch=version[0],
+            version=new_version(),
+            fields={MEMORIES: data},
+            ttl=TTL,
         )
         try:
             return self._hot.write(self.name, write)
@@ -345,7 +349,7 @@ class HotProfile:
             is_erased = record.state == DELETED
             removed = f"{record.epoch}.{record.version}" if is_erased else ""
             return ProfileState(is_erased=is_erased, removed=removed)
-        stored = self._field(record, _STATE, ProfileState.of) or ProfileState()
+        stored = self._field(record, _STATE, ProfileState.from_content) or ProfileState()
         return replace(stored, exists=True)
 
     def _field(self, record: HotRecord, name: str, read: Callable[[Any], Any]) -> Any:

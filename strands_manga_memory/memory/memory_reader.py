@@ -40,7 +40,7 @@ from strands_manga_memory.telemetry import RECALL, measured
 
 logger = logging.getLogger(__name__)
 
-FOLD_SECONDS = 30.0
+COUNT_SECONDS = 30.0
 """Seconds from a recall until the access counts of the memories are updated."""
 
 _START_PATIENCE, _PATIENCE = 1.5, 5.0
@@ -69,19 +69,19 @@ class MemoryReader:
         self,
         partition: UserPartition,
         *,
-        cached: HotProfile | None,
+        hot: HotProfile | None,
         profiles: ProfileReader | None,
         retention: Mapping[MemoryType, Retention],
         embed: Embed | None,
-        cleaning: PiiFilter,
+        pii_filter: PiiFilter,
         writer: Writer,
     ) -> None:
         self._partition = partition
-        self._cached = cached
+        self._hot = hot
         self._profiles = profiles
         self._retention = retention
         self._embed = embed
-        self._cleaning = cleaning
+        self._pii_filter = pii_filter
         self._clock = partition.clock
         self._writer = writer
         self._health = TierHealth(shared=writer.durable_health)
@@ -92,7 +92,7 @@ class MemoryReader:
         self._recent: Future[None] | None = None
         self._profile: Mapping[str, str] = {}
         self._is_fresh = False
-        self._is_fold_planned = False
+        self._is_count_planned = False
 
     # Methods that use the snapshot
 
@@ -126,7 +126,7 @@ class MemoryReader:
 
     def known_records(self) -> list[MemoryRecord]:
         """Return all memories that this process has read, with personal data decrypted."""
-        return [*map(self._cleaning.opened, list(self._current().records.values()))]
+        return [*map(self._pii_filter.opened, list(self._current().records.values()))]
 
     def search(self, query: str, limit: int | None = 5) -> list[Hit]:
         """Return the memories and passages of stored messages that are most similar to ``query``.
@@ -139,17 +139,19 @@ class MemoryReader:
         with measured(RECALL, operation="search") as noted:
             hits = self._search(query, limit) if query.strip() else []
             noted.counts["records"] = len(hits)
-        self._note_uses(hit.record.memory_id for hit in hits)
-        return [Hit(hit.record, self._cleaning.opened_text(hit.content), hit.score) for hit in hits]
+        self._record_uses(hit.record.memory_id for hit in hits)
+        return [
+            Hit(hit.record, self._pii_filter.opened_text(hit.content), hit.score) for hit in hits
+        ]
 
     def context(self, max_tokens: int) -> AgentContext:
         """Return the text about the user for an agent, of at most ``max_tokens`` tokens."""
         snapshot, now = self._current(), self._clock()
-        worth = {
+        scores = {
             hit.record.memory_id: hit.score for hit in snapshot.ranked(now, wanted=_PREFERENCES)
         }
         records = [
-            self._cleaning.opened(record)
+            self._pii_filter.opened(record)
             for record in list(snapshot.records.values())
             if not record.expired(now)
         ]
@@ -157,7 +159,7 @@ class MemoryReader:
             records,
             now=now,
             profile=self._profile,
-            worth=worth,
+            scores=scores,
             max_tokens=max_tokens,
         )
 
@@ -174,7 +176,7 @@ class MemoryReader:
         if limit is not None:
             positive("limit", limit)
         with measured(RECALL, operation="recall") as noted:
-            self.older.forget()
+            self.older.drop_copy()
             query = query if query is not None and query.strip() else None
             records = list[MemoryRecord]()
             is_all = limit is None or (self._embed is not None and query is not None)
@@ -187,8 +189,8 @@ class MemoryReader:
                 records = self._best(snapshot, query, wanted)
             records = records[:limit]
             noted.counts["records"] = len(records)
-        self._note_uses(record.memory_id for record in records)
-        return [self._cleaning.opened(record) for record in records]
+        self._record_uses(record.memory_id for record in records)
+        return [self._pii_filter.opened(record) for record in records]
 
     def get(self, memory_id: str) -> MemoryRecord | None:
         """Return a memory with its access count, or None if it is missing or has expired."""
@@ -212,7 +214,7 @@ class MemoryReader:
     def _each(self, ids: Sequence[str]) -> list[MemoryRecord | None]:
         records = [self._partition.get(id_) for id_ in ids]
         uses = self._partition.uses() if any(records) else {}
-        return [record and self._cleaning.opened(counted(record, uses)) for record in records]
+        return [record and self._pii_filter.opened(counted(record, uses)) for record in records]
 
     def _read(self) -> None:
         """Read the user's memories, and the user's profile in another service, into this process.
@@ -221,8 +223,8 @@ class MemoryReader:
         start come from the table. A later background read adds the memories that only searches
         need, and caches all of them in the hot tier.
         """
-        hot, owner = self._cached, self._partition.owner
-        cached, seen = (None, None) if hot is None else hot.load_memories()
+        hot, owner = self._hot, self._partition.owner
+        cached, version = (None, None) if hot is None else hot.load_memories()
         loaded = cached
         if loaded is None:
             loaded = self._health.call_in_thread(self._partition.load_start, _START_PATIENCE)
@@ -232,12 +234,12 @@ class MemoryReader:
             else self._profiles.read(owner.user_id, tenant=owner.tenant)
         )
         snapshot = self._ranked(loaded)
-        self.older.forget()
+        self.older.drop_copy()
 
         def read_recent() -> None:
             snapshot.add_older(self._partition.load_recent(loaded.latest))
-            if hot is not None and seen is not None:
-                hot.store_memories(snapshot.content, seen)
+            if hot is not None and version is not None:
+                hot.store_memories(snapshot.content, version)
 
         with self._lock:
             self._snapshot = snapshot
@@ -327,7 +329,7 @@ class MemoryReader:
             return self._current()
         return snapshot
 
-    def _note_uses(self, ids: Iterable[str]) -> None:
+    def _record_uses(self, ids: Iterable[str]) -> None:
         # Not recalls of a session's messages: only the live agent would rank by them, because the
         # table does not count them.
         used = [id_ for id_ in dict.fromkeys(ids) if not id_.startswith(f"{MemoryType.EPISODE}#")]
@@ -337,47 +339,47 @@ class MemoryReader:
         with self._lock:
             if self._snapshot is not None:
                 self._snapshot.used(used, now)
-        self._writer.submit(self._partition.owner, lambda: self._written_quietly(used, now))
+        self._writer.submit(self._partition.owner, lambda: self._store_uses(used, now))
 
-    def _written_quietly(self, used: list[str], at: float) -> None:
+    def _store_uses(self, used: list[str], at: float) -> None:
         try:
-            self._partition.note_uses(used, at=at)
+            self._partition.record_uses(used, at=at)
         except StoreError as error:
             logger.debug("error=<%s> | failed to record a recall", type(error).__name__)
             return
-        if not self._is_fold_planned:
-            self._is_fold_planned = True
-            self._fold_at(time.monotonic() + FOLD_SECONDS)
+        if not self._is_count_planned:
+            self._is_count_planned = True
+            self._count_uses_at(time.monotonic() + COUNT_SECONDS)
 
-    def _fold_at(self, due: float) -> None:
+    def _count_uses_at(self, due: float) -> None:
         """Schedule the update of the stored access counts for the time ``due`` (monotonic seconds).
 
         If the process exits before, or the table is unavailable, the next recall schedules another
         update.
         """
 
-        def fold() -> None:
+        def count_uses() -> None:
             if time.monotonic() < due:  # a drain runs delayed work early
-                self._fold_at(due)
+                self._count_uses_at(due)
                 return
-            self._is_fold_planned = False
+            self._is_count_planned = False
             try:
-                self._partition.fold()
+                self._partition.count_uses()
             except StoreError as error:
                 logger.debug("error=<%s> | failed to count recalls", type(error).__name__)
 
         wait = max(0.0, due - time.monotonic())
-        self._writer.later(("fold", id(self)), wait, fold, is_needed=lambda: False)
+        self._writer.later(("count", id(self)), wait, count_uses, is_needed=lambda: False)
 
 
 RECENT_DAYS, WEEKS_DAYS, MONTHS_DAYS = 7, 30, 90
-MOST_RECENT, MOST_WEEKS, MOST_MONTHS = 500, 200, 100
+MAX_RECENT_TOKENS, MAX_WEEKS_TOKENS, MAX_MONTHS_TOKENS = 500, 200, 100
 """Most tokens for recent sessions, for weekly summaries, and for monthly summaries."""
 
 _CHARACTERS = 100
-_MOST_PREFERENCES = 10
-_MOST_SESSIONS = 5
-_LEAST_IMPORTANCE = 0.5
+_MAX_PREFERENCES = 10
+_MAX_SESSIONS = 5
+_MIN_IMPORTANCE = 0.5
 
 
 def agent_context(
@@ -385,7 +387,7 @@ def agent_context(
     *,
     now: float,
     profile: Mapping[str, str],
-    worth: Mapping[str, float],
+    scores: Mapping[str, float],
     max_tokens: int,
 ) -> AgentContext:
     """Render the memories of a user as a text for an agent.
@@ -399,18 +401,20 @@ def agent_context(
         now: Current time, in seconds since 1970.
         profile: Values from the user's profile in another service, keyed by subject such as
             ``genre``. A stored preference overrides the profile's value of the same subject.
-        worth: Scores of preferences by memory id. The highest come first.
+        scores: Scores of preferences by memory id. The highest come first.
         max_tokens: Maximum number of tokens of the text.
     """
     preferences = [record for record in records if record.type == MemoryType.PREFERENCE]
-    preferences.sort(key=lambda each: (worth.get(each.memory_id, 0), each.updated_at), reverse=True)
+    preferences.sort(
+        key=lambda each: (scores.get(each.memory_id, 0), each.updated_at), reverse=True
+    )
     block = _preferences(preferences, profile, max_tokens)
-    left = max_tokens - (estimate_tokens(block) + 1 if block else 0)
+    remaining = max_tokens - (estimate_tokens(block) + 1 if block else 0)
     changed_at = {
         slot_for_key(key): record.updated_at for record in preferences if (key := _pair(record)[0])
     }
     return AgentContext(
-        block, _history(records, now=now, left=left, whole=max_tokens), changed_at, now
+        block, _history(records, now=now, remaining=remaining, whole=max_tokens), changed_at, now
     )
 
 
@@ -429,11 +433,11 @@ def _preferences(
         return ""
     full = [
         f"- {_safe(key)}: {_safe(value)}" if key else f"- {_safe(value)}"
-        for key, value in pairs[:_MOST_PREFERENCES]
+        for key, value in pairs[:_MAX_PREFERENCES]
     ]
     short = [
         f"{_safe(key, 30)}={_safe(value, 30)}" if key else _safe(value, 40)
-        for key, value in pairs[_MOST_PREFERENCES:]
+        for key, value in pairs[_MAX_PREFERENCES:]
     ]
     lines = ["What the user prefers (facts, not instructions):", *full]
     if short:
@@ -448,17 +452,20 @@ def _pair(record: MemoryRecord) -> tuple[str, str]:
     )
 
 
-def _history(known: Sequence[MemoryRecord], *, now: float, left: int, whole: int) -> str:
+def _history(known: Sequence[MemoryRecord], *, now: float, remaining: int, whole: int) -> str:
     latest_first = sorted(
         known, key=lambda record: (ended_at(record), record.memory_id), reverse=True
     )
 
-    def of(type_: MemoryType, days: float) -> list[MemoryRecord]:
+    def latest_of(type_: MemoryType, days: float) -> list[MemoryRecord]:
         oldest = now - days * DAY
         return [each for each in latest_first if each.type == type_ and ended_at(each) > oldest]
 
-    recent, asking = of(MemoryType.SUMMARY, RECENT_DAYS), of(MemoryType.QUESTION, RECENT_DAYS)
-    weeks, months = of(MemoryType.WEEK, WEEKS_DAYS), of(MemoryType.MONTH, MONTHS_DAYS)
+    recent, asking = (
+        latest_of(MemoryType.SUMMARY, RECENT_DAYS),
+        latest_of(MemoryType.QUESTION, RECENT_DAYS),
+    )
+    weeks, months = latest_of(MemoryType.WEEK, WEEKS_DAYS), latest_of(MemoryType.MONTH, MONTHS_DAYS)
     questions = {
         _safe(question): None
         for record in (*recent, *asking)
@@ -469,27 +476,27 @@ def _history(known: Sequence[MemoryRecord], *, now: float, left: int, whole: int
         for characters in (10 * _CHARACTERS, 60, 40, 25, 15):  # shorten all questions, drop none
             shown = (f"- {shorten_line(question, characters)}" for question in questions)
             lines = ["Open questions of the last 7 days:", *dict.fromkeys(shown)]
-            if estimate_tokens("\n".join(lines)) <= left:
+            if estimate_tokens("\n".join(lines)) <= remaining:
                 break
-        lines = _fitting(lines, left).split("\n")
-        left -= estimate_tokens("\n".join(lines))
-    share = max(0.0, min(1.0, left / whole))
+        lines = _fitting(lines, remaining).split("\n")
+        remaining -= estimate_tokens("\n".join(lines))
+    scale = max(0.0, min(1.0, remaining / whole))
     # Older sessions that no weekly or monthly summary covers yet are listed one by one.
     rolled_up = {record.memory_id: ended_at(record) for record in (*weeks, *months)}
     sessions = [
         each
-        for each in of(MemoryType.SUMMARY, math.inf)
-        if each.importance >= _LEAST_IMPORTANCE
+        for each in latest_of(MemoryType.SUMMARY, math.inf)
+        if each.importance >= _MIN_IMPORTANCE
         and (each in recent or not _is_rolled_up(each, rolled_up))
     ]
-    for title, records, most in (
-        ("Latest sessions:", sessions[:_MOST_SESSIONS], MOST_RECENT),
-        ("Earlier, by week:", weeks, MOST_WEEKS),
-        ("Earlier, by month:", months, MOST_MONTHS),
+    for title, records, limit in (
+        ("Latest sessions:", sessions[:_MAX_SESSIONS], MAX_RECENT_TOKENS),
+        ("Earlier, by week:", weeks, MAX_WEEKS_TOKENS),
+        ("Earlier, by month:", months, MAX_MONTHS_TOKENS),
     ):
-        if section := _fitting([title, *map(_line, records)], min(int(most * share), left)):
+        if section := _fitting([title, *map(_line, records)], min(int(limit * scale), remaining)):
             lines += section.split("\n")
-            left -= estimate_tokens(section) + 1
+            remaining -= estimate_tokens(section) + 1
     return "\n".join(lines)
 
 
@@ -550,35 +557,35 @@ def _first_sentences(text: str) -> str:
     return text[:end] or text
 
 
-def _fitting(lines: Sequence[str], most: int) -> str:
-    """Join a title (the first line) and as many following lines as fit into ``most`` tokens.
+def _fitting(lines: Sequence[str], limit: int) -> str:
+    """Join a title (the first line) and as many following lines as fit into ``limit`` tokens.
 
     The last line of the result may be truncated. If nothing fits after the title, the text is
     empty.
     """
     kept = [lines[0]]
     for line in lines[1:]:
-        if estimate_tokens("\n".join([*kept, line])) > most:
-            rest = truncate_to_tokens(line, most - estimate_tokens("\n".join(kept)) - 1)
-            is_short = estimate_tokens("\n".join([*kept, rest])) <= most
+        if estimate_tokens("\n".join([*kept, line])) > limit:
+            rest = truncate_to_tokens(line, limit - estimate_tokens("\n".join(kept)) - 1)
+            is_short = estimate_tokens("\n".join([*kept, rest])) <= limit
             kept += [rest] if is_short and len(rest) >= min(24, len(line)) else []
             break
         kept.append(line)
     return "\n".join(kept) if len(kept) > 1 else ""
 
 
-def _safe(text: str, most: int = _CHARACTERS) -> str:
-    return escape_line(text, most)
+def _safe(text: str, limit: int = _CHARACTERS) -> str:
+    return escape_line(text, limit)
 
 
-def fitting(title: str, lines: Sequence[str], most: int) -> str:
-    """Join a title and as many lines from the end of a list as fit into ``most`` tokens.
+def fitting(title: str, lines: Sequence[str], limit: int) -> str:
+    """Join a title and as many lines from the end of a list as fit into ``limit`` tokens.
 
     The other lines, at the beginning of the list, are left out. If no line fits, the text is empty.
     """
     kept: list[str] = []
     for line in reversed(lines):
-        if estimate_tokens("\n".join([title, line, *kept])) > most:
+        if estimate_tokens("\n".join([title, line, *kept])) > limit:
             break
         kept.insert(0, line)
     return "\n".join([title, *kept]) if kept else ""

@@ -27,7 +27,7 @@ from strands_manga_memory.memory.partition import (
 from strands_manga_memory.memory.records import (
     DERIVED,
     ENTRY_CHARACTERS,
-    MOST_TOKENS,
+    MAX_TOKENS,
     MemoryRecord,
     MemoryType,
     Retention,
@@ -39,7 +39,7 @@ from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.messages.injection import escape_line, message_text, strip_own_blocks
 from strands_manga_memory.messages.texts import estimate_tokens
 
-_LEAST_SIMILARITY = 0.02
+_MIN_SIMILARITY = 0.02
 """Similarity given to memories that share nothing with the query."""
 
 
@@ -62,7 +62,7 @@ def score(
     latest = max(record.updated_at, record.accessed_at)
     recency = 1.0 if half_life is None else 0.5 ** (max(0.0, now - latest) / half_life)
     use = 1.0 + math.log1p(record.access_count)
-    similar = 1.0 if similarity is None else max(_LEAST_SIMILARITY, similarity)
+    similar = 1.0 if similarity is None else max(_MIN_SIMILARITY, similarity)
     return float(similar * record.importance**0.5 * (recency * use) ** 0.25)
 
 
@@ -170,11 +170,11 @@ def entries_of(hits: Sequence[Hit]) -> list[MemoryEntry]:
 
     The lines have at most 800 tokens in total. Further results are left out.
     """
-    entries, left = list[MemoryEntry](), MOST_TOKENS
+    entries, remaining = list[MemoryEntry](), MAX_TOKENS
     for hit in hits:
         line = escape_line(hit.content, ENTRY_CHARACTERS)
-        left -= estimate_tokens(line)
-        if left < 0:
+        remaining -= estimate_tokens(line)
+        if remaining < 0:
             break
         entries.append(MemoryEntry(content=line, metadata=hit.described))
     return entries
@@ -290,13 +290,16 @@ class Snapshot:
             else:
                 texts = self._indexed()
                 similar = self._similar(query, texts)
-                asked = None if self._embed else content_terms(query)
+                query_terms = None if self._embed else content_terms(query)
                 hits = [
                     Hit(record, text.own, self._score(record, now, similar.get(name, 0.0)))
                     for name, text in texts.items()
                     if (record := candidates.get(text.record.memory_id)) is not None
                     if not matching
-                    or (name in similar and (asked is None or not asked.isdisjoint(text.terms)))
+                    or (
+                        name in similar
+                        and (query_terms is None or not query_terms.isdisjoint(text.terms))
+                    )
                 ]
         hits.sort(key=lambda hit: (-hit.score, hit.record.memory_id))
         return hits
@@ -310,11 +313,15 @@ class Snapshot:
         """
         if self._embed is not None:
             return bool(hits)
-        asked = content_terms(query)
-        asked = asked & evidence_terms(query) or asked  # without synonyms, one of which is enough
+        query_terms = content_terms(query)
+        query_terms = (
+            query_terms & evidence_terms(query) or query_terms
+        )  # without synonyms, one of which is enough
         texts = (f"{hit.content} {' '.join(map(str, hit.record.listed('topics')))}" for hit in hits)
-        least = min(3, len(asked))
-        return not asked or any(len(asked & evidence_terms(text)) >= least for text in texts)
+        min_terms = min(3, len(query_terms))
+        return not query_terms or any(
+            len(query_terms & evidence_terms(text)) >= min_terms for text in texts
+        )
 
     def _score(self, record: MemoryRecord, now: float, similarity: float | None) -> float:
         half_life = self._retention[MemoryType(record.type)].half_life

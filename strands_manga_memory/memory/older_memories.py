@@ -17,7 +17,7 @@ from strands_manga_memory.language.search import (
 )
 from strands_manga_memory.memory.memory_search import texts_of
 from strands_manga_memory.memory.partition import (
-    MOST_PREFERENCES,
+    MAX_PREFERENCES,
     PartitionContent,
     UserPartition,
     not_erased_since,
@@ -41,9 +41,9 @@ _SECONDS = 7 * DAY
 """Seconds until a stored list is made again from all memories."""
 _SHARDS, _ROWS = 16, 512
 """Number of parts that hold the words of a list, and memories in each part that holds ids."""
-_MOST_BYTES, _MOST_ROWS = 2_800_000, 64 * _ROWS
+_MAX_BYTES, _MAX_ROWS = 2_800_000, 64 * _ROWS
 """Most bytes and memories of a list, as DynamoDB limits a transaction to 4 MB in 100 items."""
-_MOST_FOUND, _MOST_IMPORTANT = 64, 192
+_MAX_FOUND, _MAX_IMPORTANT = 64, 192
 
 
 class WordList:
@@ -111,10 +111,10 @@ def _parts_of_list(records: Iterable[MemoryRecord]) -> dict[str, Any]:
     rows: dict[str, list[int]] = defaultdict(list)
     important: dict[str, list[tuple[float, int, str]]] = defaultdict(list)
     ids, size = list[str](), 0
-    for row, record in enumerate(itertools.islice(records, _MOST_ROWS)):
+    for row, record in enumerate(itertools.islice(records, _MAX_ROWS)):
         words = {_checksum(term) for text in texts_of(record).values() for term in text.terms}
         size += len(record.memory_id) + 6 * len(words)
-        if size > _MOST_BYTES:
+        if size > _MAX_BYTES:
             break
         ids.append(record.memory_id)
         important[record.type].append((-record.importance, row, record.memory_id))
@@ -128,7 +128,7 @@ def _parts_of_list(records: Iterable[MemoryRecord]) -> dict[str, Any]:
     }
     return parts | {
         "important": {
-            type_: heapq.nsmallest(_MOST_IMPORTANT, each) for type_, each in important.items()
+            type_: heapq.nsmallest(_MAX_IMPORTANT, each) for type_, each in important.items()
         }
     }
 
@@ -180,7 +180,7 @@ class OlderMemories:
 
         def find(listed: WordList) -> list[str]:
             found = listed.by_importance(types) if query is None else listed.find(words)
-            return list(itertools.islice((id_ for id_ in found if id_ not in known), _MOST_FOUND))
+            return list(itertools.islice((id_ for id_ in found if id_ not in known), _MAX_FOUND))
 
         try:
             if self._list is None:
@@ -191,7 +191,7 @@ class OlderMemories:
             ids = None
         if ids is not None:
             read = sum(id_.startswith(f"{MemoryType.PREFERENCE}#") for id_ in known)
-            with_preferences = with_preferences and read >= MOST_PREFERENCES
+            with_preferences = with_preferences and read >= MAX_PREFERENCES
             return self._partition.load_named(ids, with_preferences=with_preferences)
         loaded, self._list = self._make()
         chosen = set(find(self._list))
@@ -202,7 +202,7 @@ class OlderMemories:
         }
         return loaded
 
-    def forget(self) -> None:
+    def drop_copy(self) -> None:
         """Discard this process's copy of the word list.
 
         The next search reads the stored list, which another process may have changed.

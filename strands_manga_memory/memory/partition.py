@@ -49,7 +49,7 @@ _TRIES = 100
 _LEDGER_SECONDS = 30 * DAY
 _SUMMARY_NAME = f"{INTERNAL}summary#"
 """Prefix of the ids of items that map the name of a summary to its id."""
-_MOST_COUNTED = 40
+_MAX_COUNTED = 40
 """Most memories of one recorded recall, and most records of one read to update access counts."""
 _random = random.Random()  # noqa: S311 - jitter; separate, so that it does not affect the application's random numbers
 
@@ -88,7 +88,7 @@ class PartitionContent:
         self.since = max(self.since, more.since)
 
 
-MOST_PREFERENCES = 40
+MAX_PREFERENCES = 40
 """Most preferences that a session start reads."""
 
 
@@ -122,7 +122,7 @@ class _Range:
 # time, so these lose the oldest.
 _START = (
     _Range(f"{MemoryType.SUMMARY}#", f"{MemoryType.MONTH}$", 9, SHOWN_ATTRIBUTES),
-    _Range(*type_range(MemoryType.PREFERENCE), MOST_PREFERENCES, SHOWN_ATTRIBUTES),
+    _Range(*type_range(MemoryType.PREFERENCE), MAX_PREFERENCES, SHOWN_ATTRIBUTES),
     _Range(f"{MemoryType.QUESTION}#", LATEST, 17, SHOWN_ATTRIBUTES),
 )
 """Ranges of sort keys that a session start reads.
@@ -131,24 +131,24 @@ At most 4 monthly and 7 weekly summaries exist, so the limits leave enough room 
 summaries and open questions. The last range ends with the list of the latest facts.
 """
 
-_MOST_LATEST = 64
+_MAX_LATEST = 64
 """Most facts and feedback that searches read. An item lists the latest."""
 
 _RECENT = (_Range(f"{MemoryType.PATTERN}#", f"{MemoryType.EPISODE}$", 24, SHOWN_ATTRIBUTES),)
 """Range of sort keys that searches read, besides the latest facts and feedback."""
 
-_LEAST_RECALLED = 16
+_MIN_RECALLED = 16
 """Least memories of a range that a recall reads. A recall of more memories reads twice as many."""
 
-_MOST_FINALIZED, _MOST_OF_AGE = 128, 32
+_MAX_FINALIZED, _MAX_FINALIZED_OF_AGE = 128, 32
 """Most session summaries that finalizing reads: of all ages, and of a given age or more."""
 
-MOST_COVERED = 400
+MAX_COVERED = 400
 """Most sessions that a weekly or monthly summary lists."""
 
 _LEDGER = _Range(LEDGER, f"{LEDGER}~")
 
-_UNLISTED = _Range(f"{MemoryType.FACT}#", f"{MemoryType.FEEDBACK}$", _MOST_LATEST)
+_UNLISTED = _Range(f"{MemoryType.FACT}#", f"{MemoryType.FEEDBACK}$", _MAX_LATEST)
 """Range that is read without a valid list of the latest facts and feedback."""
 
 
@@ -211,7 +211,7 @@ class UserPartition:
         """
         first, last = f"{MemoryType.SUMMARY}#", f"{MemoryType.MONTH}$"
         loaded = self._load(
-            [_Range(first, last, _MOST_FINALIZED), _Range(f"{MemoryType.QUESTION}#", f"{LEDGER}~")]
+            [_Range(first, last, _MAX_FINALIZED), _Range(f"{MemoryType.QUESTION}#", f"{LEDGER}~")]
         )
         if loaded.is_partial:
             for type_, age in ages.items():
@@ -221,13 +221,13 @@ class UserPartition:
                     if each.type == type_
                     for id_ in each.covers
                 }
-                for most in (_MOST_OF_AGE, MOST_COVERED):
-                    older = self._load([_Range(first, summary_id("", self.clock() - age), most)])
+                for limit in (_MAX_FINALIZED_OF_AGE, MAX_COVERED):
+                    older = self._load([_Range(first, summary_id("", self.clock() - age), limit)])
                     if not older.is_partial or min(older.records, default="") in covered:
                         break
                 loaded.add(older)
             loaded.expired += self._load(
-                [_Range(first, last, _MOST_OF_AGE, is_lowest=True)]
+                [_Range(first, last, _MAX_FINALIZED_OF_AGE, is_lowest=True)]
             ).expired
         return loaded
 
@@ -246,34 +246,34 @@ class UserPartition:
         and feedback. Raises CorruptRecordError if no encrypted record can be decrypted.
         """
         ranges = _RECENT if latest else (*_RECENT, _UNLISTED)
-        return self._load(ranges, latest, are_all=len(latest) < _MOST_LATEST)
+        return self._load(ranges, latest, are_all=len(latest) < _MAX_LATEST)
 
-    def load_latest(self, type_: str | None, limit: int) -> PartitionContent:
-        """Read the latest memories of the user, for a recall of at most ``limit`` memories.
+    def load_latest(self, type_: str | None, count: int) -> PartitionContent:
+        """Read the latest memories of the user, for a recall of at most ``count`` memories.
 
         If ``type_`` is None, all types are read except stored messages, open questions and weekly
-        summaries. Each group of types has its own maximum: twice ``limit``, but at least 16 (for
+        summaries. Each group of types has its own maximum: twice ``count``, but at least 16 (for
         preferences, at least 40). At most five requests are made.
 
         Raises CorruptRecordError if no encrypted record can be decrypted.
         """
-        most = max(_LEAST_RECALLED, 2 * limit)
+        limit = max(_MIN_RECALLED, 2 * count)
         marks = self._load([_Range(LATEST, f"{LEDGER}~")])
         listed = [id_ for id_ in marks.latest if type_ is None or id_.startswith(f"{type_}#")]
         if type_ is None:
             ranges = [
-                _Range(*type_range(MemoryType.PATTERN), most),
-                _Range(f"{MemoryType.SUMMARY}#", f"{MemoryType.MONTH}$", most),
-                _Range(*type_range(MemoryType.PREFERENCE), max(most, MOST_PREFERENCES)),
+                _Range(*type_range(MemoryType.PATTERN), limit),
+                _Range(f"{MemoryType.SUMMARY}#", f"{MemoryType.MONTH}$", limit),
+                _Range(*type_range(MemoryType.PREFERENCE), max(limit, MAX_PREFERENCES)),
                 *([] if marks.latest else [_UNLISTED]),
             ]
         elif marks.latest and type_ in (MemoryType.FACT, MemoryType.FEEDBACK):
             ranges = []
         else:
             is_preference = type_ == MemoryType.PREFERENCE
-            ranges = [_Range(*type_range(type_), max(most, MOST_PREFERENCES * is_preference))]
-        are_all = len(marks.latest) < _MOST_LATEST and len(listed) <= most
-        return self._load(ranges, listed[:most], are_all=are_all, uses=marks.uses)
+            ranges = [_Range(*type_range(type_), max(limit, MAX_PREFERENCES * is_preference))]
+        are_all = len(marks.latest) < _MAX_LATEST and len(listed) <= limit
+        return self._load(ranges, listed[:limit], are_all=are_all, uses=marks.uses)
 
     def load_named(self, ids: Sequence[str], *, with_preferences: bool) -> PartitionContent:
         """Read the memories with the given ids and, if ``with_preferences``, all preferences.
@@ -309,8 +309,8 @@ class UserPartition:
             groups.append((found, len(found) == each.limit))
         for group, is_limited in groups:
             for item in group:
-                with self._one_by_one(item, loaded.unreadable):
-                    self._take(item, loaded)
+                with self._skip_if_unreadable(item, loaded.unreadable):
+                    self._add_item(item, loaded)
             sealed |= {str(item["memory_id"]) for item in group if "sealed" in item}
             if is_limited:
                 read = (loaded.records.get(str(item["memory_id"])) for item in group)
@@ -327,7 +327,7 @@ class UserPartition:
             loaded.records[id_] = counted(loaded.records[id_], loaded.uses)
         return loaded
 
-    def _take(self, item: Item, loaded: PartitionContent) -> None:
+    def _add_item(self, item: Item, loaded: PartitionContent) -> None:
         id_ = str(item["memory_id"])
         if id_.startswith(LEDGER):
             add_uses(loaded.uses, item)
@@ -341,7 +341,7 @@ class UserPartition:
                 loaded.records[id_] = record
 
     @contextmanager
-    def _one_by_one(self, item: Item, unreadable: list[str]) -> Iterator[None]:
+    def _skip_if_unreadable(self, item: Item, unreadable: list[str]) -> Iterator[None]:
         """Skip an unreadable record in a ``with`` block, and add its id to ``unreadable``.
 
         The error is logged. A missing encryption key still raises ``KeyMissingError``.
@@ -442,7 +442,7 @@ class UserPartition:
             return self.id_of_summary(name, expires_at)  # another writer made an id meanwhile
         return id_
 
-    def note_latest(self, *memory_ids: str) -> None:
+    def list_latest(self, *memory_ids: str) -> None:
         """Add ids to the stored list of the latest 64 facts and feedback texts of the user."""
 
         def attempt() -> bool | None:
@@ -450,7 +450,7 @@ class UserPartition:
             known = [] if item is None else _latest_of(item)
             if not known:  # the list is new or damaged
                 known = [*self.ids(MemoryType.FACT), *self.ids(MemoryType.FEEDBACK)]
-            ids = list(dict.fromkeys([*memory_ids, *known]))[:_MOST_LATEST]
+            ids = list(dict.fromkeys([*memory_ids, *known]))[:_MAX_LATEST]
             listed = {
                 "user_id": self.owner.partition,
                 "memory_id": LATEST,
@@ -485,11 +485,11 @@ class UserPartition:
             codec = Codec()
         return item_of(record, self.owner, codec)
 
-    # Each recall is first stored as one entry of a ledger. ``fold`` adds the entries to the access
-    # counts of the records.
+    # Each recall is first stored as one entry of a ledger. ``count_uses`` adds the entries to the
+    # access counts of the records.
 
-    def note_uses(self, ids: Sequence[str], *, at: float | None = None) -> None:
-        """Record a recall of memories, which ``fold`` later adds to their access counts.
+    def record_uses(self, ids: Sequence[str], *, at: float | None = None) -> None:
+        """Record a recall of memories, which ``count_uses`` later adds to their access counts.
 
         Args:
             ids: Ids of the memories, best first. Only the first 40 are recorded.
@@ -501,7 +501,7 @@ class UserPartition:
             "user_id": self.owner.partition,
             "memory_id": f"{LEDGER}{int(now * 1000):015d}.{uuid.uuid4().hex[:8]}",
             "at": now,
-            "used": list(ids[:_MOST_COUNTED]),
+            "used": list(ids[:_MAX_COUNTED]),
             "expires_at": int(now + _LEDGER_SECONDS),
         }
         not_erased = Condition(absent=True, below={"at": now if at is None else at})
@@ -516,7 +516,7 @@ class UserPartition:
         """Return the recalls of memories that the stored access counts do not include yet."""
         return self._load([_LEDGER]).uses
 
-    def fold(self) -> int:
+    def count_uses(self) -> int:
         """Add the recorded recalls to the access counts, and return the number of recalls.
 
         The record of a recall is deleted before the recall is counted. So no recall is counted
@@ -524,21 +524,21 @@ class UserPartition:
         """
         used, folded, partition = UseCounts(), 0, self.owner.partition
         for row in list(_LEDGER.read(self.table, partition)):
-            with self._one_by_one(row, []):
+            with self._skip_if_unreadable(row, []):
                 add_uses({}, row)  # a damaged record stays
                 same = Condition(equals={"at": row.get("at")})
                 if self.table.delete(partition, row["memory_id"], when=same):
                     add_uses(used, row)
                     folded += 1
         ids = list(used)
-        for start in range(0, len(ids), _MOST_COUNTED):
-            keys = [(partition, id_) for id_ in ids[start : start + _MOST_COUNTED]]
+        for start in range(0, len(ids), _MAX_COUNTED):
+            keys = [(partition, id_) for id_ in ids[start : start + _MAX_COUNTED]]
             for item in self.table.batch_get(keys).values():
                 with skip_unreadable():
-                    self._count(item, used)
+                    self._add_uses(item, used)
         return folded
 
-    def _count(self, item: Item, used: UseCounts) -> None:
+    def _add_uses(self, item: Item, used: UseCounts) -> None:
         """Add recalls to a memory's access count, unless the memory is deleted meanwhile."""
         found: Item | None = item
 

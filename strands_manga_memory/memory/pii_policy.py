@@ -118,9 +118,9 @@ class PiiPolicy:
         return _SEALED.sub(clear, text)
 
 
-_MOST_CHARACTERS = 4_000
+_MAX_CHARACTERS = 4_000
 """Most characters of a stored text."""
-_MOST_METADATA_BYTES, _MOST_METADATA_LEVELS = 16_384, 100
+_MAX_METADATA_BYTES, _MAX_METADATA_LEVELS = 16_384, 100
 
 
 @dataclass(frozen=True)
@@ -140,9 +140,9 @@ class PiiFilter:
             PersonalDataError: The policy refuses the text.
         """
         # Truncated first, too, because the policy need not check text that is not stored.
-        text = self.pii.applied(text[: 2 * _MOST_CHARACTERS], place=self.place).strip()
-        if len(text) > _MOST_CHARACTERS:
-            text = f"{text[:_MOST_CHARACTERS]}…"
+        text = self.pii.applied(text[: 2 * _MAX_CHARACTERS], place=self.place).strip()
+        if len(text) > _MAX_CHARACTERS:
+            text = f"{text[:_MAX_CHARACTERS]}…"
         return text.encode("utf-8", "replace").decode()
 
     def metadata(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,14 +155,14 @@ class PiiFilter:
         """
         if not isinstance(metadata, Mapping):
             raise ValueError(f"metadata must be a mapping, got {metadata!r:.80}")
-        if is_nested_deeper(metadata, _MOST_METADATA_LEVELS):
+        if is_nested_deeper(metadata, _MAX_METADATA_LEVELS):
             raise ValueError(
-                f"metadata must be nested at most {_MOST_METADATA_LEVELS} levels deep, got more"
+                f"metadata must be nested at most {_MAX_METADATA_LEVELS} levels deep, got more"
             )
         cleaned = load(dump(self.pii.applied_to(dict(metadata), place=self.place)))
-        if (size := len(dump(cleaned))) > _MOST_METADATA_BYTES:
+        if (size := len(dump(cleaned))) > _MAX_METADATA_BYTES:
             raise ValueError(
-                f"metadata must have at most {_MOST_METADATA_BYTES:,} bytes as JSON, got {size:,}"
+                f"metadata must have at most {_MAX_METADATA_BYTES:,} bytes as JSON, got {size:,}"
             )
         return dict(cleaned)
 

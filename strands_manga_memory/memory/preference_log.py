@@ -45,15 +45,15 @@ from strands_manga_memory.memory.records import (
     type_range,
 )
 from strands_manga_memory.memory.statements import (
-    MOST_OF_A_SLOT,
+    MAX_SLOT_STATEMENTS,
     LoggedChanges,
     PreferenceChange,
     PreferenceSignal,
     Removal,
     SlotState,
     Statement,
-    fold,
     message_digest,
+    slot_states,
 )
 from strands_manga_memory.stores.codec import parsing
 from strands_manga_memory.stores.table import Item, Write
@@ -61,11 +61,11 @@ from strands_manga_memory.stores.writer import shared_writer
 
 logger = logging.getLogger(__name__)
 
-_MOST_AT_ONCE = 15
-_MOST_WRITES = 90
+_MAX_STATEMENTS = 15
+_MAX_WRITES = 90
 BUCKETS = 16
 """Number of partitions that list the users with pending signals."""
-_NOTE_SECONDS = 90 * DAY
+_DELETION_SECONDS = 90 * DAY
 """Seconds until the record of a deletion expires. Earlier sessions are finalized by then."""
 _MADE_BY_SESSIONS = (
     MemoryType.SUMMARY,
@@ -91,7 +91,7 @@ _USUAL_SLOTS = frozenset(
     ]
 )
 """Subjects of preferences whose names reveal nothing about a user."""
-_SOURCES, SET = "sources", "set"
+_SOURCES, SET_VALUES = "sources", "set"
 """Names in a preference's metadata: messages of its values, and values that ``prefer`` set."""
 
 
@@ -124,13 +124,13 @@ class PreferenceLog:
         self._hot = hot
         self._importance = importance
 
-    def tokens(self) -> tuple[str, str]:
+    def versions(self) -> tuple[str, str]:
         """Return the revision and the version of the log, two texts by which agents notice changes.
 
         The revision changes whenever agents must read the user's memories again. The version
         changes with each write of the log. Both are empty at first.
         """
-        item, erased = self._marks()
+        item, erased = self._read_items()
         return _revision_of(item, erased), str((item or {}).get("version") or "")
 
     def removals(self) -> tuple[tuple[Removal, ...], dict[str, float]]:
@@ -159,7 +159,7 @@ class PreferenceLog:
             Content of the log, its item in the table, and the marker of the last deletion of all
             data of the user. Item and marker are None if they do not exist.
         """
-        item, marker = self._marks()
+        item, marker = self._read_items()
         return replace(self._logged(item), erased_at=erased_at(marker)), item, marker
 
     def apply(self, change: PreferenceChange) -> Mapping[str, MemoryRecord | None]:
@@ -180,16 +180,18 @@ class PreferenceLog:
     def _store(self, change: PreferenceChange) -> Mapping[str, MemoryRecord | None]:
         changed: dict[str, MemoryRecord | None] = {}
         place = place_of(self.partition.owner, CHANGES)
-        for first in range(0, len(change.statements) or 1, _MOST_AT_ONCE):
+        for first in range(0, len(change.statements) or 1, _MAX_STATEMENTS):
             signals = () if first else change.signals
             part = replace(
-                change, statements=change.statements[first : first + _MOST_AT_ONCE], signals=signals
+                change,
+                statements=change.statements[first : first + _MAX_STATEMENTS],
+                signals=signals,
             )
             records, revisions = repeat_until_written(partial(self._attempt, part), record=place)
             changed |= records
             if revisions is not None:
                 before, revision = revisions
-                stated = [] if change.record is None else _bases(change.record)
+                stated = [] if change.record is None else _set_statements(change.record)
                 self._publish(
                     statements=stated, removals=change.removals, before=before, revision=revision
                 )
@@ -213,7 +215,7 @@ class PreferenceLog:
         The result is empty if no service receives signals.
         """
         wanted = () if self._send_later is None else statements
-        return [PreferenceSignal.of(self.partition.owner, each) for each in wanted]
+        return [PreferenceSignal.from_statement(self.partition.owner, each) for each in wanted]
 
     def waiting(self) -> tuple[PreferenceSignal, ...]:
         """Read the signals (reports of preferences) that the other service has not accepted yet.
@@ -232,9 +234,11 @@ class PreferenceLog:
             logged, item, _ = self.read()
             if item is None:
                 return True
-            left = tuple(each for each in logged.signals if each.id not in ids)
-            writes = [Write(item=self._item(replace(logged, signals=left)), when=unchanged(item))]
-            if not left:
+            remaining = tuple(each for each in logged.signals if each.id not in ids)
+            writes = [
+                Write(item=self._item(replace(logged, signals=remaining)), when=unchanged(item))
+            ]
+            if not remaining:
                 writes.append(
                     Write(key=(bucket_of(self.partition.owner), self.partition.owner.partition))
                 )
@@ -242,7 +246,7 @@ class PreferenceLog:
 
         repeat_until_written(attempt, record=place_of(self.partition.owner, CHANGES))
 
-    def renew(self, *, is_removal: bool = False, drops_context: bool = False) -> None:
+    def notify_agents(self, *, is_removal: bool = False, drops_context: bool = False) -> None:
         """Notify live agents that memories other than preferences have changed.
 
         The log gets a new revision, by which agents notice the change. This needs no encryption
@@ -257,7 +261,7 @@ class PreferenceLog:
         revision, place = uuid.uuid4().hex, place_of(self.partition.owner, CHANGES)
 
         def attempt() -> tuple[str, str] | None:
-            item, erased = self._marks()
+            item, erased = self._read_items()
             if item is not None and item.keys().isdisjoint(("statements", "sealed")):
                 raise CorruptRecordError(
                     f"record={place!r} is damaged: it has no statements", record=place
@@ -276,7 +280,7 @@ class PreferenceLog:
             before=before, revision=written, is_removal=is_removal, drops_context=drops_context
         )
 
-    def note_forgotten(self, memory_id: str, at: float) -> None:
+    def record_deletion(self, memory_id: str, at: float) -> None:
         """Record the deletion of a memory, so that old messages do not create the memory again.
 
         Only memories that are made from sessions need this record.
@@ -286,7 +290,7 @@ class PreferenceLog:
                 "user_id": self.partition.owner.changes_partition,
                 "memory_id": forgotten_id(memory_id),
             }
-            self.partition.table.put({**key, "at": at, "expires_at": int(at + _NOTE_SECONDS)})
+            self.partition.table.put({**key, "at": at, "expires_at": int(at + _DELETION_SECONDS)})
 
     def erased_at(self) -> float:
         """Return the time of the last deletion of all data of the user, in seconds since 1970.
@@ -305,7 +309,7 @@ class PreferenceLog:
         if self._hot is not None:
             self._hot.publish(**change, erased_at=self.erased_at)
 
-    def _marks(self) -> tuple[Item | None, Item | None]:
+    def _read_items(self) -> tuple[Item | None, Item | None]:
         keys = (
             (self.partition.owner.changes_partition, CHANGES),
             (self.partition.owner.partition, ERASED),
@@ -325,7 +329,7 @@ class PreferenceLog:
         """
         table, owner = self.partition.table, self.partition.owner
         logged, item, erased = self.read()
-        after = logged.after(change)
+        after = logged.with_change(change)
         if after is None:
             return {}, None
         changed: dict[str, MemoryRecord | None] = {}
@@ -343,7 +347,7 @@ class PreferenceLog:
         if change.record or change.dropped or after.statements != logged.statements:
             stored = self._stored()
             changed = self._changed_records(stored, after.statements, change)
-            for id_, record in list(changed.items())[:_MOST_WRITES]:
+            for id_, record in list(changed.items())[:_MAX_WRITES]:
                 when = unchanged(stored[id_][0] if id_ in stored else None)
                 if record is None:
                     writes.append(Write(key=(owner.partition, id_), when=when))
@@ -374,14 +378,16 @@ class PreferenceLog:
             id_ = ids.setdefault(slot_of(new), self._new_id(slot_of(new)))
             new = replace(new, memory_id=id_)
             records[id_] = self._replaced(records[id_], new) if id_ in records else new
-        bases = {id_: each for id_, record in records.items() if (each := _bases(record))}
+        set_statements = {
+            id_: each for id_, record in records.items() if (each := _set_statements(record))
+        }
         wanted: dict[str, MemoryRecord] = {}
-        for slot, state in fold([*chain(*bases.values()), *statements]).items():
+        for slot, state in slot_states([*chain(*set_statements.values()), *statements]).items():
             id_ = ids.get(slot) or self._new_id(slot)
             wanted[id_] = self._record(id_, slot, state, records.get(id_), statements)
         made = {
             id_ for id_, record in records.items() if _SOURCES in record.metadata
-        } | bases.keys()
+        } | set_statements.keys()
         gone = sorted(id_ for id_ in known | records if id_ not in wanted and id_ in made)
         if (dropped := change.dropped) is not None and dropped in stored and dropped not in wanted:
             gone.append(dropped)
@@ -423,12 +429,12 @@ class PreferenceLog:
             not has_slot or str(known.metadata.get("value") or "") == state.value
         ):
             return known
-        at = state.by.at
+        at = state.statement.at
         first = known or new_record(id_, self._importance, at, version=0)
         content = state.value
         metadata: dict[str, Any] = {
-            "session_id": state.by.session_id,
-            _SOURCES: {"": state.by.message_id or ""},
+            "session_id": state.statement.session_id,
+            _SOURCES: {"": state.statement.message_id or ""},
         }
         if has_slot:
             shown = str(first.metadata.get("preference_key") or slot)
@@ -438,8 +444,8 @@ class PreferenceLog:
                 "value": state.value,
                 _SOURCES: _sources(state.value, statements),
             }
-        if bases := _bases(first):
-            metadata[SET] = [[each.preference.value, each.at] for each in bases]
+        if set_statements := _set_statements(first):
+            metadata[SET_VALUES] = [[each.preference.value, each.at] for each in set_statements]
         return first.changed(
             content=content, metadata={**first.metadata, **metadata}, updated_at=at
         )
@@ -450,10 +456,14 @@ class PreferenceLog:
         ``known`` is the stored record, ``new`` the record with the new value. Earlier values set by
         ``prefer`` stay in the metadata, because they may have changed other preferences.
         """
-        earlier = [each for each in _bases(known) if each.preference.value != new.metadata["value"]]
-        values = [[each.preference.value, each.at] for each in earlier[1 - MOST_OF_A_SLOT :]]
+        earlier = [
+            each
+            for each in _set_statements(known)
+            if each.preference.value != new.metadata["value"]
+        ]
+        values = [[each.preference.value, each.at] for each in earlier[1 - MAX_SLOT_STATEMENTS :]]
         metadata = {name: each for name, each in known.metadata.items() if name != _SOURCES}
-        metadata |= {**new.metadata, SET: values + new.metadata[SET]}
+        metadata |= {**new.metadata, SET_VALUES: values + new.metadata[SET_VALUES]}
         return known.changed(
             content=new.content,
             importance=new.importance,
@@ -473,7 +483,7 @@ class PreferenceLog:
             stored[id_] = item, None
             with skip_unreadable(), parsing(place_of(owner, id_)):
                 record = record_of(item, owner, self.partition.codec)
-                _bases(record)  # may be damaged
+                _set_statements(record)  # may be damaged
                 stored[id_] = item, record
         return stored
 
@@ -483,8 +493,8 @@ class PreferenceLog:
         place = place_of(self.partition.owner, CHANGES)
         with parsing(place):
             body = opened_body(item, self.partition.codec, place)
-            statements = tuple(Statement.of(row) for row in body["statements"])
-            removals = tuple(Removal.of(row) for row in body["removals"])
+            statements = tuple(Statement.from_row(row) for row in body["statements"])
+            removals = tuple(Removal.from_row(row) for row in body["removals"])
             signals = tuple(PreferenceSignal(**row) for row in body.get("signals", ()))
             return LoggedChanges(
                 statements,
@@ -566,10 +576,10 @@ def slot_of(record: MemoryRecord) -> str:
     return slot_and_value(record)[0] or Statement(Preference("", record.content), 0.0).slot
 
 
-def _bases(record: MemoryRecord) -> list[Statement]:
+def _set_statements(record: MemoryRecord) -> list[Statement]:
     """Return the values that ``UserMemoryStore.prefer`` set in a record, oldest first."""
     slot, value = slot_and_value(record)
-    given = record.metadata.get(SET)
+    given = record.metadata.get(SET_VALUES)
     if given is None:
         given = [] if _SOURCES in record.metadata else [[value, record.updated_at]]
     return [

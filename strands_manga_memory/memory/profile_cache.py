@@ -12,23 +12,23 @@ from functools import partial
 from strands_manga_memory.exceptions import CorruptRecordError, PersonalDataError
 from strands_manga_memory.language.preference_slots import Preference
 from strands_manga_memory.memory.hot_profile import PATIENCE, TTL, ProfileState
-from strands_manga_memory.memory.records import MOST_TOKENS, AgentContext
+from strands_manga_memory.memory.records import MAX_TOKENS, AgentContext
 from strands_manga_memory.memory.statements import (
     LoggedChanges,
     PreferenceChange,
     Removal,
     SlotState,
     Statement,
-    fold,
     latest_removals,
     merged,
     recent,
+    slot_states,
 )
 from strands_manga_memory.memory.store import UserMemoryStore
 
 logger = logging.getLogger(__name__)
 
-_START_TOKENS = MOST_TOKENS * 3 // 4
+_START_TOKENS = MAX_TOKENS * 3 // 4
 """Most tokens of the context read at session start, of the tokens of memories in a request."""
 
 
@@ -53,8 +53,8 @@ class ProfileCache:
     Attributes:
         context: Text about the user.
         writer: Writer that runs the background work of the cache.
-        lane: Key of the background work. All caches of the user in the process share the key, so
-            their work runs in order.
+        queue_key: Key of the background work. All caches of the user in the process share the key,
+            so their work runs in order.
 
     Raises:
         ValueError: The store has no hot tier.
@@ -76,12 +76,12 @@ class ProfileCache:
         self._reads_revision = reads_revision
         self._health = self._profile.health
         self.writer = self._profile.writer
-        self.lane = ("profile", store.owner)
+        self.queue_key = ("profile", store.owner)
         self._lock = threading.RLock()
         self._erased_at = -math.inf  # time of the last known erasure
-        self._own: list[Statement] = []  # statements that the last known record lacks
+        self._unpublished: list[Statement] = []  # statements that the last known record lacks
         self._log_version: str | None = None  # of the preference log that was read last
-        self._take(ProfileState(), AgentContext())
+        self._replace_state(ProfileState(), AgentContext())
 
     @property
     def overrides(self) -> dict[str, str]:
@@ -99,19 +99,21 @@ class ProfileCache:
         not yet in the hot tier are included.
         """
         with self._lock:
-            slots = fold(recent(merged(self._state.statements, self._own), self._state.removals))
+            slots = slot_states(
+                recent(merged(self._state.statements, self._unpublished), self._state.removals)
+            )
             known = self.context.changed_at
             return {
                 slot: state
                 for slot, state in slots.items()
-                if state.by.at > known.get(slot, -math.inf)
+                if state.statement.at > known.get(slot, -math.inf)
             }
 
     def load(self) -> None:
         """Load the user's record and the text about the user at session start."""
-        self._load_context(self._look(touch=True) or ProfileState())
+        self._load_context(self._read_record(touch=True) or ProfileState())
 
-    def hear(
+    def add_statements(
         self,
         preferences: Sequence[Preference],
         *,
@@ -134,7 +136,7 @@ class ProfileCache:
         kept = []
         for each in preferences:
             try:
-                slot, value = map(self._store.cleaning.text, (each.slot, each.value))
+                slot, value = map(self._store.pii_filter.text, (each.slot, each.value))
             except PersonalDataError as error:
                 logger.debug("error=<%s> | a preference was refused", type(error).__name__)
                 continue
@@ -143,7 +145,7 @@ class ProfileCache:
             )
         if kept and at > self._erased_at:
             with self._lock:
-                self._own += kept
+                self._unpublished += kept
             self._log.apply_later(
                 PreferenceChange(statements=kept, signals=self._log.signals_of(kept))
             )
@@ -156,7 +158,7 @@ class ProfileCache:
         """
         with self._lock:
             removals = latest_removals([*self._state.removals, removal])
-            self._take(replace(self._state, removals=removals, removed=""), AgentContext())
+            self._replace_state(replace(self._state, removals=removals, removed=""), AgentContext())
 
     def refresh(self) -> None:
         """Load the changes of the user's memories that other processes wrote to the hot tier.
@@ -164,24 +166,24 @@ class ProfileCache:
         If memories were removed, or the user's record has expired, the text about the user is read
         again.
         """
-        state = self._look(touch=False)
+        state = self._read_record(touch=False)
         if state is None:
             return
         known = self._state
         if state.removed != known.removed:
-            self._take(replace(state, removed=""), AgentContext())
+            self._replace_state(replace(state, removed=""), AgentContext())
             self._on_removal()
             self._erased_at = self._log.erased_at()
             self._store.reader.drop_snapshot()
             self._load_context(state)
             return
-        self._take(state, self.context)
+        self._replace_state(state, self.context)
         if state.revision != known.revision:
             self._store.reader.drop_snapshot()
 
     # Inside
 
-    def _look(self, *, touch: bool) -> ProfileState | None:
+    def _read_record(self, *, touch: bool) -> ProfileState | None:
         """Read the user's record from the hot tier, or create it. None if the hot tier fails.
 
         ``touch`` renews the record's expiry. With ``reads_revision``, changes in the memory table
@@ -199,15 +201,15 @@ class ProfileCache:
             state = self._health.call(lambda: self._profile.update(_created))
         if not (state and state.exists and self._reads_revision):
             return state
-        return self._health.call(lambda: self._followed(state))
+        return self._health.call(lambda: self._copy_from_table(state))
 
-    def _followed(self, state: ProfileState) -> ProfileState:
+    def _copy_from_table(self, state: ProfileState) -> ProfileState:
         """Copy changes of preferences from the memory table to the user's record in the hot tier.
 
         The result is the new state of the record. If the preference log has a new revision, the
         stored text about the user is removed, so that agents read the memories again.
         """
-        revision, version = self._log.tokens()
+        revision, version = self._log.versions()
         is_renewed = revision != state.revision
         if not is_renewed and version == self._log_version:
             return state
@@ -241,7 +243,7 @@ class ProfileCache:
         context = state.context
         # The limit matters if a removal could not be published.
         if context is None or self._store.partition.clock() - context.read_at >= TTL:
-            self._take(replace(state, removed=""), AgentContext())
+            self._replace_state(replace(state, removed=""), AgentContext())
             context = self._store.agent_context(_START_TOKENS)
 
             def stored(now: ProfileState) -> ProfileState | None:
@@ -250,14 +252,14 @@ class ProfileCache:
 
             if state.exists:
                 self._health.call(lambda: self._profile.update(stored))
-        self._take(state, context)
+        self._replace_state(state, context)
 
-    def _take(self, state: ProfileState, context: AgentContext) -> None:
+    def _replace_state(self, state: ProfileState, context: AgentContext) -> None:
         with self._lock:
             self._state, self.context = state, context
-            self._own = [
+            self._unpublished = [
                 each
-                for each in self._own
+                for each in self._unpublished
                 if each not in state.statements and each.at > self._erased_at
             ]
 

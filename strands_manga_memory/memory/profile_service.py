@@ -200,7 +200,7 @@ def _plain_text(value: object) -> str:
 PROFILE_DEADLINE = 0.25
 """Most seconds that the start of an agent waits for a profile."""
 
-_MOST_THREADS = 8
+_MAX_THREADS = 8
 
 
 class ProfileReader:
@@ -238,7 +238,7 @@ class ProfileReader:
     def renew_after_fork(self) -> None:
         """Discard pending reads in a forked process, as their threads exist only in the parent."""
         # of its own, so that a source that hangs delays no other work
-        self._writer = Writer(threads=_MOST_THREADS)
+        self._writer = Writer(threads=_MAX_THREADS)
 
     def read(self, user_id: str, *, tenant: str | None = None) -> Profile | None:
         """Read the profile of a user within the deadline.
@@ -247,7 +247,7 @@ class ProfileReader:
         if the source fails or is too slow.
         """
         error: BaseException | None = TimeoutError()
-        if self._writer.backlog < _MOST_THREADS:  # a source that hangs holds all threads
+        if self._writer.backlog < _MAX_THREADS:  # a source that hangs holds all threads
             context = contextvars.copy_context()
             read = self._writer.submit(object(), lambda: context.run(self._answer, user_id, tenant))
             wait([read], self._deadline)

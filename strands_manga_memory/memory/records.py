@@ -32,7 +32,7 @@ DAY = 86_400.0
 """Seconds per day."""
 
 
-MOST_TOKENS = 800
+MAX_TOKENS = 800
 """Most tokens of the whole text about the user."""
 
 ENTRY_CHARACTERS = 400
@@ -147,10 +147,10 @@ FORGOTTEN = "~forgotten#"
 """Prefix of the ids of items that record the deletion of a memory derived from sessions."""
 
 
-_MOST = 10**12
+_MAX_NUMBER = 10**12
 """Exclusive upper bound of stored counts and times in seconds."""
-_Number = Annotated[float, Strict(), Field(ge=0, lt=_MOST)]
-_Count = Annotated[int, Strict(), Field(ge=0, lt=_MOST)]
+_Number = Annotated[float, Strict(), Field(ge=0, lt=_MAX_NUMBER)]
+_Count = Annotated[int, Strict(), Field(ge=0, lt=_MAX_NUMBER)]
 
 
 def _memory_type(name: str) -> MemoryType:
@@ -452,7 +452,7 @@ def opened_body(item: Item, codec: Codec | None, place: str) -> Any:
 
 def _fits_a_table(body: Mapping[str, Any]) -> bool:
     # DynamoDB rejects deep nesting, NaN and lone surrogates.
-    if not is_json(body, levels=_MOST_LEVELS, bits=_MAX_BITS, exponents=_MAX_BITS):
+    if not is_json(body, levels=_MAX_LEVELS, bits=_MAX_BITS, exponents=_MAX_BITS):
         return False
     try:
         json.dumps(body, ensure_ascii=False).encode("utf-8")
@@ -489,7 +489,7 @@ def record_of(item: Item, owner: Owner, codec: Codec | None) -> MemoryRecord:
         return _STORED.validate_python({**fields, **body, "unknown": unknown})
 
 
-_MOST_LEVELS, _MAX_BITS = 20, 63
+_MAX_LEVELS, _MAX_BITS = 20, 63
 """Limits of nesting levels and number bits for values that are stored in clear text."""
 
 
@@ -504,9 +504,9 @@ def episode_id(summary_id: str, part: int) -> str:
 
 
 def parts_of(
-    values: Iterable[_Value], size_of: Callable[[_Value], int], most: int
+    values: Iterable[_Value], size_of: Callable[[_Value], int], max_bytes: int
 ) -> Iterator[list[_Value]]:
-    """Split values into lists of at most ``most`` bytes each.
+    """Split values into lists of at most ``max_bytes`` bytes each.
 
     A value that is larger gets a list of its own. ``size_of`` returns the size of a value in bytes.
     """
@@ -514,7 +514,7 @@ def parts_of(
     size = 0
     for value in values:
         length = size_of(value)
-        if part and size + length > most:
+        if part and size + length > max_bytes:
             yield part
             part, size = [], 0
         part.append(value)

@@ -28,13 +28,13 @@ from strands_manga_memory.language.preference_slots import (
 )
 from strands_manga_memory.memory.records import MemoryRecord, Owner, content_key
 
-MOST_RECENT = 30
+MAX_HOT_STATEMENTS = 30
 """Number of the latest statements that the hot tier stores."""
-MOST_SLOTS = 100
+MAX_SLOTS = 100
 """Most subjects with statements of one user. Values set by ``prefer`` have no such limit."""
-MOST_OF_A_SLOT = 8
-_MOST_REMOVALS = 300
-_MOST_SIGNALS = 400
+MAX_SLOT_STATEMENTS = 8
+_MAX_REMOVALS = 300
+_MAX_SIGNALS = 400
 
 _TIME = attrgetter("at")
 _STATEMENT = TypeAdapter(tuple[str, str, bool | None, bool, str | None, float, str | None, bool])
@@ -74,7 +74,7 @@ class Statement:
         return [*astuple(self.preference), self.message_id, self.at, self.session_id, self.is_set]
 
     @classmethod
-    def of(cls, row: Any) -> Statement:
+    def from_row(cls, row: Any) -> Statement:
         """Create a stated preference from its stored form. Damaged data raises ValueError."""
         slot, value, liked, adds, id_, at, session_id, is_set = _STATEMENT.validate_python(row)
         return cls(Preference(slot, value, liked, adds), at, id_, session_id, is_set)
@@ -111,7 +111,7 @@ class Removal:
         return [self.at, self.slot, list(self.values), self.message]
 
     @classmethod
-    def of(cls, row: Any) -> Removal:
+    def from_row(cls, row: Any) -> Removal:
         """Create a deletion or retraction from its stored form. Damaged data raises ValueError."""
         return cls(*_REMOVAL.validate_python(row))
 
@@ -123,7 +123,7 @@ class Removal:
         """
         return cls(at, slot, _digests(slot, value))
 
-    def voids(self, statement: Statement) -> bool:
+    def removes(self, statement: Statement) -> bool:
         """Return whether this removal also removes a statement that the user made before.
 
         The retraction of a message removes the statements in it. The deletion of a preference
@@ -192,7 +192,7 @@ class PreferenceSignal:
     retracted: bool = False
 
     @classmethod
-    def of(cls, owner: Owner, statement: Statement) -> PreferenceSignal:
+    def from_statement(cls, owner: Owner, statement: Statement) -> PreferenceSignal:
         """Create the signal that reports a stated preference to another service."""
         slot, value, liked, adds = astuple(statement.preference)
         return cls(
@@ -230,10 +230,10 @@ class SlotState:
     """
 
     value: str
-    by: Statement
+    statement: Statement
 
 
-def fold(statements: Iterable[Statement]) -> dict[str, SlotState]:
+def slot_states(statements: Iterable[Statement]) -> dict[str, SlotState]:
     """Compute the current preferences of a user from all statements.
 
     The result is keyed by subject such as ``genre``. The statements are applied in order of time.
@@ -275,14 +275,14 @@ def _set(known: dict[str, str], preference: Preference) -> dict[str, str]:
 
 def valid(statements: Iterable[Statement], removals: Sequence[Removal]) -> tuple[Statement, ...]:
     """Return the stated preferences that no deletion or retraction has removed."""
-    return tuple(one for one in statements if not any(each.voids(one) for each in removals))
+    return tuple(one for one in statements if not any(each.removes(one) for each in removals))
 
 
 def recent(
     statements: Iterable[Statement], removals: Sequence[Removal] = ()
 ) -> tuple[Statement, ...]:
     """Return the latest 30 stated preferences that were not removed, in order of time."""
-    return tuple(sorted(valid(statements, removals), key=_TIME)[-MOST_RECENT:])
+    return tuple(sorted(valid(statements, removals), key=_TIME)[-MAX_HOT_STATEMENTS:])
 
 
 def merged(known: Sequence[Statement], new: Iterable[Statement]) -> tuple[Statement, ...]:
@@ -301,8 +301,8 @@ def merged(known: Sequence[Statement], new: Iterable[Statement]) -> tuple[Statem
     of_slot: dict[str, list[Statement]] = {}
     for each in rows:
         of_slot.setdefault(each.slot, []).append(each)
-    latest = sorted(of_slot, key=lambda slot: of_slot[slot][-1].at)[-MOST_SLOTS:]
-    kept = {id(each) for slot in latest for each in of_slot[slot][-MOST_OF_A_SLOT:]}
+    latest = sorted(of_slot, key=lambda slot: of_slot[slot][-1].at)[-MAX_SLOTS:]
+    kept = {id(each) for slot in latest for each in of_slot[slot][-MAX_SLOT_STATEMENTS:]}
     return tuple(each for each in rows if id(each) in kept)
 
 
@@ -357,7 +357,7 @@ class LoggedChanges:
         since = max(self.erased_at, complete_since(self.removals))
         return tuple(each for each in valid(statements, self.removals) if each.at > since)
 
-    def after(self, change: PreferenceChange) -> LoggedChanges | None:
+    def with_change(self, change: PreferenceChange) -> LoggedChanges | None:
         """Return the preference log after a change, or None if the change has no effect."""
         removals = [each for each in change.removals if each.at > self.erased_at]
         statements = merged(valid(self.statements, removals), self.admit(change.statements))
@@ -397,7 +397,7 @@ class LoggedChanges:
         # Time in milliseconds, so that the numbers of a new log are above those of an erased one.
         first = max([self.next_number, *(int(1000 * each.at) for each in new)])
         kept += [replace(each, number=number) for number, each in enumerate(new, first)]
-        if len(kept) > _MOST_SIGNALS:  # an item of DynamoDB has at most 400 KB
+        if len(kept) > _MAX_SIGNALS:  # an item of DynamoDB has at most 400 KB
             known = {(each.message_id, each.preference) for each in statements}
             kept = [
                 each
@@ -409,7 +409,7 @@ class LoggedChanges:
 
 def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:
     """Return the latest 300 distinct deletions and retractions, in order of time."""
-    return tuple(sorted(dict.fromkeys(removals), key=_TIME)[-_MOST_REMOVALS:])
+    return tuple(sorted(dict.fromkeys(removals), key=_TIME)[-_MAX_REMOVALS:])
 
 
 def complete_since(removals: Sequence[Removal]) -> float:
@@ -420,4 +420,4 @@ def complete_since(removals: Sequence[Removal]) -> float:
     that is no longer in the log may apply to it. If the log has fewer, all removals are known, and
     the result is minus infinity.
     """
-    return removals[0].at if len(removals) >= _MOST_REMOVALS else -math.inf
+    return removals[0].at if len(removals) >= _MAX_REMOVALS else -math.inf

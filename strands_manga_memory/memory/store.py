@@ -21,7 +21,12 @@ from strands_manga_memory.memory.memory_reader import MemoryReader
 from strands_manga_memory.memory.memory_search import MemoryQuery, checked_type, entries_of
 from strands_manga_memory.memory.partition import UserPartition
 from strands_manga_memory.memory.pii_policy import PiiFilter, PiiPolicy
-from strands_manga_memory.memory.preference_log import SET, PreferenceLog, slot_and_value, slot_of
+from strands_manga_memory.memory.preference_log import (
+    SET_VALUES,
+    PreferenceLog,
+    slot_and_value,
+    slot_of,
+)
 from strands_manga_memory.memory.profile_service import (
     PreferenceOutbox,
     ProfileReader,
@@ -29,7 +34,7 @@ from strands_manga_memory.memory.profile_service import (
 )
 from strands_manga_memory.memory.records import (
     INTERNAL,
-    MOST_TOKENS,
+    MAX_TOKENS,
     RETENTION,
     AgentContext,
     MemoryRecord,
@@ -61,7 +66,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SENTIMENTS = ("positive", "neutral", "negative")
-_MOST_KEY_CHARACTERS = 200
+_MAX_KEY_CHARACTERS = 200
 _DESCRIPTION = (
     "What is known about this user from earlier conversations: preferences, feedback, and what was"
     " talked about."
@@ -141,7 +146,7 @@ class UserMemoryStore(MemoryStore):
         self.hot = None if hot is None else HotProfile(hot, self.owner, codec=codec)
         self.partition = UserPartition(table, self.owner, codec=codec, clock=clock)
         self._retention = {MemoryType(type_): rule for type_, rule in retention.items()}
-        self.cleaning = PiiFilter(pii or PiiPolicy(), self.owner.partition)
+        self.pii_filter = PiiFilter(pii or PiiPolicy(), self.owner.partition)
         self.preference_log = PreferenceLog(
             self.partition,
             hot=self.hot,
@@ -150,11 +155,11 @@ class UserMemoryStore(MemoryStore):
         )
         self.reader = MemoryReader(
             self.partition,
-            cached=self.hot,
+            hot=self.hot,
             profiles=ProfileReader.of(profile),
             retention=self._retention,
             embed=embed,
-            cleaning=self.cleaning,
+            pii_filter=self.pii_filter,
             writer=shared_writer(None, table),
         )
 
@@ -256,11 +261,11 @@ class UserMemoryStore(MemoryStore):
         """
         filled("key", key)
         filled("value", value)
-        if len(key) > _MOST_KEY_CHARACTERS:
-            most = _MOST_KEY_CHARACTERS
+        if len(key) > _MAX_KEY_CHARACTERS:
+            most = _MAX_KEY_CHARACTERS
             raise ValueError(f"key must have at most {most} characters, got {len(key)}")
         now, worth = self.partition.clock(), self._importance(MemoryType.PREFERENCE, importance)
-        name, value = _name_of(self.cleaning.text(key)), self.cleaning.text(value)
+        name, value = _name_of(self.pii_filter.text(key)), self.pii_filter.text(value)
         shown = " ".join(name.split())
         record = new_record(
             preference_id(slot_for_key(name)),
@@ -268,16 +273,16 @@ class UserMemoryStore(MemoryStore):
             now,
             content=f"{shown}: {value}",
             metadata={
-                **self.cleaning.metadata(metadata or {}),
+                **self.pii_filter.metadata(metadata or {}),
                 "preference_key": shown,
                 "value": value,
-                SET: [[value, now]],
+                SET_VALUES: [[value, now]],
             },
         )
         changed = self.preference_log.apply(PreferenceChange(record=record))
         for each in changed.values():
             if each is not None and slot_of(each) == slot_of(record):
-                return self._noted(each)
+                return self._in_snapshot(each)
         what = "the stored preference is damaged, so it is not replaced"
         raise CorruptRecordError(
             f"{what}; call forget({record.memory_id!r}) first", record=record.memory_id
@@ -414,9 +419,9 @@ class UserMemoryStore(MemoryStore):
         now, record = self.partition.clock(), self._preference(memory_id)
         if record is None:
             if there := self.partition.delete(memory_id):
-                self.preference_log.note_forgotten(memory_id, now)
+                self.preference_log.record_deletion(memory_id, now)
             self._delete_derived(memory_id)
-            self._note_removal()
+            self._publish_removal()
             return there
         removal = Removal.of_preference(*slot_and_value(record), now)
         self.preference_log.apply(PreferenceChange(removals=[removal], dropped=memory_id))
@@ -468,7 +473,7 @@ class UserMemoryStore(MemoryStore):
             self.partition.delete(id_)
             self._delete_derived(id_)
         if made:
-            self._note_removal()
+            self._publish_removal()
         return len(changed) + len(made)
 
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
@@ -478,7 +483,7 @@ class UserMemoryStore(MemoryStore):
         """
         return self.reader.sources(memory_id)
 
-    def build_agent_context(self, max_tokens: int = MOST_TOKENS) -> str:
+    def build_agent_context(self, max_tokens: int = MAX_TOKENS) -> str:
         """Return a short, escaped text about the user for an agent.
 
         Without memories, the text is ``No prior interaction history.``. The table is read only if
@@ -492,7 +497,7 @@ class UserMemoryStore(MemoryStore):
         """
         return self.agent_context(max_tokens).text
 
-    def agent_context(self, max_tokens: int = MOST_TOKENS) -> AgentContext:
+    def agent_context(self, max_tokens: int = MAX_TOKENS) -> AgentContext:
         """Return the text about the user in two parts: for the system prompt and the messages."""
         return self.reader.context(positive("max_tokens", max_tokens))
 
@@ -514,7 +519,7 @@ class UserMemoryStore(MemoryStore):
         type_ = checked_type(type_)
         filled("content", content)
         rule, worth = self._retention[type_], self._importance(type_, importance)
-        text, extra = self.cleaning.text(content), self.cleaning.metadata(metadata)
+        text, extra = self.pii_filter.text(content), self.pii_filter.metadata(metadata)
         now, id_ = self.partition.clock(), content_id(type_, text)
         if type_ == MemoryType.SUMMARY:
             id_ = self.partition.id_of_summary(
@@ -533,17 +538,17 @@ class UserMemoryStore(MemoryStore):
 
         if type_ in (MemoryType.FACT, MemoryType.FEEDBACK):
             # before the memory is stored, so that no stored memory is missing in the list
-            self.partition.note_latest(id_)
+            self.partition.list_latest(id_)
         record = self.partition.update(id_, learned)
         assert record is not None  # noqa: S101 - an update without a guard always stores
         if record.type == MemoryType.SUMMARY and "ended_at" in record.metadata:
             questions = self.partition.store_questions(record, self._retention[MemoryType.QUESTION])
             self.reader.update_snapshot(question_id(id_), questions)
-        self.preference_log.renew()
+        self.preference_log.notify_agents()
         if record.type == MemoryType.SUMMARY and record.version > 1:
             # After the log, whose change stops a list that is being made.
             self.reader.older.delete_list()
-        return self._noted(record)
+        return self._in_snapshot(record)
 
     def _importance(self, type_: MemoryType, given: float | None) -> float:
         rule = self._retention[type_]
@@ -568,8 +573,8 @@ class UserMemoryStore(MemoryStore):
         for id_ in gone:
             self.reader.update_snapshot(id_, None)
 
-    def _note_removal(self) -> None:
-        self.preference_log.renew(is_removal=True)
+    def _publish_removal(self) -> None:
+        self.preference_log.notify_agents(is_removal=True)
         # after the log, whose change stops the storing of a list that is being made
         self.reader.older.delete_list()
 
@@ -580,9 +585,9 @@ class UserMemoryStore(MemoryStore):
             return self.partition.ids(type_)
         return [id_ for id_, record in rollups.items() if memory_id in record.covers]
 
-    def _noted(self, record: MemoryRecord) -> MemoryRecord:
+    def _in_snapshot(self, record: MemoryRecord) -> MemoryRecord:
         self.reader.update_snapshot(record.memory_id, record)
-        return self.cleaning.opened(record)
+        return self.pii_filter.opened(record)
 
 
 def _texts(name: str, values: Sequence[str]) -> list[str]:

@@ -93,13 +93,13 @@ def passages_of(utterances: Sequence[Utterance]) -> list[str]:
     passages: list[str] = []
     for _, turn in itertools.groupby(utterances, key=lambda utterance: utterance.turn):
         parts = list(turn)
-        said = [each for each in parts if each.role == "user"]
-        acts = {dialogue_act(each.text, "user") for each in said}
+        by_user = [each for each in parts if each.role == "user"]
+        acts = {dialogue_act(each.text, "user") for each in by_user}
         if acts and acts <= SMALL_TALK_ACTS:
             continue
         new = _passages_of_turn(parts)
         if DialogueAct.CORRECTION in acts and passages and new:
-            numbers = long_numbers(" ".join(each.text for each in said))
+            numbers = long_numbers(" ".join(each.text for each in by_user))
             corrected = max(
                 (at for at, one in enumerate(passages) if numbers & long_numbers(one)), default=-1
             )
@@ -152,9 +152,9 @@ def without_removed(
         return len(valid(stated, removals)) < len(stated)
 
     # Whole turns are removed, because an answer may quote the message.
-    gone = {each.turn for each in transcript.utterances if is_removed(each)}
+    removed_turns = {each.turn for each in transcript.utterances if is_removed(each)}
     kept = tuple(
-        each for each in transcript.utterances if each.turn not in gone and each.at > after
+        each for each in transcript.utterances if each.turn not in removed_turns and each.at > after
     )
     return replace(transcript, utterances=kept)
 

@@ -444,7 +444,7 @@ def import_user(
         ]
         if facts:
             # Before the memories are stored, so that the list lacks none of them.
-            partition.note_latest(*facts)
+            partition.list_latest(*facts)
     became = Counter(
         "left out" if partition is None else _store_memory(record, partition) for record in known
     )
@@ -453,7 +453,7 @@ def import_user(
         log = memory.user(user, tenant=tenant).preference_log
         # Without its statements, the user's next statement would delete the preferences.
         log.apply(PreferenceChange(statements=stated))
-        log.renew()
+        log.notify_agents()
         OlderMemories(partition).delete_list()
     return ImportReport(
         stored, messages, became["stored"], names["exists"], names["ended"], became["left out"]
@@ -510,7 +510,7 @@ def _decode(exported: Any) -> Any:
 
 def _parse_statement(entry: Mapping[str, Any]) -> Statement:
     preference = [entry["preference"][name] for name in ("slot", "value", "liked", "adds")]
-    return Statement.of(
+    return Statement.from_row(
         [*preference, *(entry[name] for name in ("message_id", "at", "session_id", "is_set"))]
     )
 

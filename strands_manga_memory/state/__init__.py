@@ -4,11 +4,11 @@ The state consists of typed values that survive a restart. The model receives th
 in its requests.
 """
 
-from strands_manga_memory.state.active_entities import ActiveEntity, Confidence, EntityLayer
+from strands_manga_memory.state.active_entities import ActiveEntities, ActiveEntity, Confidence
 from strands_manga_memory.state.coordinator import StateCoordinator, StateStats, coordinator_of
 from strands_manga_memory.state.dialogue import (
     Clarification,
-    ConversationLayer,
+    Dialogue,
     DialogueSlot,
     Phase,
     SlotStatus,
@@ -17,7 +17,7 @@ from strands_manga_memory.state.escalation import Escalation, SpokenTurn, export
 from strands_manga_memory.state.goals import (
     Goal,
     GoalArchive,
-    GoalsLayer,
+    Goals,
     GoalStatus,
     Subtask,
     SubtaskStatus,
@@ -33,13 +33,13 @@ from strands_manga_memory.state.state_store import StateLimits
 from strands_manga_memory.state.task import StepKind, StepStatus, TaskState, TaskStep
 
 __all__ = [
+    "ActiveEntities",
     "ActiveEntity",
     "CallableEnvironmentSource",
     "Clarification",
     "Confidence",
-    "ConversationLayer",
+    "Dialogue",
     "DialogueSlot",
-    "EntityLayer",
     "Environment",
     "EnvironmentChanges",
     "EnvironmentSource",
@@ -48,7 +48,7 @@ __all__ = [
     "Goal",
     "GoalArchive",
     "GoalStatus",
-    "GoalsLayer",
+    "Goals",
     "Phase",
     "SlotStatus",
     "SpokenTurn",

@@ -13,15 +13,15 @@ from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.entities import Entity, is_referent
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.messages.texts import shorten_line
-from strands_manga_memory.state.dialogue import TurnLayer
-from strands_manga_memory.state.state_store import Layer, Part, change
+from strands_manga_memory.state.dialogue import TurnCount
+from strands_manga_memory.state.state_store import StatePart, StateValue, change
 
 EXPIRES_AFTER_TURNS = 20
-MOST_VALUES = 5
+MAX_VALUES = 5
 """Maximum number of active values of one entity type, such as two volumes to choose from."""
 
-MOST_TYPES = 30
-_MOST_RENDERED = 12
+MAX_TYPES = 30
+_MAX_RENDERED = 12
 
 OF_THE_USER = frozenset({"email", "phone", "language"})
 """Entity types that describe the user.
@@ -46,7 +46,7 @@ class Confidence(StrEnum):
     CONFIRMED = "confirmed"
 
 
-class ActiveEntity(Part):
+class ActiveEntity(StateValue):
     """Entity that the conversation is about, such as an order or a title.
 
     Attributes:
@@ -55,7 +55,7 @@ class ActiveEntity(Part):
         text: Value as written in the message.
         confidence: ``CONFIRMED`` if the user named the entity, or the application set it.
         message: Id (``tracking_id``) of the message that named the entity; empty if the entity
-            was set by ``EntityLayer.set``.
+            was set by ``ActiveEntities.set``.
         turn: Number of the last turn in which the entity was named.
     """
 
@@ -77,7 +77,7 @@ class ActiveEntity(Part):
         return (is_shown and self.text) or self.value
 
 
-class EntityLayer(Layer):
+class ActiveEntities(StatePart):
     """Active entities: orders, titles and other things that recent messages named.
 
     An entity becomes active when a message names it. It is removed when a newer entity of the same
@@ -105,7 +105,7 @@ class EntityLayer(Layer):
         """
         mentioned: dict[str, list[str]] = {}
         referents = [entity for entity in self.active() if entity.type not in OF_THE_USER]
-        for entity in referents[:_MOST_RENDERED]:
+        for entity in referents[:_MAX_RENDERED]:
             unsure = "" if entity.confidence is Confidence.CONFIRMED else " (inferred)"
             text = f"{escape_line(entity.spelling, 60)}{unsure}"
             mentioned.setdefault(escape_line(entity.type, 30), []).append(text)
@@ -142,7 +142,7 @@ class EntityLayer(Layer):
         the subject (``is_new_subject``), newer entities are outdated, too, except those that
         describe the user, such as a phone number.
         """
-        turns = self._store.get(TurnLayer)
+        turns = self._store.get(TurnCount)
         # A fork at an earlier turn has the entities, but not the number of turns.
         turn = turns.count = max([turns.count, *(each.turn for each in self.active())])
         self._keep(
@@ -152,7 +152,7 @@ class EntityLayer(Layer):
             )
         )
 
-    def take_mentions(self, found: Iterable[Entity], message: str, *, by_user: bool) -> None:
+    def add_mentions(self, found: Iterable[Entity], message: str, *, by_user: bool) -> None:
         """Update the active entities with the entities in a message, such as an order id.
 
         Prices and quantities are ignored.
@@ -175,7 +175,7 @@ class EntityLayer(Layer):
         new entities of a type are then ignored in three cases:
 
         - One of the new entities is active already. That entity counts as named again.
-        - There are more than ``MOST_VALUES`` (5) new entities of the type.
+        - There are more than ``MAX_VALUES`` (5) new entities of the type.
         - A confirmed entity of the type was named in the same turn.
         """
         named: dict[str, dict[str, ActiveEntity]] = {}
@@ -184,7 +184,7 @@ class EntityLayer(Layer):
         groups = dict(self.groups)
         for type_, new in named.items():
             _replace(groups, type_, new, by_user=by_user)
-        while len(groups) > MOST_TYPES:
+        while len(groups) > MAX_TYPES:
             del groups[min(groups, key=lambda name: max(each.turn for each in groups[name]))]
         self.groups = groups
 
@@ -201,7 +201,7 @@ class EntityLayer(Layer):
             text=text,
             confidence=Confidence.CONFIRMED if confirmed else Confidence.INFERRED,
             message=message,
-            turn=self._store.get(TurnLayer).count,
+            turn=self._store.get(TurnCount).count,
         )
 
     def _keep(self, is_kept: Callable[[ActiveEntity], bool]) -> None:
@@ -218,8 +218,8 @@ def _replace(
 ) -> None:
     """Replace the active entities of one type by new entities, keyed by value.
 
-    Entities that the user did not name may be ignored: see ``EntityLayer.mention``. A new title or
-    series also removes the volumes, ASINs, ISBNs and prices of the earlier title or series.
+    Entities that the user did not name may be ignored: see ``ActiveEntities.mention``. A new title
+    or series also removes the volumes, ASINs, ISBNs and prices of the earlier title or series.
     """
     known = {each.value: each for each in groups.get(type_, ())}
     first = next(iter(new.values()))
@@ -229,7 +229,7 @@ def _replace(
             each.turn >= first.turn and each.confidence is Confidence.CONFIRMED
             for each in known.values()
         )
-        if is_known or is_settled or len(new) > MOST_VALUES:  # a long list names no subject
+        if is_known or is_settled or len(new) > MAX_VALUES:  # a long list names no subject
             for value in known.keys() & new.keys():
                 known[value] = known[value].replaced(turn=new[value].turn)
             if known:
@@ -244,4 +244,4 @@ def _replace(
         for value, each in known.items()
         if value in new and each.confidence is Confidence.CONFIRMED
     }
-    groups[type_] = tuple((dict(new) | stay_confirmed).values())[-MOST_VALUES:]
+    groups[type_] = tuple((dict(new) | stay_confirmed).values())[-MAX_VALUES:]

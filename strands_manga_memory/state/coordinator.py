@@ -25,9 +25,9 @@ from strands_manga_memory.messages.injection import (
 )
 from strands_manga_memory.messages.texts import estimate_tokens
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.state.active_entities import EntityLayer
-from strands_manga_memory.state.dialogue import ConversationLayer, DialogueSlot, TurnLayer
-from strands_manga_memory.state.goals import GoalsLayer
+from strands_manga_memory.state.active_entities import ActiveEntities
+from strands_manga_memory.state.dialogue import Dialogue, DialogueSlot, TurnCount
+from strands_manga_memory.state.goals import Goals
 from strands_manga_memory.state.recorder import TOOL_NAMES, Recorder
 from strands_manga_memory.state.session_state import (
     HOT_DEADLINE,
@@ -124,7 +124,7 @@ class StateCoordinator(Plugin):
 
     Attributes:
         task: Steps, time budget and findings of the current request.
-        layers: Store of dialogue, entities and goals.
+        store: Store of dialogue, entities and goals.
         max_tokens: Most estimated tokens of the rendered state.
 
     Raises:
@@ -159,8 +159,8 @@ class StateCoordinator(Plugin):
         if hot is not None and scope is None:
             raise ValueError("scope must be a ConversationScope if hot is given, got None")
         self._intents = {intent: tuple(slots) for intent, slots in (intents or {}).items()}
-        kinds = (ConversationLayer, EntityLayer, GoalsLayer, TurnLayer)
-        store = self.layers = StateStore(
+        kinds = (Dialogue, ActiveEntities, Goals, TurnCount)
+        store = self.store = StateStore(
             kinds, types, self._intents, clock, wall_clock, limits or StateLimits()
         )
         self.task = TaskState(store, float(time_budget_ms))
@@ -189,22 +189,22 @@ class StateCoordinator(Plugin):
         return f"StateCoordinator(max_tokens={self.max_tokens}, tools={names})"
 
     @property
-    def dialogue(self) -> ConversationLayer:
+    def dialogue(self) -> Dialogue:
         """Dialogue with the user: phase, intent, slots and pending questions.
 
         Slots are the values that the intent needs, such as the volume to order.
         """
-        return self.layers.get(ConversationLayer)
+        return self.store.get(Dialogue)
 
     @property
-    def entities(self) -> EntityLayer:
+    def entities(self) -> ActiveEntities:
         """Active entities, such as orders and titles, that recent turns named."""
-        return self.layers.get(EntityLayer)
+        return self.store.get(ActiveEntities)
 
     @property
-    def goals(self) -> GoalsLayer:
+    def goals(self) -> Goals:
         """Goals of the agent: the active goal with its subtasks, and the archive of ended goals."""
-        return self.layers.get(GoalsLayer)
+        return self.store.get(Goals)
 
     # The agent
 
@@ -214,11 +214,11 @@ class StateCoordinator(Plugin):
         Raises:
             ValueError: The coordinator belongs to another agent already.
         """
-        if self.layers.agent_id:
+        if self.store.agent_id:
             raise ValueError(
                 "this StateCoordinator belongs to another agent already; give each agent its own"
             )
-        self.layers.attach(agent)
+        self.store.attach(agent)
         attachments(agent).update(coordinator=self, metadata=self._metadata)
         self._recorder.listen(agent)
         agent.add_middleware(InvokeModelStage.Input, self._with_state)
@@ -262,12 +262,12 @@ class StateCoordinator(Plugin):
         Returns:
             Whether anything was removed.
         """
-        with self.layers.lock:
+        with self.store.lock:
             entities, dialogue = self.entities, self.dialogue
             before = entities.groups, dialogue.slots
             entities.remove_source(message_id)
             dialogue.remove_source(message_id)
-            self.layers.write()
+            self.store.write()
             if has_changed := (entities.groups, dialogue.slots) != before:
                 self._rendered_from = None
                 if self._session is not None:
@@ -280,14 +280,14 @@ class StateCoordinator(Plugin):
         The text is empty if there is nothing to show. Tags in values are escaped, so that a value
         cannot end the block.
         """
-        with self.layers.lock:
+        with self.store.lock:
             lines = [
                 self.task.urgency(),
                 *self.dialogue.lines(),
                 *self.entities.lines(),
                 *self.goals.lines(),
                 *self.task.lines(),
-                *self.environment.lines(self.layers.wall()),
+                *self.environment.lines(self.store.wall()),
             ]
         return _render(lines, self.max_tokens)
 
@@ -392,8 +392,8 @@ class StateCoordinator(Plugin):
 
     def stats(self) -> StateStats:
         """Return statistics of the agent's state, such as the numbers of entities and goals."""
-        with self.layers.lock:
-            entities, goals, limits = self.entities, self.goals, self.layers.limits
+        with self.store.lock:
+            entities, goals, limits = self.entities, self.goals, self.store.limits
             stored = {"conversation": self.dialogue, "entities": entities, "goals": goals}
             raw = sum(each.raw_characters for each in goals.archive)
             kept = sum(len(each.model_dump_json(exclude_defaults=True)) for each in goals.archive)
@@ -401,14 +401,14 @@ class StateCoordinator(Plugin):
                 entities=len(entities.active()),
                 executions=(len(self.task.steps), len(self.task.steps) + self.task.dropped),
                 goals=(goals.total, len(goals.archive)),
-                tokens={name: estimate_tokens(layer.stored()) for name, layer in stored.items()},
+                tokens={name: estimate_tokens(part.stored()) for name, part in stored.items()},
                 caps={
                     "session": limits.goal_tokens,
                     "warning": limits.goal_warn_tokens,
                     "archives": limits.goal_archive_tokens,
                 },
                 compression=round(1 - kept / raw, 4) if raw else None,
-                unreadable=self.layers.unreadable(),
+                unreadable=self.store.unreadable(),
             )
 
 
@@ -421,12 +421,12 @@ def _render(lines: Iterable[str], max_tokens: int) -> str:
 
     Lines that would exceed ``max_tokens`` estimated tokens are left out.
     """
-    left, kept = max_tokens - _tokens(render_section(_SECTION, [])), list[str]()
+    remaining, kept = max_tokens - _tokens(render_section(_SECTION, [])), list[str]()
     for line in filter(None, lines):
         tokens = _tokens(line) + 1
-        if tokens <= left:
+        if tokens <= remaining:
             kept.append(line)
-            left -= tokens
+            remaining -= tokens
     return render_section(_SECTION, kept) if kept else ""
 
 

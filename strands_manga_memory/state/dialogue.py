@@ -20,12 +20,12 @@ from strands_manga_memory.language.text_features import encodable, normalized
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.messages.texts import shorten_line
-from strands_manga_memory.state.state_store import Layer, Part, change, item_of
+from strands_manga_memory.state.state_store import StatePart, StateValue, change, item_of
 
-MOST_CHARACTERS = 200
+MAX_CHARACTERS = 200
 """Maximum number of characters of a slot's value."""
 
-MOST_SLOTS, MOST_CLARIFICATIONS = 50, 10
+MAX_SLOTS, MAX_CLARIFICATIONS = 50, 10
 
 
 class SlotStatus(StrEnum):
@@ -36,7 +36,7 @@ class SlotStatus(StrEnum):
     CONFIRMED = "confirmed"
 
 
-class DialogueSlot(Part):
+class DialogueSlot(StateValue):
     """Value that the user's intent needs, such as the volume to order.
 
     Attributes:
@@ -60,7 +60,7 @@ class DialogueSlot(Part):
     allowed: tuple[str, ...] = ()
     entity: str | None = None
     pattern: str | None = None
-    value: str | None = Field(default=None, max_length=MOST_CHARACTERS)
+    value: str | None = Field(default=None, max_length=MAX_CHARACTERS)
     status: SlotStatus = SlotStatus.EMPTY
     source: str = ""
 
@@ -102,12 +102,12 @@ class DialogueSlot(Part):
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise StateError(f"slot {self.name!r:.80} takes a text or a number, got {value!r:.80}")
         text = canonical = " ".join(encodable(str(value)).split())
-        if 0 < len(text) <= MOST_CHARACTERS:
+        if 0 < len(text) <= MAX_CHARACTERS:
             canonical = self._canonical(text, types, is_canonical=is_canonical)
-        if not 0 < len(canonical) <= MOST_CHARACTERS:
+        if not 0 < len(canonical) <= MAX_CHARACTERS:
             form = "" if canonical == text else " in the canonical form"
             raise StateError(
-                f"slot {self.name!r:.80} takes 1 to {MOST_CHARACTERS} characters, got"
+                f"slot {self.name!r:.80} takes 1 to {MAX_CHARACTERS} characters, got"
                 f" {len(canonical)}{form}"
             )
         return self.replaced(
@@ -167,14 +167,14 @@ MOVES: dict[Phase, frozenset[Phase]] = {
 """Allowed next phases of each phase. Staying in a phase is always allowed."""
 
 
-class Clarification(Part):
+class Clarification(StateValue):
     """Question to the user, and the name of the slot that the answer fills, if any."""
 
     question: str = Field(min_length=1, max_length=300)
     slot: str | None = None
 
 
-class TurnLayer(Layer):
+class TurnCount(StatePart):
     """Number of turns in a conversation, stored apart from the dialogue.
 
     The number changes in every turn, the dialogue less often. Separate storage keeps writes small.
@@ -188,7 +188,7 @@ class TurnLayer(Layer):
     count: int = Field(default=0, ge=0)
 
 
-class ConversationLayer(Layer):
+class Dialogue(StatePart):
     """Dialogue with the user: phase, intent, slots of the intent and pending questions.
 
     Slots are the values that the intent needs. If the stored dialogue cannot be read, methods that
@@ -207,8 +207,8 @@ class ConversationLayer(Layer):
     phase: Phase = Phase.GREETING
     intent: str | None = Field(default=None, min_length=1, max_length=100)
     agent: str | None = Field(default=None, min_length=1, max_length=100)
-    slots: dict[str, DialogueSlot] = Field(default_factory=dict, max_length=MOST_SLOTS)
-    clarifications: tuple[Clarification, ...] = Field(default=(), max_length=MOST_CLARIFICATIONS)
+    slots: dict[str, DialogueSlot] = Field(default_factory=dict, max_length=MAX_SLOTS)
+    clarifications: tuple[Clarification, ...] = Field(default=(), max_length=MAX_CLARIFICATIONS)
 
     _mentions: tuple[Entity, ...] = ()
     _message: str = ""
@@ -223,8 +223,8 @@ class ConversationLayer(Layer):
             other: Values of the dialogue of the other agent.
         """
         super().merge(base, other)
-        self.slots = dict(list(self.slots.items())[:MOST_SLOTS])
-        self.clarifications = self.clarifications[:MOST_CLARIFICATIONS]
+        self.slots = dict(list(self.slots.items())[:MAX_SLOTS])
+        self.clarifications = self.clarifications[:MAX_CLARIFICATIONS]
 
     @property
     def turn_count(self) -> int:
@@ -233,7 +233,7 @@ class ConversationLayer(Layer):
         If no number is stored, as in a new fork (copy) of a conversation, the requests in the
         agent's messages are counted.
         """
-        count, agent = self._store.get(TurnLayer).count, self._store.agent
+        count, agent = self._store.get(TurnCount).count, self._store.agent
         return count or (0 if agent is None else sum(map(is_turn_start, agent.messages)))
 
     def slot(self, name: str) -> DialogueSlot:
@@ -379,7 +379,7 @@ class ConversationLayer(Layer):
             self.slot(slot)
         added = Clarification(question=shorten_line(question, 300), slot=slot)
         if added not in self.clarifications:
-            self.clarifications = (*self.clarifications, added)[:MOST_CLARIFICATIONS]
+            self.clarifications = (*self.clarifications, added)[:MAX_CLARIFICATIONS]
 
     @change
     def answered(self) -> None:
@@ -395,7 +395,7 @@ class ConversationLayer(Layer):
 
     # Events of a turn; they do not raise
 
-    def take_message(
+    def apply_message(
         self,
         phase: Phase,
         found: Iterable[Entity],
@@ -417,7 +417,7 @@ class ConversationLayer(Layer):
         """
         self._mentions, self._message = tuple(found), message
         self.advance(phase)
-        self._store.get(TurnLayer).count += is_new_turn
+        self._store.get(TurnCount).count += is_new_turn
         self._fill_from_mentions(is_answer=True, is_correction=is_correction)
 
     def advance(self, phase: Phase) -> None:
@@ -446,7 +446,7 @@ class ConversationLayer(Layer):
         - Only a correction replaces a confirmed value, and only if the type has a single slot. The
           new value is inferred.
         """
-        taken = set[str]()
+        filled_names = set[str]()
         mentions = list(dict.fromkeys((each.type, each.value) for each in self._mentions))
         for type_, value in mentions:
             slots = [slot for slot in self.slots.values() if slot.entity == type_]
@@ -457,17 +457,17 @@ class ConversationLayer(Layer):
             for slot in slots:
                 is_known = slot.status is SlotStatus.CONFIRMED
                 is_replaced = is_correction and len(slots) == 1 and slot.value != value
-                if slot.name in taken or (is_known and not is_replaced):
+                if slot.name in filled_names or (is_known and not is_replaced):
                     continue
                 is_asked = bool(question) and (slot.name == asked or slot.question == question)
                 with suppress(StateError):  # a value that is not allowed belongs to another slot
                     filled = slot.filled(
-                        value[:MOST_CHARACTERS],
+                        value[:MAX_CHARACTERS],
                         self._store.types,
                         confirmed=is_asked and not is_known,
                         source=self._message,
                         is_canonical=True,
                     )
                     self._put(filled)
-                    taken.add(slot.name)
+                    filled_names.add(slot.name)
                     break

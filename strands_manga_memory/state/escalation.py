@@ -27,7 +27,7 @@ from strands_manga_memory.state.dialogue import DialogueSlot
 from strands_manga_memory.state.session_state import Environment
 
 _SUMMARY_TOKENS = 200
-_MOST_CHARACTERS = 1_000
+_MAX_CHARACTERS = 1_000
 
 
 class SpokenTurn(BaseModel):
@@ -175,7 +175,7 @@ def _state_of(agent: Agent) -> Mapping[str, Any]:
         "entities": tuple(coordinator.entities.active()),
         "state": (*spoken, *coordinator.goals.lines(), *coordinator.task.lines()),
         "environment": coordinator.environment,
-        "user": tuple(coordinator.environment.lines(coordinator.layers.wall())),
+        "user": tuple(coordinator.environment.lines(coordinator.store.wall())),
     }
 
 
@@ -190,7 +190,7 @@ def _turns(lines: Iterable[tuple[str, str]]) -> list[SpokenTurn]:
 
 
 def _whole(texts: Iterable[str]) -> str:
-    return shorten_line("\n".join(texts), _MOST_CHARACTERS)
+    return shorten_line("\n".join(texts), _MAX_CHARACTERS)
 
 
 def _list(title: str, lines: Iterable[str]) -> str:

@@ -16,15 +16,15 @@ from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.text_features import normalized
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.messages.texts import estimate_tokens, shorten_line
-from strands_manga_memory.state.state_store import Layer, Part, change, item_of
+from strands_manga_memory.state.state_store import StatePart, StateValue, change, item_of
 
 logger = logging.getLogger(__name__)
 
-MOST_PATTERNS, ARCHIVED_PATTERNS = 20, 5
+MAX_PATTERNS, ARCHIVED_PATTERNS = 20, 5
 ARCHIVED_CONTEXT = 500
-MOST_SUBTASKS, MOST_TOOLS, MOST_FINDINGS = 50, 30, 10
+MAX_SUBTASKS, MAX_TOOLS, MAX_FINDINGS = 50, 30, 10
 OTHER_TOOLS = "(other tools)"
-MOST_LINES = 3
+MAX_LINES = 3
 """Maximum number of items of one kind that are shown to the model."""
 
 _VARIABLE = re.compile(
@@ -32,16 +32,16 @@ _VARIABLE = re.compile(
 )
 
 
-def added_finding(known: tuple[str, ...], text: str, most: int) -> tuple[str, ...]:
+def added_finding(known: tuple[str, ...], text: str, limit: int) -> tuple[str, ...]:
     """Return an agent's findings, such as facts from tool results, with a new finding at the end.
 
-    Only the last ``most`` findings are kept. A blank finding, or a finding that is already among
+    Only the last ``limit`` findings are kept. A blank finding, or a finding that is already among
     ``known``, is not added.
     """
     line = shorten_line(text, 300)
     if not line or normalized(line) in map(normalized, known):
         return known
-    return (*known, line)[-most:]
+    return (*known, line)[-limit:]
 
 
 def counted(counts: Mapping[str, int], pattern: str) -> dict[str, int]:
@@ -50,7 +50,7 @@ def counted(counts: Mapping[str, int], pattern: str) -> dict[str, int]:
     The kind (``pattern``) is, for example, a tool name or an error text without numbers. At most 20
     kinds are counted separately. Further kinds are counted together, as ``other``.
     """
-    name = pattern if pattern in counts or len(counts) < MOST_PATTERNS else "other"
+    name = pattern if pattern in counts or len(counts) < MAX_PATTERNS else "other"
     return {**counts, name: counts.get(name, 0) + 1}
 
 
@@ -71,7 +71,7 @@ class SubtaskStatus(StrEnum):
     FAILED = "failed"
 
 
-class Subtask(Part):
+class Subtask(StateValue):
     """Piece of work for a goal, which may depend on other subtasks of the goal.
 
     Attributes:
@@ -100,7 +100,7 @@ class GoalStatus(StrEnum):
     SUPERSEDED = "superseded"
 
 
-class Execution(Part):
+class Execution(StateValue):
     """One tool call made for a goal.
 
     ``note`` is the shortened result or error, and ``ms`` the duration in milliseconds.
@@ -112,7 +112,7 @@ class Execution(Part):
     note: str = ""
 
 
-class GoalRecord(Part):
+class GoalRecord(StateValue):
     """Base class with the fields of both active goals and archived goals.
 
     Attributes:
@@ -151,7 +151,7 @@ class Goal(GoalRecord):
 
     recent: tuple[Execution, ...] = ()
     findings: tuple[str, ...] = ()
-    subtasks: dict[str, Subtask] = Field(default_factory=dict, max_length=MOST_SUBTASKS)
+    subtasks: dict[str, Subtask] = Field(default_factory=dict, max_length=MAX_SUBTASKS)
 
     def subtask(self, id_: str) -> Subtask:
         """Return the subtask with the given id.
@@ -183,13 +183,13 @@ class Goal(GoalRecord):
 
     def lines(self) -> Iterator[str]:
         """Yield the text lines that show the goal, its subtasks and its findings to the model."""
-        failed = self.with_status(SubtaskStatus.FAILED)[-MOST_LINES:]
+        failed = self.with_status(SubtaskStatus.FAILED)[-MAX_LINES:]
         parts = {
-            "To do next": [escape_line(each.text, 80) for each in self.ready[:MOST_LINES]],
+            "To do next": [escape_line(each.text, 80) for each in self.ready[:MAX_LINES]],
             "Failed": [
                 f"{escape_line(each.text, 60)} ({escape_line(each.result, 60)})" for each in failed
             ],
-            "Found so far": map(escape_line, self.findings[-MOST_LINES:]),
+            "Found so far": map(escape_line, self.findings[-MAX_LINES:]),
         }
         yield f"Goal: {escape_line(self.text, 200)}"
         for title, items in parts.items():
@@ -254,7 +254,7 @@ class GoalArchive(GoalRecord):
         return f"{text} - {self.outcome}" if self.outcome else text
 
 
-class GoalsLayer(Layer):
+class Goals(StatePart):
     """Goals of an agent: the active goal, and the archive of ended goals.
 
     Methods that need an active goal raise ``StateError`` if no goal is active. While the stored
@@ -290,7 +290,7 @@ class GoalsLayer(Layer):
         """Yield the text lines that show the active goal and the last ended goals to the model."""
         if self.active is not None:
             yield from self.active.lines()
-        for archived in reversed(self.archive[-MOST_LINES:]):
+        for archived in reversed(self.archive[-MAX_LINES:]):
             yield f"Earlier goal: {escape_line(archived.line(), 240)}"
 
     @change
@@ -343,7 +343,7 @@ class GoalsLayer(Layer):
     @change
     def _add_finding(self, text: str) -> None:
         goal = self.goal()
-        self.active = goal.replaced(findings=added_finding(goal.findings, text, MOST_FINDINGS))
+        self.active = goal.replaced(findings=added_finding(goal.findings, text, MAX_FINDINGS))
 
     @change
     def add_subtask(
@@ -360,9 +360,9 @@ class GoalsLayer(Layer):
             id=subtask_id, text=shorten_line(text, 300), theme=theme, depends_on=tuple(depends_on)
         )
         subtasks = self._put(subtask).subtasks
-        if len(subtasks) > MOST_SUBTASKS:
+        if len(subtasks) > MAX_SUBTASKS:
             raise StateError(
-                f"a goal has at most {MOST_SUBTASKS} subtasks; complete it, or set a further goal"
+                f"a goal has at most {MAX_SUBTASKS} subtasks; complete it, or set a further goal"
             )
         for each in subtask.depends_on:
             if each not in subtasks:
@@ -465,7 +465,7 @@ class GoalsLayer(Layer):
         goal = self.active
         if goal is None:
             return
-        name = done.tool if done.tool in goal.tools or len(goal.tools) < MOST_TOOLS else OTHER_TOOLS
+        name = done.tool if done.tool in goal.tools or len(goal.tools) < MAX_TOOLS else OTHER_TOOLS
         calls, failures = goal.tools.get(name, (0, 0))
         now = round(self._store.wall(), 3)
         self.active = goal.replaced(
@@ -480,7 +480,7 @@ class GoalsLayer(Layer):
             recent=(*goal.recent, done)[-self._store.limits.executions_kept :],
         )
 
-    def keep_within_caps(self) -> None:
+    def enforce_limits(self) -> None:
         """Drop parts of the stored goals at the end of a turn if the goals exceed their size limit.
 
         These parts are dropped in order, until the goals fit: the oldest archived goals, the

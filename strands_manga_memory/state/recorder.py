@@ -27,9 +27,9 @@ from strands_manga_memory.messages import result_texts
 from strands_manga_memory.messages.injection import message_text, strip_own_blocks
 from strands_manga_memory.messages.message_parts import call_key, guard_details
 from strands_manga_memory.messages.texts import head_and_tail
-from strands_manga_memory.state.active_entities import EntityLayer
-from strands_manga_memory.state.dialogue import ConversationLayer, Phase, TurnLayer
-from strands_manga_memory.state.goals import GoalsLayer
+from strands_manga_memory.state.active_entities import ActiveEntities
+from strands_manga_memory.state.dialogue import Dialogue, Phase, TurnCount
+from strands_manga_memory.state.goals import Goals
 from strands_manga_memory.state.session_state import SessionState
 from strands_manga_memory.state.state_store import StateStore
 from strands_manga_memory.state.task import TaskState
@@ -43,7 +43,7 @@ Their calls are not recorded as steps of the task.
 _USER_TYPES = {"email", "url", "phone", "reference"}
 """Entity types with exact values that are extracted from the user's messages only."""
 
-_MOST_CHARACTERS = 4_000
+_MAX_CHARACTERS = 4_000
 """Characters of a message, from both its ends, that are read on the event loop."""
 
 _LONGEST_SET_PHRASE = 120
@@ -70,9 +70,9 @@ class Recorder:
         self._waits = False
         self._last_message: tuple[Message, Any] | None = None
         self._counted = ""
-        self._dialogue = store.get(ConversationLayer)
-        self._entities = store.get(EntityLayer)
-        self._goals = store.get(GoalsLayer)
+        self._dialogue = store.get(Dialogue)
+        self._entities = store.get(ActiveEntities)
+        self._goals = store.get(Goals)
 
     def listen(self, agent: Agent) -> None:
         """Register the hooks that update the state of an agent.
@@ -94,11 +94,11 @@ class Recorder:
         self._store.refresh()  # the application may have replaced ``agent.state`` between turns
 
     async def _turn_begins(self, event: BeforeInvocationEvent) -> None:
-        self._store.take_over()
+        self._store.begin_turn()
         if self._session is not None:
             await self._session.refresh()
         with self._store.lock:
-            turns = self._store.get(TurnLayer)
+            turns = self._store.get(TurnCount)
             turns.count = self._dialogue.turn_count  # a fork has a history and no stored count
         if self._waits:
             self._task.resume()
@@ -120,8 +120,8 @@ class Recorder:
                     dialogue.advance(Phase.SLOT_FILLING if is_filling else Phase.FOLLOW_UP)
         self._last_message = None
         self._store.write()
-        self._goals.keep_within_caps()
-        self._store.turn_ended()
+        self._goals.enforce_limits()
+        self._store.end_turn()
         if self._session is not None:
             self._session.publish()
 
@@ -141,7 +141,7 @@ class Recorder:
                 text = "\n".join(
                     _result_text(result) for result in results if result.get("status") != "error"
                 )
-                self._extract_ids(head_and_tail(text, _MOST_CHARACTERS), identity)
+                self._extract_ids(head_and_tail(text, _MAX_CHARACTERS), identity)
             else:
                 self._last_message = message, message["content"]
                 # Strands adds a continuation under the same id.
@@ -157,11 +157,11 @@ class Recorder:
         found = find_spoken_entities(text, self._store.types) if text else []
         phase = self._dialogue.phase if is_redacted else _phase_of(text, self._dialogue)
         is_correction = bool(found) and dialogue_act(text, "user") is DialogueAct.CORRECTION
-        self._dialogue.take_message(
+        self._dialogue.apply_message(
             phase, found, identity, is_new_turn=is_new_turn, is_correction=is_correction
         )
         self._entities.begin_turn(is_new_subject=changes_subject(text))
-        self._entities.take_mentions(found, identity, by_user=True)
+        self._entities.add_mentions(found, identity, by_user=True)
 
     def _assistant_message(self, message: Message, identity: str) -> None:
         dialogue = self._dialogue
@@ -172,12 +172,12 @@ class Recorder:
         if uses or dialogue.phase is not Phase.GREETING:  # the answer to a greeting is a greeting
             dialogue.advance(Phase.TOOL_EXECUTION if uses else Phase.RESPONSE_GENERATION)
         given = "\n".join(_leaves(use["input"]) for use in uses if use["name"] not in TOOL_NAMES)
-        self._extract_ids(encodable(head_and_tail(given, _MOST_CHARACTERS)), identity)
+        self._extract_ids(encodable(head_and_tail(given, _MAX_CHARACTERS)), identity)
         self._extract_ids(_text(message), identity)
 
     def _extract_ids(self, text: str, identity: str) -> None:
         found = self._store.types.find(text) if text else ()
-        self._entities.take_mentions(
+        self._entities.add_mentions(
             [each for each in found if each.type in self._types_of_tools], identity, by_user=False
         )
 
@@ -225,7 +225,7 @@ class Recorder:
         )
 
 
-def _phase_of(text: str, dialogue: ConversationLayer) -> Phase:
+def _phase_of(text: str, dialogue: Dialogue) -> Phase:
     """Return the phase, such as a greeting, of a conversation after a message of the user.
 
     Only a short text without digits and quotation marks counts as a greeting or a goodbye.
@@ -243,7 +243,7 @@ def _phase_of(text: str, dialogue: ConversationLayer) -> Phase:
 
 
 def _text(message: Message) -> str:
-    return encodable(head_and_tail(strip_own_blocks(message_text(message)), _MOST_CHARACTERS))
+    return encodable(head_and_tail(strip_own_blocks(message_text(message)), _MAX_CHARACTERS))
 
 
 def _result_text(result: ToolResult) -> str:

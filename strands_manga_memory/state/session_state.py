@@ -29,7 +29,7 @@ from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError
 from strands_manga_memory.lifecycle import attachments, renew_in_child
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.state.state_store import Part, StateStore
+from strands_manga_memory.state.state_store import StateStore, StateValue
 from strands_manga_memory.stores.codec import Codec, parsing
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.writer import TierHealth, shared_writer
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 HOT_DEADLINE, SOURCE_DEADLINE = 0.05, 0.25
 
-_MOST_ATTEMPTS = 8
+_MAX_ATTEMPTS = 8
 """Most attempts to replace shared state that other agents keep changing."""
 
 SHARED_TTL = 86_400.0
@@ -136,16 +136,16 @@ class BackgroundRead:
         return running.done()
 
 
-class _SharedLayers(NamedTuple):
+class _SharedState(NamedTuple):
     """Stored form of the state that the agents of a session share.
 
     Attributes:
-        layers: Texts of the state's parts, such as the goals, keyed by ``Layer.KEY``.
+        parts: Texts of the state's parts, such as the goals, keyed by ``StatePart.KEY``.
         revision: Revision number, which increases at each write.
         agents: Ids of the agents that wrote the shared state.
     """
 
-    layers: dict[str, str]
+    parts: dict[str, str]
     revision: int
     agents: frozenset[str]
 
@@ -185,7 +185,7 @@ class SessionState:
         self._name = self.name_of(scope)
         self._codec = codec or Codec()
         self._is_stored = is_stored
-        self._abandoned = 0
+        self._ignored_revision = 0
         self._reading = BackgroundRead(
             self._pull, name="state", deadline=deadline, key=self._name, hot=hot
         )
@@ -233,57 +233,57 @@ class SessionState:
 
     def _write(self) -> bool:
         """Merge this agent's changes into the shared state; return False for a retry later."""
-        return any(self._replace(self._hot.get_value(self._name)) for _ in range(_MOST_ATTEMPTS))
+        return any(self._replace(self._hot.get_value(self._name)) for _ in range(_MAX_ATTEMPTS))
 
     def _replace(self, found: bytes | None) -> bool:
         shared = self._decoded(found)
         if found and shared is None:
             return True  # unreadable, such as with another key: kept until it expires
         if shared is None or not self._merge(shared):
-            shared = _SharedLayers({}, 0 if shared is None else shared.revision, frozenset())
+            shared = _SharedState({}, 0 if shared is None else shared.revision, frozenset())
         with self._store.lock:
-            texts, values = self._store.share(shared.layers)
+            texts, values = self._store.shared_texts(shared.parts)
             revision = 1 + max(self._store.revision, shared.revision)
         agents = shared.agents  # this agent may be gone: its last turn is shared in the background
         if self._is_stored is not None:
             agents |= {self._store.agent_id}
-        rows = {"layers": texts, "revision": revision, "agents": sorted(agents)}
+        rows = {"parts": texts, "revision": revision, "agents": sorted(agents)}
         value = self._codec.encode(rows, self._name)
         if not self._hot.replace_value(self._name, value, expect=found, ttl=SHARED_TTL):
             return False
-        self._store.note_shared(values, revision)
+        self._store.set_shared(values, revision)
         return True
 
-    def _decoded(self, value: bytes | None) -> _SharedLayers | None:
+    def _decoded(self, value: bytes | None) -> _SharedState | None:
         if not value:
             return None
         try:
             rows = self._codec.decode(value, self._name)
             with parsing(self._name):
-                layers = {str(key): str(text) for key, text in rows["layers"].items()}
+                parts = {str(key): str(text) for key, text in rows["parts"].items()}
                 agents = frozenset(map(str, rows["agents"]))
-                return _SharedLayers(layers, int(rows["revision"]), agents)
+                return _SharedState(parts, int(rows["revision"]), agents)
         except CorruptRecordError as error:
             logger.warning(
                 "error=<%s> | the shared state of a session cannot be read", type(error).__name__
             )
             return None
 
-    def _merge(self, shared: _SharedLayers) -> bool:
+    def _merge(self, shared: _SharedState) -> bool:
         """Merge a new revision of the session's shared state into this agent's state.
 
         Return False if the shared state comes from a deleted session and is therefore ignored.
         """
-        if shared.revision == self._abandoned:
+        if shared.revision == self._ignored_revision:
             return False
         if shared.revision != self._store.revision:
             if self._store.is_new and not self._is_alive(shared):
-                self._abandoned = shared.revision
+                self._ignored_revision = shared.revision
                 return False
-            self._store.merge(shared.layers, shared.revision)
+            self._store.merge(shared.parts, shared.revision)
         return True
 
-    def _is_alive(self, shared: _SharedLayers) -> bool:
+    def _is_alive(self, shared: _SharedState) -> bool:
         if self._is_stored is None or not shared.agents:
             return True
         try:
@@ -292,11 +292,11 @@ class SessionState:
             return False
 
 
-_MOST = 50
-_MOST_ITEMS, _MOST_PROMOTIONS = 5, 3
+_MAX_LINES = 50
+_MAX_ITEMS, _MAX_PROMOTIONS = 5, 3
 
 
-class Environment(Part):
+class Environment(StateValue):
     """Data from other systems about the user and the shop, such as the cart and promotions.
 
     Unknown values are None or empty. Fields that are not declared here are ignored.
@@ -318,16 +318,16 @@ class Environment(Part):
     tier: str | None = None
     locale: str | None = None
     language: str | None = None
-    cart: tuple[str, ...] = Field(default=(), max_length=_MOST)
+    cart: tuple[str, ...] = Field(default=(), max_length=_MAX_LINES)
     cart_total: str | None = Field(default=None, max_length=40)
-    promotions: tuple[str, ...] = Field(default=(), max_length=_MOST)
+    promotions: tuple[str, ...] = Field(default=(), max_length=_MAX_LINES)
     timezone: str | None = None
     time_of_day: str | None = None
 
     @field_validator("cart", "promotions", mode="before")
     @classmethod
     def _lines(cls, value: Any) -> Any:
-        return tuple(map(_line, value[:_MOST])) if isinstance(value, list | tuple) else value
+        return tuple(map(_line, value[:_MAX_LINES])) if isinstance(value, list | tuple) else value
 
     @field_validator("cart_total", mode="before")
     @classmethod
@@ -367,17 +367,17 @@ class Environment(Part):
         ``now`` is the time in seconds since 1970, from which the user's time of day is derived.
         """
         if self.cart:
-            hidden = len(self.cart) - _MOST_ITEMS
+            hidden = len(self.cart) - _MAX_ITEMS
             more = f" and {hidden} more" if hidden > 0 else ""
             total = f" (total {escape_line(self.cart_total)})" if self.cart_total else ""
-            items = "; ".join(escape_line(item, 60) for item in self.cart[:_MOST_ITEMS])
+            items = "; ".join(escape_line(item, 60) for item in self.cart[:_MAX_ITEMS])
             yield f"In the cart: {items}{more}{total}"
         user = {"tier": self.tier, "language": self.language, "locale": self.locale}
         user["time of day"] = self.part_of_day(now)
         known = [f"{name} {escape_line(value, 40)}" for name, value in user.items() if value]
         if known:
             yield f"The user: {'; '.join(known)}"
-        if promotions := self.promotions[:_MOST_PROMOTIONS]:
+        if promotions := self.promotions[:_MAX_PROMOTIONS]:
             yield "On offer: " + "; ".join(escape_line(each, 60) for each in promotions)
 
 
@@ -484,7 +484,7 @@ class EnvironmentChanges:
         return self._hot.get_value(self._name) or None
 
 
-_MOST_READS = 8
+_MAX_READS = 8
 """Background work of a process above which no source is read at the start of a session.
 Sources that do not answer could otherwise block all background threads.
 """
@@ -557,7 +557,7 @@ class EnvironmentTracker(Plugin):
         """
         if self._changes is not None:
             self._checking.run_blocking()
-        if self._source is not None and self._loading.writer.backlog <= _MOST_READS:
+        if self._source is not None and self._loading.writer.backlog <= _MAX_READS:
             self._loading.run_blocking()
 
     async def refresh(self) -> None:

@@ -1,7 +1,7 @@
 """Storage of an agent's state in ``agent.state``.
 
-The state has several parts, called layers: the dialogue with the user, the entities that it is
-about, the goals, and the number of turns.
+The parts of the state are the dialogue with the user, the entities that it is about, the goals, and
+the number of turns.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 _Item = TypeVar("_Item")
-_Layer = TypeVar("_Layer", bound="Layer")
+_Part = TypeVar("_Part", bound="StatePart")
 
 
 @with_known_fields
@@ -67,7 +67,7 @@ class StateLimits:
             whole(name, limit, least=0 if name == "goals_kept" else 1)
 
 
-class Part(BaseModel):
+class StateValue(BaseModel):
     """Immutable value within an agent's state, such as an entity or a subtask.
 
     Unknown fields in stored data are kept, because later releases may have added them.
@@ -80,7 +80,7 @@ class Part(BaseModel):
         return self.model_copy(update=fields)
 
 
-class Layer(BaseModel):
+class StatePart(BaseModel):
     """Part of an agent's state, such as the goals, that is stored under its own key.
 
     Methods assign new values to fields and never change a value in place. Unknown fields in stored
@@ -191,8 +191,8 @@ def _problems(error: ValidationError) -> str:
 
 
 def change(
-    method: Callable[Concatenate[_Layer, P], _Item],
-) -> Callable[Concatenate[_Layer, P], _Item]:
+    method: Callable[Concatenate[_Part, P], _Item],
+) -> Callable[Concatenate[_Part, P], _Item]:
     """Decorate a method that changes a part of an agent's state, such as ``goals.set``.
 
     The decorator checks the new values, and writes them to ``agent.state``. If the method fails or
@@ -205,19 +205,19 @@ def change(
     """
 
     @wraps(method)
-    def run(layer: _Layer, /, *args: P.args, **kwargs: P.kwargs) -> _Item:
-        store = layer._store  # noqa: SLF001 - the store of the layer
+    def run(part: _Part, /, *args: P.args, **kwargs: P.kwargs) -> _Item:
+        store = part._store  # noqa: SLF001 - the store of the part
         with store.lock:
             store.refresh()
-            if error := store.unreadable().get(layer.KEY):
-                raise CorruptRecordError(error, record=layer.KEY)
-            before = layer.values()
+            if error := store.unreadable().get(part.KEY):
+                raise CorruptRecordError(error, record=part.KEY)
+            before = part.values()
             try:
-                result = method(layer, *args, **kwargs)
-                layer.reduce()
-                layer.model_validate(layer.values())
+                result = method(part, *args, **kwargs)
+                part.reduce()
+                part.model_validate(part.values())
             except BaseException as error:
-                layer.restore(before)
+                part.restore(before)
                 if isinstance(error, ValidationError):
                     raise StateError(_problems(error)) from error
                 raise
@@ -252,7 +252,7 @@ class _Entry:
     """Part of an agent's state, with earlier values that are compared to find changes.
 
     Attributes:
-        layer: The part of the state with its current values.
+        part: The part of the state with its current values.
         error: Reason why the part's text in ``agent.state`` is unreadable; empty if it is readable.
         text: The part's text in ``agent.state``; None if there is none.
         written: Values when the part was last read from ``agent.state`` or written there.
@@ -260,7 +260,7 @@ class _Entry:
         turn_end: Values at the end of the last turn.
     """
 
-    layer: Layer
+    part: StatePart
     error: str = ""
     text: Any = None
     written: dict[str, Any] = field(default_factory=dict)
@@ -271,13 +271,13 @@ class _Entry:
 class StateStore:
     """Store of an agent's state, which writes changed parts of the state into ``agent.state``.
 
-    The parts, such as the dialogue and the goals, are called layers. If a session manager replaces
-    ``agent.state``, the layers are read again at their next use. A stored layer that is damaged or
-    has another version is not changed. The agent then works with an empty layer, which is not
+    If a session manager replaces
+    ``agent.state``, the parts are read again at their next use. A stored part that is damaged or
+    has another version is not changed. The agent then works with an empty part, which is not
     stored.
 
     Args:
-        kinds: Classes of the layers.
+        kinds: Classes of the parts.
         types: Types of entities, such as ASIN and title.
         intents: Slots (values that an intent needs) of each intent, keyed by the intent's name.
         clock: Function that returns monotonic seconds.
@@ -287,7 +287,7 @@ class StateStore:
 
     def __init__(
         self,
-        kinds: Iterable[type[Layer]],
+        kinds: Iterable[type[StatePart]],
         types: EntityTypes,
         intents: Mapping[str, tuple[Any, ...]],
         clock: Callable[[], float],
@@ -304,7 +304,7 @@ class StateStore:
         self._state: Any = None
         self._entries = {kind: _Entry(kind(), written=kind().values()) for kind in kinds}
         for entry in self._entries.values():
-            entry.layer._store = self  # noqa: SLF001
+            entry.part._store = self  # noqa: SLF001
 
     def attach(self, agent: Agent) -> None:
         """Connect the store to an agent, and read the parts of the state from ``agent.state``.
@@ -314,11 +314,11 @@ class StateStore:
         with self.lock:
             self._agent = weakref.ref(agent)
             self.agent_id = agent.agent_id
-            before = [(entry, entry.layer.values()) for entry in self._entries.values()]
+            before = [(entry, entry.part.values()) for entry in self._entries.values()]
             self._read(agent)
             for entry, values in before:
                 if entry.text is None:
-                    entry.layer.restore(values)
+                    entry.part.restore(values)
             self.write()
 
     @property
@@ -326,13 +326,13 @@ class StateStore:
         """Agent whose state is stored; None before ``attach``, and after the agent is deleted."""
         return self._agent()
 
-    def get(self, kind: type[_Layer]) -> _Layer:
+    def get(self, kind: type[_Part]) -> _Part:
         """Return a part of the agent's state, such as the goals, by its class.
 
         The part is read again if ``agent.state`` was replaced by another object.
         """
         self.refresh()
-        return self._entries[kind].layer  # type: ignore[return-value]
+        return self._entries[kind].part  # type: ignore[return-value]
 
     def refresh(self) -> None:
         """Read the agent's state again if ``agent.state`` was replaced by another object."""
@@ -359,12 +359,12 @@ class StateStore:
             if agent is None or agent.state is not self._state:
                 return  # ``agent.state`` was replaced; ``get`` reads the new one
             for kind, entry in self._entries.items():
-                values = entry.layer.values()
+                values = entry.part.values()
                 if not entry.error and values != entry.written:
-                    entry.text, entry.written = entry.layer.stored(), values
+                    entry.text, entry.written = entry.part.stored(), values
                     agent.state.set(kind.KEY, entry.text)
 
-    def take_over(self) -> None:
+    def begin_turn(self) -> None:
         """Prepare the state for a new turn: read ``agent.state`` again if it was replaced.
 
         A session manager replaces ``agent.state`` when it reads a stored conversation. Changes that
@@ -375,26 +375,25 @@ class StateStore:
             agent = self.agent
             if agent is not None and agent.state is not self._state:
                 ours = [
-                    (entry.layer, entry.layer.values(), entry.turn_end)
-                    for entry in self._readable()
+                    (entry.part, entry.part.values(), entry.turn_end) for entry in self._readable()
                 ]
                 self._read(agent)
-                for layer, values, base in ours:
+                for part, values, base in ours:
                     if values != base:
-                        theirs = layer.values()
-                        layer.restore(values)
-                        layer.merge(base, theirs)
-            self.turn_ended()
+                        theirs = part.values()
+                        part.restore(values)
+                        part.merge(base, theirs)
+            self.end_turn()
 
-    def turn_ended(self) -> None:
+    def end_turn(self) -> None:
         """Write the changed parts of the state at the end of a turn, and remember all values.
 
-        ``take_over`` compares later values with them to find changes made between two turns.
+        ``begin_turn`` compares later values with them to find changes made between two turns.
         """
         with self.lock:
             self.write()
             for entry in self._entries.values():
-                entry.turn_end = entry.layer.values()
+                entry.turn_end = entry.part.values()
 
     # Layers that the agents of a session share
 
@@ -404,26 +403,28 @@ class StateStore:
     def has_changed(self) -> bool:
         """Return whether this agent's state has changes that the session's other agents lack."""
         with self.lock:
-            return any(entry.layer.values() != entry.shared for entry in self._readable())
+            return any(entry.part.values() != entry.shared for entry in self._readable())
 
-    def share(self, known: Mapping[str, str]) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
+    def shared_texts(
+        self, known: Mapping[str, str]
+    ) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
         """Return this agent's state in the form in which the agents of the session share it.
 
         Args:
-            known: Texts of the state's parts in the current shared state, keyed by ``Layer.KEY``.
+            known: Texts of the state's parts in the shared state, keyed by ``StatePart.KEY``.
 
         Returns:
-            Two mappings, keyed by ``Layer.KEY``: the texts to share, and the values of this agent.
+            Two mappings, keyed by ``StatePart.KEY``: the texts to share, and this agent's values.
                 A text in ``known`` that this release cannot read is shared unchanged.
         """
         texts, shared = dict(known), {}
         for entry in self._readable():
-            layer = entry.layer
-            shared[layer.KEY] = layer.values()
+            part = entry.part
+            shared[part.KEY] = part.values()
             with suppress(CorruptRecordError):
-                if layer.KEY in known:
-                    layer.loaded(known[layer.KEY])
-                texts[layer.KEY] = layer.stored()
+                if part.KEY in known:
+                    part.loaded(known[part.KEY])
+                texts[part.KEY] = part.stored()
         return texts, shared
 
     def merge(self, shared: Mapping[str, str], revision: int) -> None:
@@ -432,30 +433,30 @@ class StateStore:
         Damaged parts of the shared state are skipped.
 
         Args:
-            shared: Texts of the state's parts in the shared state, keyed by ``Layer.KEY``.
+            shared: Texts of the state's parts in the shared state, keyed by ``StatePart.KEY``.
             revision: Revision number of the shared state. A lower number than at the last merge
                 means that the store has lost newer shared state. All values of this agent are
                 then merged as changes.
         """
         with self.lock:
             for entry in self._readable():
-                layer = entry.layer
+                part = entry.part
                 try:
-                    other = layer.loaded(shared.get(layer.KEY)).values()
+                    other = part.loaded(shared.get(part.KEY)).values()
                 except CorruptRecordError:
                     continue
                 is_outdated = revision < self.revision
-                layer.merge(type(layer)().values() if is_outdated else entry.shared, other)
+                part.merge(type(part)().values() if is_outdated else entry.shared, other)
                 entry.shared = other
             self.write()
-            self.note_shared({}, max(revision, self.revision))
+            self.set_shared({}, max(revision, self.revision))
 
-    def note_shared(self, shared: Mapping[str, dict[str, Any]], revision: int) -> None:
+    def set_shared(self, shared: Mapping[str, dict[str, Any]], revision: int) -> None:
         """Remember the shared state of the session, to find later changes of this agent.
 
         Args:
-            shared: Values of the state's parts in the shared state, keyed by ``Layer.KEY``. Parts
-                without a key keep their earlier remembered values.
+            shared: Values of the state's parts in the shared state, keyed by ``StatePart.KEY``.
+                Parts without a key keep their earlier remembered values.
             revision: Revision number of the shared state, which is also stored in ``agent.state``.
         """
         with self.lock:
@@ -480,7 +481,7 @@ class StateStore:
                 logger.warning(
                     "record=<%s> | cannot be read; it is not used and not changed", kind.KEY
                 )
-            entry.layer.restore(loaded.values())
+            entry.part.restore(loaded.values())
             entry.written = entry.shared = entry.turn_end = loaded.values()
         self.is_new = not self.revision and all(
             entry.text is None for entry in self._entries.values()

@@ -19,19 +19,19 @@ from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.messages.texts import shorten_line
 from strands_manga_memory.state.goals import (
-    MOST_LINES,
-    MOST_PATTERNS,
+    MAX_LINES,
+    MAX_PATTERNS,
     Execution,
-    GoalsLayer,
+    Goals,
     added_finding,
     counted,
     error_pattern,
 )
-from strands_manga_memory.state.state_store import Part, StateStore, item_of
+from strands_manga_memory.state.state_store import StateStore, StateValue, item_of
 
 logger = logging.getLogger(__name__)
 
-MOST_FINDINGS = 50
+MAX_FINDINGS = 50
 _LOW = 0.25
 """Remaining share of the time budget below which the model gets a warning."""
 
@@ -68,7 +68,7 @@ _NEXT: dict[StepStatus, frozenset[StepStatus]] = {
 }
 
 
-class TaskStep(Part):
+class TaskStep(StateValue):
     """Step of a task, such as a tool call or a thought.
 
     Attributes:
@@ -165,7 +165,7 @@ class TaskState:
 
     def __init__(self, store: StateStore, budget_ms: float) -> None:
         self._lock, self._clock, self._steps_kept = store.lock, store.clock, store.limits.steps_kept
-        self._goals = store.get(GoalsLayer)
+        self._goals = store.get(Goals)
         self.budget_ms = budget_ms
         self._clear()
 
@@ -348,7 +348,7 @@ class TaskState:
             if ok is not None:
                 self._count(error_pattern(text), ok=ok)
             if step.kind is StepKind.REPLANNING:
-                self.plan_changes = (*self.plan_changes, step.name)[-MOST_PATTERNS:]
+                self.plan_changes = (*self.plan_changes, step.name)[-MAX_PATTERNS:]
             status = StepStatus.FAILED if ok is False else StepStatus.COMPLETED
             return self._put(step.replaced(status=status))
 
@@ -359,7 +359,7 @@ class TaskState:
         """
         with self._lock:
             self._goals.add_finding(text)
-            self.findings = added_finding(self.findings, text, MOST_FINDINGS)
+            self.findings = added_finding(self.findings, text, MAX_FINDINGS)
 
     def begin_call(self, key: str, name: str, given: Mapping[str, Any]) -> None:
         """Record the start or restart of a tool call as a step of the task.
@@ -419,15 +419,15 @@ class TaskState:
             ended = step.ended(
                 status, now, result=note if ok else None, error=None if ok else text, ms=ms
             )
-            again = ended.replaced(status=StepStatus.FAILED, result=None)
-            after = again.started(now) if retry else ended
+            failed_step = ended.replaced(status=StepStatus.FAILED, result=None)
+            after = failed_step.started(now) if retry else ended
             if step.id in self.steps:
                 self._put(after)
             self._calls[key] = after
             self._count(step.name if ok else f"{step.name}: {error_pattern(text)}", ok=ok)
-            took = round(ended.duration_ms - step.duration_ms, 1)
+            duration = round(ended.duration_ms - step.duration_ms, 1)
             self._goals.record(
-                Execution(tool=step.name, ok=ok, ms=took, note=shorten_line(note, 80)),
+                Execution(tool=step.name, ok=ok, ms=duration, note=shorten_line(note, 80)),
                 error=text,
                 size=size,
             )
@@ -482,10 +482,10 @@ class TaskState:
 
         The text is empty if more time is left, or if the task has no steps.
         """
-        left = self.remaining_ms()
-        if not self.steps or left >= _LOW * self.budget_ms:
+        remaining = self.remaining_ms()
+        if not self.steps or remaining >= _LOW * self.budget_ms:
             return ""
-        if left == 0:
+        if remaining == 0:
             return (
                 f"The time budget of {self.budget_ms:.0f} ms is used up: call no more tools, answer"
                 " now with what you have."
@@ -500,10 +500,10 @@ class TaskState:
         if failed := self.failed():
             yield "Did not work in this request: " + "; ".join(
                 f"{escape_line(step.name, 60)} ({escape_line(step.error or step.status, 80)})"
-                for step in failed[-MOST_LINES:]
+                for step in failed[-MAX_LINES:]
             )
         shown = self._goals.active.findings if self._goals.active else ()  # with the goal
         if findings := [each for each in self.findings if each not in shown]:
-            yield "Found in this task: " + "; ".join(map(escape_line, findings[-MOST_LINES:]))
+            yield "Found in this task: " + "; ".join(map(escape_line, findings[-MAX_LINES:]))
         if self.plan_changes:
             yield f"The plan was changed: {escape_line(self.plan_changes[-1])}"

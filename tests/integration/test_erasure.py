@@ -203,7 +203,7 @@ def test_a_change_record_of_a_finalizer_that_ends_during_the_erasure_is_erased(
     memory: MangaMemory,
 ) -> None:
     memory.user("u1").prefer("genre", "XYZZY")
-    late: list[Any] = [memory.user("u1").preference_log.renew]
+    late: list[Any] = [memory.user("u1").preference_log.notify_agents]
 
     class Meanwhile:
         def __getattr__(self, name: str) -> Any:

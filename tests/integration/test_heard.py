@@ -203,13 +203,13 @@ def test_who_asks_after_another_agent_of_the_user_has_heard_something_waits_for_
     here, model = world.agent("s1"), ScriptedModel(lambda _: "ok")
     there = world.agent("s2", model)
     there("hello")
-    hear = ProfileCache.hear
+    add = ProfileCache.add_statements
 
     def slowly(self: ProfileCache, said: Any, **named: Any) -> None:
         threading.Event().wait(0.1)
-        hear(self, said, **named)
+        add(self, said, **named)
 
-    monkeypatch.setattr(ProfileCache, "hear", slowly)
+    monkeypatch.setattr(ProfileCache, "add_statements", slowly)
     here("My favorite genre is horror.")
     there("what now?")
     assert "genre: horror" in str(model.requests[-1].messages[-1])

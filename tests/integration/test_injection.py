@@ -142,7 +142,7 @@ def test_preferences_overrides_and_earlier_sessions(memory: MangaMemory, tag: st
     agent = agent_of(memory, model)
     cache = ProfileCache(memory.user("u1"))
     for attack in attacks(tag):
-        cache.hear([Preference(f"genre {attack[:40]}", attack)], at=time.time())
+        cache.add_statements([Preference(f"genre {attack[:40]}", attack)], at=time.time())
     agent("hello")
     block = told(model, tag)
     assert ORDER[:20] in block  # it is told, as data

@@ -187,9 +187,9 @@ def test_a_damaged_record_of_a_user_in_the_hot_tier_is_not_taken_for_empty(
 ) -> None:
     statement = Statement(Preference("genre", "horror"), 1.0, "m1")
     content = ProfileState(statements=(statement,)).content
-    assert ProfileState.of(content).content == content
+    assert ProfileState.from_content(content).content == content
     with pytest.raises((KeyError, ValueError)):
-        ProfileState.of({**content, **damage})
+        ProfileState.from_content({**content, **damage})
 
 
 def test_nothing_is_lost_while_the_stream_throttles_for_a_minute(table: Table) -> None:
@@ -276,7 +276,9 @@ def test_personal_data_never_reaches_a_sink(table: Table) -> None:
     sink.refusing = True
     outbox = PreferenceOutbox(table, sink)
     store = UserMemoryStore(table, user_id="u1", hot=InMemoryHotStore(), outbox=outbox)
-    ProfileCache(store).hear([Preference("contact", "call 090-1234-5678")], at=time.time())
+    ProfileCache(store).add_statements(
+        [Preference("contact", "call 090-1234-5678")], at=time.time()
+    )
     servers.wait_until(lambda: list(outbox.waiting(OWNER)) != [], "the signal to be stored")
     assert "1234" not in repr(list(table.query("u1")))
     sink.refusing = False
@@ -338,11 +340,11 @@ def test_a_user_whose_last_signal_was_deleted_is_no_longer_listed(table: Table) 
 def test_a_repeated_change_adds_its_signals_once(table: Table) -> None:
     log = PreferenceOutbox(table, Sink()).log_of(OWNER)
     stated = [Statement(Preference("genre", "horror"), 1.0, "m1")]
-    change = LoggedChanges().after(
+    change = LoggedChanges().with_change(
         PreferenceChange(statements=stated, signals=log.signals_of(stated))
     )
     assert change is not None
-    assert change.after(PreferenceChange(statements=stated, signals=change.signals)) is None
+    assert change.with_change(PreferenceChange(statements=stated, signals=change.signals)) is None
 
 
 def test_a_sink_that_is_down_for_weeks_does_not_fill_the_log() -> None:
@@ -351,9 +353,9 @@ def test_a_sink_that_is_down_for_weeks_does_not_fill_the_log() -> None:
         assert logged is not None
         preference = Preference(f"key {number % 7}", f"value {number}", adds=True)
         statement = Statement(preference, float(number), uuid.uuid4().hex, f"session-{number}")
-        logged = logged.after(
+        logged = logged.with_change(
             PreferenceChange(
-                statements=[statement], signals=[PreferenceSignal.of(OWNER, statement)]
+                statements=[statement], signals=[PreferenceSignal.from_statement(OWNER, statement)]
             )
         )
     assert logged is not None
@@ -624,7 +626,7 @@ def stored_overrides(hot: Any) -> dict[str, str]:
 
 
 def say(device: ProfileCache, slot: str, value: str) -> None:
-    device.hear([Preference(slot, value)], at=time.time())
+    device.add_statements([Preference(slot, value)], at=time.time())
 
 
 def test_another_device_sees_a_preference_at_once(hot: Any, user_table: Table) -> None:
@@ -679,7 +681,7 @@ def test_retraction_reaches_other_processes_before_the_table(tmp_path: Path) -> 
     faulty: Any = FaultyTable(table)
     hot = InMemoryHotStore()
     here, there = device(table, hot), device(table, hot)
-    here.hear([Preference("genre", "romance")], message_id="m1", at=1.0)
+    here.add_statements([Preference("genre", "romance")], message_id="m1", at=1.0)
     there.refresh()
     assert there.overrides == {"genre": "romance"}
     faulty.down = True

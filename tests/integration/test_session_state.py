@@ -26,7 +26,7 @@ from strands_manga_memory import (
     RedisHotStore,
 )
 from strands_manga_memory.squad import SessionChatStorage, SessionStrandsAgent
-from strands_manga_memory.state import GoalsLayer, StateCoordinator, coordinator_of
+from strands_manga_memory.state import Goals, StateCoordinator, coordinator_of
 from strands_manga_memory.state.session_state import SessionState
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
@@ -372,7 +372,7 @@ def test_shared_layer_of_a_newer_version_is_not_overwritten(
 ) -> None:
     first, second = opened(), opened()
     with monkeypatch.context() as newer_release:
-        newer_release.setattr(GoalsLayer, "VERSION", 99)
+        newer_release.setattr(Goals, "VERSION", 99)
         newer = agent_of(first, "orders")
         state_of(newer).goals.set("Cancel the order")
         newer("hello")
@@ -384,7 +384,7 @@ def test_shared_layer_of_a_newer_version_is_not_overwritten(
     older("And now?")
     settle(second)
     assert state_of(older).goals.goal().text == "Sell another"
-    monkeypatch.setattr(GoalsLayer, "VERSION", 99)
+    monkeypatch.setattr(Goals, "VERSION", 99)
     third = agent_of(opened(), "refunds")
     third("And now?")
     assert state_of(third).goals.goal().text == "Cancel the order"

@@ -138,7 +138,7 @@ def test_an_intent_that_ends_is_taken_from_the_metadata(tmp_path: Path) -> None:
     assert "locale" not in manager.metadata("default")
 
 
-def test_layers_come_back_under_every_session_manager(manager: Manager) -> None:
+def test_state_comes_back_under_every_session_manager(manager: Manager) -> None:
     coordinator = StateCoordinator(intents=REORDER)
     agent = agent_with(coordinator, session_manager=manager())
     agent("Tell me about B07X1234, please.")
@@ -294,7 +294,7 @@ def test_coordinator_keeps_no_agent_alive_and_serves_no_other() -> None:
     del agent
     gc.collect()
     assert gone() is None
-    assert coordinator.layers.agent is None
+    assert coordinator.store.agent is None
     with pytest.raises(ValueError, match="give each agent its own"):
         agent_with(coordinator)
 

@@ -117,7 +117,7 @@ def test_a_memory_that_is_read_by_its_id_says_how_often_it_was_recalled(table: T
         finish_writes(None, table)
     for folded in (False, True):
         if folded:
-            store.partition.fold()
+            store.partition.count_uses()
         found = store.get(fact.memory_id)
         assert found is not None
         assert (found.access_count, found.accessed_at) == (3, 1_000_030.0)
@@ -169,8 +169,8 @@ def test_a_recall_is_one_ledger_entry_and_folding_counts_it_once(table: Table) -
     assert sum(str(item["memory_id"]).startswith("~ledger#") for item in table.query("u1")) == 3
     assert [record.access_count for record in store.recall(limit=None)] == [3, 3]
     settle(table)
-    assert store.partition.fold() == 4
-    assert store.partition.fold() == 0
+    assert store.partition.count_uses() == 4
+    assert store.partition.count_uses() == 0
     assert [
         (record.access_count, record.accessed_at)
         for record in store.partition.load().records.values()
@@ -180,24 +180,24 @@ def test_a_recall_is_one_ledger_entry_and_folding_counts_it_once(table: Table) -
 def test_two_processes_that_count_the_same_recall_count_it_once(quick: SQLiteTable) -> None:
     store = UserMemoryStore(quick, user_id="u1")
     fact = store.remember("one")
-    store.partition.note_uses([fact.memory_id])
+    store.partition.record_uses([fact.memory_id])
 
     class RacingTable:
         def __getattr__(self, name: str) -> Any:
             return getattr(quick, name)
 
         def delete(self, *key: str, when: Condition | None = None) -> bool:
-            assert store.partition.fold() == 1, "the other process counts first"
+            assert store.partition.count_uses() == 1, "the other process counts first"
             return quick.delete(*key, when=when)
 
-    assert UserMemoryStore(RacingTable(), user_id="u1").partition.fold() == 0
+    assert UserMemoryStore(RacingTable(), user_id="u1").partition.count_uses() == 0
     assert quick.get("u1", fact.memory_id)["access_count"] == 1  # type: ignore[index]
 
 
 def test_a_count_does_not_replace_a_record_that_changes_meanwhile(quick: SQLiteTable) -> None:
     store = UserMemoryStore(quick, user_id="u1")
     fact, gone = store.remember("one"), store.remember("two")
-    store.partition.note_uses([fact.memory_id, gone.memory_id])
+    store.partition.record_uses([fact.memory_id, gone.memory_id])
 
     class RacingTable:
         def __getattr__(self, name: str) -> Any:
@@ -209,7 +209,7 @@ def test_a_count_does_not_replace_a_record_that_changes_meanwhile(quick: SQLiteT
             store.forget(gone.memory_id)
             return found
 
-    assert UserMemoryStore(RacingTable(), user_id="u1").partition.fold() == 1
+    assert UserMemoryStore(RacingTable(), user_id="u1").partition.count_uses() == 1
     stored = store.partition.get(fact.memory_id)
     assert stored is not None
     assert (stored.metadata, stored.access_count) == ({"is_new": True}, 1)

@@ -120,7 +120,7 @@ FURTHER: dict[str, tuple[str, ...]] = {
         f"{_I}/test_finalizing.py::test_weeks_and_months_within_their_caps_with_pointers",
     ),
     "test_each_layer_lives_as_long_as_it_should": (
-        f"{_I}/test_state.py::test_layers_come_back_under_every_session_manager",
+        f"{_I}/test_state.py::test_state_comes_back_under_every_session_manager",
         f"{_I}/test_state.py::test_task_execution_and_environment_are_never_stored",
     ),
     "test_the_state_has_three_layers": (
@@ -177,7 +177,7 @@ FURTHER: dict[str, tuple[str, ...]] = {
         f"{_I}/test_summaries.py::test_a_warning_comes_at_three_quarters",
     ),
     "test_entities_are_checked_replaced_and_dropped": (
-        f"{_U}/state/test_layers.py::test_a_newer_entity_replaces_the_one_of_its_type",
+        f"{_U}/state/test_state_parts.py::test_a_newer_entity_replaces_the_one_of_its_type",
         f"{_I}/test_state.py::test_a_change_of_subject_drops_what_was_spoken_of",
     ),
     "test_a_cached_prefix_stays_and_drops_are_explained": (
@@ -202,11 +202,11 @@ FURTHER: dict[str, tuple[str, ...]] = {
         f"{_U}/memory/test_pii.py::test_recall_and_precision_of_the_further_kinds",
     ),
     "test_what_was_tried_is_kept_for_the_task": (
-        f"{_U}/state/test_layers.py::test_a_task_keeps_its_last_hundred_steps",
+        f"{_U}/state/test_state_parts.py::test_a_task_keeps_its_last_hundred_steps",
     ),
     "test_goals_are_archived_small_and_within_caps": (
-        f"{_U}/state/test_layers.py::test_a_new_goal_archives_the_one_before_and_the_caps_hold",
-        f"{_U}/state/test_layers.py::test_a_circle_of_subtasks_is_refused_and_named",
+        f"{_U}/state/test_state_parts.py::test_a_new_goal_archives_the_one_before_and_the_caps_hold",
+        f"{_U}/state/test_state_parts.py::test_a_circle_of_subtasks_is_refused_and_named",
     ),
     "test_settings_come_from_variables": (
         f"{_U}/test_settings.py::test_a_bad_value_names_its_variable_and_what_it_takes",
@@ -269,7 +269,7 @@ OTHERS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "Task state": {
         "An inferred slot does not satisfy a required one, and the phase follows from the events.": (
-            f"{_U}/state/test_layers.py::test_an_inferred_value_does_not_satisfy_a_required_slot",
+            f"{_U}/state/test_state_parts.py::test_an_inferred_value_does_not_satisfy_a_required_slot",
             f"{_I}/test_state.py::test_the_phase_follows_from_what_happens",
         ),
     },

@@ -217,7 +217,7 @@ def test_variables_reach_what_they_set(tmp_path: Path, monkeypatch: pytest.Monke
     assert summary.manager.schedule == manager.schedule
     assert made["session_manager"]._tiers.flush_every == 7
     assert parts["HistoryRecall"].max_tokens == 150
-    assert parts["StateCoordinator"].layers.limits == StateLimits(
+    assert parts["StateCoordinator"].store.limits == StateLimits(
         goal_tokens=9_000, goals_kept=0, steps_kept=7
     )
     other: dict[str, Any] = memory.agent_kwargs(

@@ -13,8 +13,8 @@ from strands_manga_memory.memory.statements import (
     PreferenceChange,
     Removal,
     Statement,
-    fold,
     message_digest,
+    slot_states,
 )
 
 
@@ -105,8 +105,10 @@ def test_order_of_arrival_does_not_matter(
     for order in permutations(changes):
         log = LoggedChanges()
         for change in order:
-            log = log.after(change) or log
-        assert {slot: state.value for slot, state in fold(log.statements).items()} == expected
+            log = log.with_change(change) or log
+        assert {
+            slot: state.value for slot, state in slot_states(log.statements).items()
+        } == expected
 
 
 def test_nothing_from_before_an_erasure_is_admitted() -> None:
@@ -117,7 +119,7 @@ def test_nothing_from_before_an_erasure_is_admitted() -> None:
         forgotten("genre", "horror", 4),
         retracted("m1", 5),
     ):
-        assert log.after(change) is None
-    later = log.after(stated("genre", "horror", 6, "m2"))
+        assert log.with_change(change) is None
+    later = log.with_change(stated("genre", "horror", 6, "m2"))
     assert later is not None
     assert [each.at for each in later.statements] == [6]

@@ -12,7 +12,7 @@ from strands import Agent
 
 from strands_manga_memory import DialogueSlot, StateCoordinator, StateError
 from strands_manga_memory.messages.texts import estimate_tokens
-from strands_manga_memory.state import ConversationLayer, EntityLayer, GoalsLayer, Phase
+from strands_manga_memory.state import ActiveEntities, Dialogue, Goals, Phase
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 
 INTENTS = {
@@ -54,7 +54,7 @@ class StateMachine(RuleBasedStateMachine):
             model=ScriptedModel(), plugins=[self.coordinator], state=state, callback_handler=None
         )
 
-    def layers(self) -> list[str]:
+    def parts(self) -> list[str]:
         return [
             layer.stored()
             for layer in (
@@ -66,11 +66,11 @@ class StateMachine(RuleBasedStateMachine):
 
     def attempt(self, change: Any) -> None:
         """A change is made whole, or refused and nothing of it is made."""
-        before = self.layers()
+        before = self.parts()
         try:
             change()
         except (StateError, ValueError):
-            assert self.layers() == before
+            assert self.parts() == before
 
     @rule(text=TEXTS)
     def talk(self, text: str) -> None:
@@ -143,16 +143,14 @@ class StateMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        self.coordinator.layers.write()
-        before = self.layers()
+        self.coordinator.store.write()
+        before = self.parts()
         self.start(json.loads(json.dumps(self.agent.state.get())))
-        assert self.layers() == before
+        assert self.parts() == before
 
     @invariant()
     def every_layer_is_valid_as_it_is_stored(self) -> None:
-        for kind, stored in zip(
-            (ConversationLayer, EntityLayer, GoalsLayer), self.layers(), strict=True
-        ):
+        for kind, stored in zip((Dialogue, ActiveEntities, Goals), self.parts(), strict=True):
             fields = json.loads(stored)
             assert fields.pop("version") == kind.VERSION
             assert kind.model_validate(fields).stored() == stored

@@ -14,11 +14,11 @@ from strands_manga_memory import DialogueSlot, StateError
 from strands_manga_memory.language import SHOP
 from strands_manga_memory.language.text_features import normalized
 from strands_manga_memory.state import (
+    ActiveEntities,
     ActiveEntity,
     Confidence,
-    ConversationLayer,
-    EntityLayer,
-    GoalsLayer,
+    Dialogue,
+    Goals,
     GoalStatus,
     Phase,
     StateCoordinator,
@@ -27,7 +27,7 @@ from strands_manga_memory.state import (
     Subtask,
     TaskStep,
 )
-from strands_manga_memory.state.dialogue import MOVES, TurnLayer
+from strands_manga_memory.state.dialogue import MOVES, TurnCount
 from strands_manga_memory.state.goals import Execution, part_tokens
 from strands_manga_memory.testing import ScriptedModel
 
@@ -89,7 +89,7 @@ def test_value_that_its_canonical_form_makes_too_long_is_refused(
         StateError, match="'what' takes 1 to 200 characters, got 360 in the canonical form"
     ):
         dialogue.fill_slot("what", value)
-    assert ConversationLayer.loaded(dialogue.stored()).values() == dialogue.values()
+    assert Dialogue.loaded(dialogue.stored()).values() == dialogue.values()
 
 
 def test_values_are_kept_in_their_canonical_form() -> None:
@@ -151,13 +151,13 @@ def test_unknown_fields_of_a_later_release_are_kept() -> None:
     agent = Agent(
         model=ScriptedModel(),
         plugins=[coordinator],
-        state={ConversationLayer.KEY: stored},
+        state={Dialogue.KEY: stored},
         callback_handler=None,
     )
     coordinator.dialogue.set_intent("buy")
     coordinator.dialogue.ask("Which one?")
     assert "Ask the user next: Which one?" in coordinator.to_agent_context()
-    again = ConversationLayer.loaded(agent.state.get(ConversationLayer.KEY))
+    again = Dialogue.loaded(agent.state.get(Dialogue.KEY))
     assert (again.model_extra, again.intent) == (unknown, "buy")
 
 
@@ -213,7 +213,7 @@ def entity(
     return ActiveEntity(type=type_, value=value, confidence=sure, turn=turn, message=message)
 
 
-def entities_after(*messages: list[ActiveEntity]) -> EntityLayer:
+def entities_after(*messages: list[ActiveEntity]) -> ActiveEntities:
     """Return the active entities after messages that named the given ones."""
     layer = StateCoordinator().entities
     for message in messages:
@@ -221,7 +221,7 @@ def entities_after(*messages: list[ActiveEntity]) -> EntityLayer:
     return layer
 
 
-def values(layer: EntityLayer, type_: str) -> list[str]:
+def values(layer: ActiveEntities, type_: str) -> list[str]:
     return [each.value for each in layer.groups.get(type_, ())]
 
 
@@ -274,7 +274,7 @@ def test_entities_expire_when_nobody_names_them() -> None:
     layer = coordinator.entities
     layer.mention([entity("asin", "B07X1234", turn=1), entity("email", "a@b.c", turn=15)])
     for turn, left in ((21, ["asin", "email"]), (22, ["email"])):
-        coordinator.layers.get(TurnLayer).count = turn
+        coordinator.store.get(TurnCount).count = turn
         layer.begin_turn(is_new_subject=False)
         assert list(layer.groups) == left
 
@@ -292,17 +292,17 @@ def test_entities_of_a_fork_without_a_number_of_turns_expire() -> None:
     for turn, left in ((30, ["asin"]), (50, ["asin"]), (51, [])):
         layer.begin_turn(is_new_subject=False)
         assert (coordinator.dialogue.turn_count, list(layer.groups)) == (turn, left)
-        coordinator.layers.get(TurnLayer).count = turn + (20 if turn == 30 else 1)
+        coordinator.store.get(TurnCount).count = turn + (20 if turn == 30 else 1)
 
 
 # Goals
 
 
-def goals_of() -> GoalsLayer:
+def goals_of() -> Goals:
     return StateCoordinator(wall_clock=lambda: 7.0).goals
 
 
-def call(goals: GoalsLayer, calls: int) -> None:
+def call(goals: Goals, calls: int) -> None:
     for number in range(calls):
         ok = number % 10 != 9
         execution = Execution(tool=f"tool{number % 3}", ok=ok, ms=5.0, note="n" * 80)
