@@ -217,8 +217,8 @@ class HotProfile:
     ) -> None:
         """Write a change of the user's memories to the hot tier, where the user's agents read it.
 
-        The cached memories are removed. If the hot tier is unavailable, the change is written
-        later, in the background.
+        The cached memories are removed. The call waits at most 0.25 seconds for the hot tier. If
+        the hot tier is unavailable, the change is written later, in the background.
 
         Args:
             statements: Preferences that the user has just stated, or that the application has set.
@@ -263,7 +263,7 @@ class HotProfile:
                 self.update(changed, drops=True)
 
         try:
-            self.update(changed, drops=True)
+            self.health.call_in_thread(lambda: self.update(changed, drops=True), PATIENCE)
         except StoreError as error:
             logger.warning(
                 "error=<%s> | failed to publish a change of a user's memories, retrying",

@@ -200,14 +200,15 @@ class PreferenceLog:
         return changed
 
     def apply_later(self, change: PreferenceChange) -> None:
-        """Publish new statements to live agents at once, and store them in the background.
+        """Store a change in the background, and publish its statements to live agents at once.
 
         After a failure of the table, the write is repeated. ``change`` may also contain removals.
         """
-        if change.statements:
-            self._publish(statements=change.statements)
+        # Queued first, because a hot tier in an outage delays the publishing.
         writer = shared_writer(None, self.partition.table)
         writer.repeat(("preferences", self.partition.owner), lambda: self._store(change))
+        if change.statements:
+            self._publish(statements=change.statements)
 
     def signals_of(self, statements: Iterable[Statement]) -> list[PreferenceSignal]:
         """Create the signals that report new statements of the user to another service.

@@ -190,9 +190,8 @@ class ProfileCache:
         are first copied to the record.
         """
         load = partial(self._profile.load, touch=touch)
-        # A refresh runs in the background, so only the caller of ``load`` needs a deadline.
-        read = partial(self._health.call_in_thread, load, PATIENCE) if touch else load
-        loaded = self._health.call(lambda: [read()])
+        # A deadline also for background reads, because statements wait in the same queue.
+        loaded = self._health.call(lambda: [self._health.call_in_thread(load, PATIENCE)])
         if loaded is None:
             return None
         state: ProfileState | None = self._profile.state_of(loaded[0])

@@ -125,8 +125,8 @@ def export_user(
         with _skip_damaged(unreadable), parsing(place):
             if (changes := memories.get(owner.changes_partition, CHANGES)) is not None:
                 body = opened_body(changes, memory_codec, place)
-                stated = [_json_ready(asdict(Statement.from_row(row))) for row in body["statements"]]
-                exported["statements"] += stated
+                statements = map(Statement.from_row, body["statements"])
+                exported["statements"] += [_json_ready(asdict(each)) for each in statements]
                 exported["waiting_signals"] += map(_json_ready, body.get("signals", ()))
     if hot is not None:
         profile = HotProfile(hot, owner, codec=memory_codec)

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from strands_manga_memory import ConversationScope, DialogueSlot, MangaMemory
 from strands_manga_memory.state import CallableEnvironmentSource, coordinator_of
-from strands_manga_memory.stores import InMemoryHotStore
+from strands_manga_memory.stores import InMemoryHotStore, RedisHotStore
 from strands_manga_memory.testing import ScriptedModel
-from tests import clocks
+from tests import clocks, servers
 
 SCOPE = ConversationScope("u1", "s1")
 
@@ -156,3 +157,39 @@ def test_a_stored_turn_has_the_intent_that_is_active_at_its_end(tmp_path: Path) 
         items = [json.loads(item) for (item,) in table.execute(query)]
     stored = [item.get("intent") for item in items]
     assert stored == [None, "order", "order", "refund", "refund"]
+
+
+def test_changes_of_memories_reach_the_table_while_redis_does_not_answer(
+    tmp_path: Path, valkey_server: servers.Valkey, unique: str
+) -> None:
+    """Neither the background work nor a caller waits for the socket, which hangs for 6 s."""
+    with servers.FaultyProxy(valkey_server.host, valkey_server.port) as proxy:
+        client = redis.Redis(port=proxy.port, socket_timeout=6)
+        memory = MangaMemory.open(
+            RedisHotStore(client, prefix=unique, deadline=6),
+            f"sqlite:///{tmp_path}/m.sqlite3",
+            memories=True,
+        )
+        agent = memory.agent(
+            ScriptedModel(lambda _: "ok"), user_id="u1", session_id="s1", callback_handler=None
+        )
+        agent("hello")
+        proxy.blackhole()
+        user = memory.user("u1")
+
+        def stored() -> dict[str, str]:
+            return {
+                str(record.metadata["preference_key"]): record.memory_id
+                for record in user.recall(type="preference", limit=None)
+            }
+
+        waited = seconds(lambda: agent("My favorite genre is horror.") and until(stored))
+        waited += seconds(lambda: user.prefer("format", "ebook"))
+        assert stored().keys() == {"genre", "format"}
+        waited += seconds(lambda: user.forget(stored()["genre"]))
+        waited += seconds(lambda: user.remember("Bought volume 3."))
+        assert stored().keys() == {"format"}
+        assert waited < 4.0
+        proxy.passing()
+        memory.close()
+        client.close()
