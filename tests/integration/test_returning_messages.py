@@ -27,7 +27,6 @@ def made(answer: Any, session: Any = None, **settings: Any) -> Agent:
             BUDGET, counter=COUNTER, **settings
         ),
         session_manager=session,
-        callback_handler=None,
     )
 
 
