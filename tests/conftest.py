@@ -13,7 +13,10 @@ from typing import Any
 
 import hypothesis
 import pytest
+import strands.agent.agent
+from strands.handlers.callback_handler import null_callback_handler
 
+from strands_manga_memory import MangaMemory
 from strands_manga_memory.stores import USER_MEMORY, DynamoDBTable, SQLiteTable, Table, writer
 from tests import servers
 
@@ -39,6 +42,9 @@ for name in (
 # A busy machine makes any example slow; what an example finds does not depend on how long it took.
 hypothesis.settings.register_profile("any machine", deadline=None)
 hypothesis.settings.load_profile("any machine")
+
+# Agents that are given no callback handler print nothing.
+strands.agent.agent.PrintingCallbackHandler = lambda: null_callback_handler  # type: ignore[assignment, misc, return-value]
 
 _refused: list[object] = []
 _numbers = itertools.count(1)
@@ -107,6 +113,13 @@ def _no_work_left() -> Iterator[None]:
 def unique() -> str:
     """A name no other test has, nor is there one that begins with it: letters and digits."""
     return f"t{os.getpid()}n{next(_numbers)}e"
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[MangaMemory]:
+    """A memory in this process, on a SQLite file with sessions and user memories."""
+    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.sqlite3", memories=True) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

@@ -5,12 +5,10 @@ Everything listens on 127.0.0.1 only and ends with its ``with`` block.
 
 from __future__ import annotations
 
-import faulthandler
 import importlib.util
 import json
 import os
 import re
-import select
 import shutil
 import signal
 import socket
@@ -20,7 +18,6 @@ import sys
 import tempfile
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -664,52 +661,3 @@ def _cut(*sides: socket.socket) -> None:
             )  # a thread that still reads from it would keep the connection open
     for side in sides:
         side.close()
-
-
-class Fork:
-    """What ``forked`` yields, in the parent and in the child."""
-
-    def __init__(self, pid: int, pipe: int) -> None:
-        self.is_child = pid == 0
-        self.answer = ""
-        self._pipe = pipe
-
-    def report(self, answer: str) -> None:
-        """Send text to the parent's ``answer``."""
-        os.write(self._pipe, answer.encode())
-
-
-@contextmanager
-def forked() -> Iterator[Fork]:
-    """Run the block in parent and child; the child ends, the parent has its ``answer``.
-
-    An error in the child becomes the answer.
-    """
-    reader, writer = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # Python 3.12 warns of threads; that they do not matter is tested
-        pid = os.fork()
-    fork = Fork(pid, writer)
-    if fork.is_child:
-        faulthandler.dump_traceback_later(
-            _READY_WITHIN - 10, exit=True, file=writer
-        )  # the answer of a child that hangs is its traceback
-        try:
-            yield fork
-        except BaseException as error:
-            fork.report(f"{type(error).__name__}: {error}")
-        finally:
-            os._exit(0)
-    os.close(writer)
-    try:
-        yield fork
-    finally:
-        with os.fdopen(reader) as pipe:
-            if select.select([pipe], [], [], _READY_WITHIN)[0]:
-                fork.answer = pipe.read()
-            else:
-                os.kill(pid, signal.SIGKILL)
-                fork.answer = "the child hangs"
-        os.waitpid(pid, 0)

@@ -8,12 +8,9 @@ consistent read costs a unit for each begun 4 KB, a read of an index half of it.
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean
-from typing import Any
 
 from strands import Agent
 
@@ -22,7 +19,7 @@ from strands_manga_memory.ops import Workload, session_use
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import progress, reset_texts, text
-from tests.benchmarks.wire import Request, Stage, item_bytes, requests, staged
+from tests.benchmarks.wire import Request, Stage, Units, requests, staged
 
 SHAPES = (
     *((4, 500, 0), (10, 500, 0), (25, 300, 0), (10, 1500, 0), (12, 120, 0), (6, 800, 0)),
@@ -56,115 +53,6 @@ _COUNTED, _COUNTED_OF_NEW_USERS = (
     3,
     9,
 )  # sessions; what one takes depends on what happens to be said, and on when it ends
-_ITEM_OVERHEAD = 100  # bytes that DynamoDB adds to each stored item, and again in each index
-
-
-class Units:
-    """Counter of the read and write units of requests.
-
-    It remembers every item, as the tables do.
-    """
-
-    def __init__(self) -> None:
-        self._items: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
-        self.writes = self.index_writes = self.reads = 0.0
-
-    def take(self, found: Iterable[Request]) -> None:
-        """Count all requests since the last call."""
-        for request in found:
-            getattr(self, re.sub("([A-Z])", r"_\1", request.operation).lower())(request.body)
-
-    def stored(self, table: str) -> int:
-        """Return the billed bytes of a table and its indexes."""
-        items = self._items.get(table, {}).values()
-        return sum(
-            (item_bytes(item) + _ITEM_OVERHEAD) * (1 + len(_listing(table, item))) for item in items
-        )
-
-    def _put_item(self, body: dict[str, Any], factor: int = 1) -> None:
-        table, item = body["TableName"], body["Item"]
-        items, key = self._items.setdefault(table, {}), _key(table, item)
-        before = items.get(key)
-        items[key] = item
-        sizes = [item_bytes(item)] + ([] if before is None else [item_bytes(before)])
-        listing = _listing(table, item) | (set() if before is None else _listing(table, before))
-        self._count_write(factor * math.ceil(max(sizes) / 1024), len(listing))
-
-    def _delete_item(self, body: dict[str, Any], factor: int = 1) -> None:
-        table = body["TableName"]
-        before = self._items.setdefault(table, {}).pop(_key(table, body["Key"]), None)
-        size = 1 if before is None else math.ceil(item_bytes(before) / 1024)
-        self._count_write(factor * size, 0 if before is None else len(_listing(table, before)))
-
-    def _count_write(self, units: int, indexes: int) -> None:
-        self.writes += units * (1 + indexes)
-        self.index_writes += units * indexes
-
-    def _batch_write_item(self, body: dict[str, Any]) -> None:
-        for table, writes in body["RequestItems"].items():
-            for write in writes:
-                if "PutRequest" in write:
-                    self._put_item({"TableName": table, "Item": write["PutRequest"]["Item"]})
-                else:
-                    self._delete_item({"TableName": table, "Key": write["DeleteRequest"]["Key"]})
-
-    def _transact_write_items(self, body: dict[str, Any]) -> None:
-        for action in body["TransactItems"]:
-            if "Put" in action:
-                self._put_item(action["Put"], 2)
-            elif "Delete" in action:
-                self._delete_item(action["Delete"], 2)
-            else:  # a condition is billed as a write of its item
-                check = action["ConditionCheck"]
-                item = self._items.setdefault(check["TableName"], {}).get(
-                    _key(check["TableName"], check["Key"])
-                )
-                self.writes += 2 * (1 if item is None else math.ceil(item_bytes(item) / 1024))
-
-    def _get_item(self, body: dict[str, Any]) -> None:
-        self._read(body["TableName"], [body["Key"]])
-
-    def _batch_get_item(self, body: dict[str, Any]) -> None:
-        for table, entry in body["RequestItems"].items():
-            self._read(table, entry["Keys"])
-
-    def _read(self, table: str, keys: Iterable[dict[str, Any]]) -> None:
-        for key in keys:
-            item = self._items.setdefault(table, {}).get(_key(table, key))
-            self.reads += 1 if item is None else math.ceil(item_bytes(item) / 4096)
-
-    def _query(self, body: dict[str, Any]) -> None:
-        values = body["ExpressionAttributeValues"]
-        low, high = (
-            values.get(":first", {}).get("S", ""),
-            values.get(":last", {}).get("S", "\U0010ffff"),
-        )
-        found = [
-            item
-            for key, item in self._items.setdefault(body["TableName"], {}).items()
-            if key[0] == values[":p"]["S"] and low <= key[1] <= high
-        ]
-        self.reads += max(
-            0.5 if "IndexName" in body else 1, math.ceil(sum(map(item_bytes, found)) / 4096)
-        )
-
-    def _describe_table(self, body: dict[str, Any]) -> None:
-        """Count nothing: the request is free."""
-
-
-def _key(table: str, item: dict[str, Any]) -> tuple[str, str]:
-    names = ("user_id", "memory_id") if table == USER_MEMORY.name else ("session_id", "sk")
-    return item[names[0]]["S"], item[names[1]]["S"]
-
-
-def _listing(table: str, item: dict[str, Any]) -> set[str]:
-    if table != USER_MEMORY.name:
-        return set()
-    return {
-        index.name
-        for index in USER_MEMORY.indexes
-        if index.partition in item and index.sort in item
-    }
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from strands.types.content import Messages
 from strands_manga_memory import Codec, ImportanceWeightedConversationManager, TieredSessionManager
 from strands_manga_memory.testing import Reply, ScriptedModel
 from tests.benchmarks import progress, reset_texts, text
-from tests.benchmarks.wire import PATIENT, READS, Stage, WriteUnits, requests, socket_use, staged
+from tests.benchmarks.wire import PATIENT, Stage, Units, requests, socket_use, staged
 
 BUDGETS = {
     "text_turn_round_trips": "== 1",
@@ -225,17 +225,14 @@ def _flush_cost(stage: Stage) -> dict[str, float]:
     """Return the write units of a flush of five turns of 1 KB: 512 bytes of each role."""
     agent = new_agent(stage, "flush", replies=lambda _: text(512))
     stage.clear()
-    units, costs = WriteUnits(), []
+    units, costs = Units(), []
     for turn in range(40):
         agent(text(512))
         stage.settle()
         if turn % 5 == 4:
-            writes = [
-                request
-                for request in requests(stage.durable_wire.log)
-                if request.operation not in READS
-            ]
-            costs.append(units.of(writes))
+            before = units.writes
+            units.take(requests(stage.durable_wire.log))
+            costs.append(units.writes - before)
             stage.clear()
     return {"write_units_per_flush_of_5_turns_of_1_kb": max(costs[2:])}
 

@@ -127,25 +127,21 @@ def test_requests_are_read_from_the_bytes_of_each_connection() -> None:
     ]
 
 
-def put(size: int) -> wire.Request:
-    item = {"session_id": {"S": "s"}, "sk": {"S": "k"}, "data": {"B": "QUJD" * (size // 3)}}
-    return wire.Request("PutItem", {"Item": item})
-
-
 def test_a_write_costs_a_unit_for_each_begun_kb_of_the_larger_item() -> None:
-    units = wire.WriteUnits()
-    assert units.of([put(900)]) == 1
-    assert units.of([put(3000)]) == 3
-    assert units.of([put(900)]) == 3  # what it replaces counts
-    assert (
-        units.of(
-            [wire.Request("DeleteItem", {"Key": {"session_id": {"S": "s"}, "sk": {"S": "k"}}})]
-        )
-        == 1
+    units = wire.Units()
+    key = {"session_id": {"S": "s"}, "sk": {"S": "k"}}
+
+    def write_units(operation: str, size: int = 0) -> float:
+        item = {**key, "data": {"B": "QUJD" * (size // 3)}}
+        before = units.writes
+        units.take([wire.Request(operation, {"TableName": "t", "Item": item, "Key": key})])
+        return units.writes - before
+
+    assert [write_units("PutItem", size) for size in (900, 3000, 900)] == [1, 3, 3], (
+        "a replaced item counts"
     )
-    assert units.of([wire.Request("GetItem", {})]) == 0
-    with pytest.raises(ValueError, match="TransactWriteItems"):
-        units.of([wire.Request("TransactWriteItems", {})])
+    assert write_units("GetItem") == 0
+    assert write_units("DeleteItem") == 1
 
 
 @pytest.fixture

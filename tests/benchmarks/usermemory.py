@@ -1,4 +1,4 @@
-"""usermemory: requests, units and tokens of a user's memories; throughput of the sweeper."""
+"""usermemory: requests and tokens of a user's memories."""
 
 from __future__ import annotations
 
@@ -22,10 +22,7 @@ from strands_manga_memory import (
     InMemoryHotStore,
     MangaMemory,
     PiiPolicy,
-    SessionFinalizer,
-    SessionSweeper,
     SQLiteTable,
-    TieredSessionManager,
     UserMemoryStore,
 )
 from strands_manga_memory.conversation import TiktokenCounter
@@ -55,7 +52,6 @@ BUDGETS: dict[str, str | float] = {
 }
 _WRITES = ("PutItem", "TransactWriteItems")
 _SESSIONS, _DAYS = 500, 90
-_SWEPT = 200
 
 
 def run() -> dict[str, float]:
@@ -65,7 +61,6 @@ def run() -> dict[str, float]:
             **_measure_requests(server),
             **_measure_growth(Path(folder)),
             **_measure_context(Path(folder)),
-            **_measure_sweeper(Path(folder)),
         }
 
 
@@ -169,19 +164,12 @@ def _measure_growth(folder: Path) -> dict[str, float]:
     ][1:]
     values: dict[str, float] = {}
     for step in rounds[0][1]:
-        requests, seconds = (
-            {number: median(each[number][step][of] for each in rounds) for number in _NUMBERS}
-            for of in (0, 1)
+        requests = {number: median(each[number][step] for each in rounds) for number in _NUMBERS}
+        values[f"requests_of_{step}_with_10000_memories_by_1"] = max(requests.values()) / max(
+            1, min(requests.values())
         )
-        name = f"{step}_with_10000_memories_by_1"
-        values[f"requests_of_{name}"] = max(requests.values()) / max(1, min(requests.values()))
-        values[f"cpu_of_{name}"] = max(seconds.values()) / min(seconds.values())
         values |= {
             f"requests_of_{step}_with_{number}_memories": requests[number] for number in _NUMBERS
-        }
-        values |= {
-            f"cpu_ms_of_{step}_with_{number}_memories": 1000 * seconds[number]
-            for number in _NUMBERS
         }
     return values
 
@@ -227,10 +215,10 @@ def _fill(table: SQLiteTable, user: str, memories: int) -> None:
 
 def _measure_session(
     table: SQLiteTable, durable: SQLiteTable, user: str, session: str
-) -> dict[str, tuple[int, float]]:
-    """Return the requests and processor seconds of each step of a session."""
+) -> dict[str, int]:
+    """Return the requests of each step of a session."""
     counts = Counter[str]()
-    found: dict[str, tuple[int, float]] = {}
+    found: dict[str, int] = {}
     stores: dict[str, Any] = {
         "memories": _CountingStore(table, counts, "memories"),
         "durable": _CountingStore(durable, counts, "durable"),
@@ -258,10 +246,9 @@ def _measure_session(
                     table, user_id=user
                 ).partition.count_uses()  # one write for each recalled memory
             counts.clear()
-            start = time.process_time()
             work()
             assert shared_writer(None, memory.memories).drain(30)
-            found[step] = counts.total(), time.process_time() - start
+            found[step] = counts.total()
     return found
 
 
@@ -310,48 +297,6 @@ def _measure_context(folder: Path) -> dict[str, float]:
             sum(f"value {number}" not in context for number in range(12))
         ),
         "open_questions_missing_from_it": float(sum(question not in context for question in asked)),
-    }
-
-
-def _measure_sweeper(folder: Path) -> dict[str, float]:
-    clock = FakeClock(1_700_000_000.0)
-    hot = type("SurvivingHotStore", (InMemoryHotStore,), {"survives_process": True})(clock=clock)
-    durable, memories = SQLiteTable(folder / "swept"), SQLiteTable(folder / "swept", USER_MEMORY)
-    for table in (durable, memories):
-        table.create_if_missing()
-    for number in progress(range(_SWEPT), "sessions to sweep"):
-        manager = TieredSessionManager(
-            ConversationScope(f"u{number}", "s"), hot=hot, durable=durable, clock=clock
-        )
-        agent = Agent(
-            model=ScriptedModel(lambda messages: text(200)),
-            session_manager=manager,
-            agent_id="default",
-            callback_handler=None,
-        )
-        for _ in range(3):
-            agent(text(100))
-        manager.close()
-    clock.advance(3601)
-    requests = Counter[str]()
-    stores: dict[str, Any] = {
-        "hot": _CountingStore(hot, requests, "hot"),
-        "durable": _CountingStore(durable, requests, "table"),
-    }
-    finalizer = SessionFinalizer(
-        **stores, memories=_CountingStore(memories, requests, "table"), clock=clock
-    )  # type: ignore[arg-type]
-    sweeper = SessionSweeper(**stores, finalizer=finalizer, clock=clock)
-    start, finished = time.process_time(), sweeper.run_once(limit=_SWEPT)
-    seconds = time.process_time() - start
-    if finished != _SWEPT:
-        raise RuntimeError(f"{finished} of {_SWEPT} sessions were swept")
-    return {
-        "sessions_swept_per_second_of_a_core": finished / seconds,
-        **{
-            f"{name}_requests_of_sweeping_a_session": round(count / finished, 1)
-            for name, count in sorted(requests.items())
-        },
     }
 
 

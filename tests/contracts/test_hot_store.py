@@ -39,6 +39,7 @@ from strands_manga_memory.stores import (
 from strands_manga_memory.stores.hot import acquire_lease, release_lease
 from strands_manga_memory.testing import FakeClock
 from tests import clocks, servers
+from tests.faults.forks import result_of_child
 
 CLUSTER = pytest.mark.xdist_group("cluster")
 
@@ -529,13 +530,14 @@ def test_it_can_be_used_after_close(store: HotStore) -> None:
 def test_it_can_be_used_after_a_fork(store: HotStore, tmp_path: Path) -> None:
     write = first()
     store.write("c", write)
-    with servers.forked() as child:
-        if child.is_child:
-            record = store.load("c", ["head"])
-            assert record is not None
-            status = store.write("c", following(write, fields={"head": b"child"}))
-            child.report(f"{record.fields['head'].decode()} {status}")
-    assert child.answer == "h1 True"
+
+    def write_in_child() -> list[Any]:
+        record = store.load("c", ["head"])
+        assert record is not None
+        status = store.write("c", following(write, fields={"head": b"child"}))
+        return [record.fields["head"].decode(), status]
+
+    assert result_of_child(write_in_child) == ["h1", True]
     # The parent's connections still work, and see the child only if the store outlives a process.
     expected = {"head": b"child" if store.survives_process else b"h1"}
     assert read_fields(store, "c", ["head"]) == expected
@@ -772,10 +774,7 @@ def test_redis_uses_connections_of_its_own_after_a_fork(
     store = through(proxy, unique)
     store.write("c", first())
     proxy.clear_counts()
-    with servers.forked() as child:
-        if child.is_child:
-            child.report(str(read_fields(store, "c", ["head"])))
-    assert child.answer == str({"head": b"h1"})
+    assert result_of_child(lambda: read_fields(store, "c", ["head"]) == {"head": b"h1"})
     assert proxy.connections == 1
     read_fields(store, "c", ["head"])
     assert proxy.connections == 1

@@ -311,7 +311,6 @@ def test_snapshots_the_stash_and_offloaders_outlive_the_process(stores: Stores) 
             storage=stores.storage(),
             session_manager=SnapshotSessionManager(session_id="s"),
             context_manager=ContextManagerConfig(strategies=[cut]),
-            callback_handler=None,
         )
 
     live = agent()
@@ -325,9 +324,7 @@ def test_snapshots_the_stash_and_offloaders_outlive_the_process(stores: Stores) 
     kept = asyncio.run(again.context_manager.stash.retrieve("c1_0"))
     assert "one volume after another" in str(kept)
     offloader = ContextOffloader(storage=stores.storage("u2"))
-    offloading = Agent(
-        model=ScriptedModel(answers), tools=[catalogue], plugins=[offloader], callback_handler=None
-    )
+    offloading = Agent(model=ScriptedModel(answers), tools=[catalogue], plugins=[offloader])
     offloading("list everything")
     assert asyncio.run(stores.storage("u2").list("")) != []
 
@@ -342,7 +339,6 @@ def test_the_stash_under_our_session_manager_outlives_the_process(stores: Stores
             tools=[catalogue],
             session_manager=manager,
             context_manager=config,
-            callback_handler=None,
         )
 
     live = agent()

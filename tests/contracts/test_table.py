@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -43,6 +44,7 @@ from strands_manga_memory.stores import (
 from strands_manga_memory.stores.dynamodb_requests import table_definition
 from strands_manga_memory.testing import FakeClock
 from tests import clocks, servers
+from tests.faults.forks import result_of_child
 
 BY_TYPE, BY_IMPORTANCE = "user_id-memory_type-index", "user_id-importance-index"
 Make = Callable[..., Table]
@@ -449,13 +451,13 @@ def test_it_can_be_used_after_close(table: Table) -> None:
 
 def test_it_can_be_used_after_a_fork(table: Table) -> None:
     table.put(record(v=1))
-    with servers.forked() as child:
-        if child.is_child:
-            item = table.get("p", "k")
-            assert item is not None
-            written = table.put(record(v=2), when=Condition(equals={"v": item["v"]}))
-            child.report(f"{item['v']} {written}")
-    assert child.answer == "1 True"
+
+    def write_in_child() -> list[Any]:
+        item = table.get("p", "k")
+        assert item is not None
+        return [item["v"], table.put(record(v=2), when=Condition(equals={"v": item["v"]}))]
+
+    assert result_of_child(write_in_child) == [1, True]
     assert table.get("p", "k") == record(v=2)
     assert table.put(record(v=3), when=Condition(equals={"v": 2}))
 
@@ -473,10 +475,7 @@ def test_it_can_be_used_after_a_fork_in_the_middle_of_writes(table: Table) -> No
         running = [pool.submit(write) for _ in range(2)]
         try:
             for number in range(3):
-                with servers.forked() as child:
-                    if child.is_child:
-                        child.report(str(table.put(record(f"child{number}"))))
-                assert child.answer == "True"
+                assert result_of_child(partial(table.put, record(f"child{number}")))
         finally:
             stop.set()
         for future in running:
@@ -890,10 +889,7 @@ def test_dynamodb_uses_connections_of_its_own_after_a_fork(
     table, proxy = faulty
     table.put(record(v=1))
     proxy.clear_counts()
-    with servers.forked() as child:
-        if child.is_child:
-            child.report(str(table.get("p", "k") == record(v=1)))
-    assert child.answer == "True"
+    assert result_of_child(lambda: table.get("p", "k") == record(v=1))
     assert proxy.connections == 1
     table.get("p", "k")
     assert proxy.connections == 1

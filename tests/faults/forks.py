@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import select
@@ -95,3 +96,17 @@ def forked_child(work: Callable[[Child], object]) -> Child:
         parent.say(error=traceback.format_exc())
     finally:
         os._exit(0)
+
+
+def result_of_child(work: Callable[[], Any]) -> Any:
+    """Run ``work`` in a forked process and return its result, which must be a value of JSON."""
+
+    def report(parent: Child) -> None:
+        faulthandler.dump_traceback_later(WITHIN - 10, exit=True)  # shows where a child hangs
+        parent.say(result=work())
+
+    child = forked_child(report)
+    try:
+        return child.hear("result")["result"]
+    finally:
+        child.end()

@@ -16,6 +16,7 @@ from strands_manga_memory import Codec, ConversationScope, CorruptRecordError, M
 from strands_manga_memory.session import agent_conversation
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
+from tests.faults.forks import result_of_child
 from tests.faults.hostile import planted
 
 pytestmark = pytest.mark.xdist_group("services")
@@ -42,11 +43,7 @@ def _restore(urls: list[str]) -> str:
         hot=urls[0], durable=urls[1], hot_deadline=60.0, durable_deadline=60.0
     )
     try:
-        found: object = len(
-            memory.agent(
-                ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None
-            ).messages
-        )
+        found: object = len(memory.agent(ScriptedModel(), user_id="u1", session_id="s1").messages)
     except CorruptRecordError as error:
         found = type(error).__name__
     growth = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
@@ -60,7 +57,7 @@ def stored(
     """A conversation in both tiers: client, key of its hash, name, and URLs of the tiers."""
     urls = [f"{valkey_server.url}?prefix={unique}", f"sqlite:///{tmp_path / 'm.sqlite3'}"]
     with MangaMemory.open(hot=urls[0], durable=urls[1]) as memory:
-        agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None)
+        agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1")
         agent("one")
         agent("two")
     name = f"{SCOPE.storage_session_id}/A:default"
@@ -97,10 +94,7 @@ def test_a_planted_value_costs_a_restore_little(
         f"f:{name}": planted.forged(payload, f"{conversation}#{name}", flags=1) for name in names
     }
     client.hset(key, mapping=values)
-    with servers.forked() as child:
-        if child.is_child:
-            child.report(_restore(urls))
-    found, megabytes, seconds = child.answer.split()
+    found, megabytes, seconds = result_of_child(lambda: _restore(urls)).split()
     assert found == ("CorruptRecordError" if where == "head" else "4")
     assert int(megabytes) < 200
     assert float(seconds) < 15.0
@@ -115,7 +109,7 @@ def test_the_error_names_the_bound(stored: tuple[Any, bytes, str, list[str]]) ->
         MangaMemory.open(hot=urls[0], durable=urls[1]) as memory,
         pytest.raises(CorruptRecordError, match="decompresses to over"),
     ):
-        memory.agent(ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None)
+        memory.agent(ScriptedModel(), user_id="u1", session_id="s1")
 
 
 @pytest.mark.parametrize(
@@ -135,9 +129,9 @@ def test_values_that_pack_very_well_come_back(value: Any, tmp_path: Path) -> Non
     assert len(sealed) < len(json.dumps(value)) / 1.9
     assert Codec().decode(sealed, "place") == value
     with MangaMemory.open(durable=f"sqlite:///{tmp_path / 'm.sqlite3'}") as memory:
-        agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None)
+        agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1")
         agent.state.set("value", value)
         agent("keep it")
     with MangaMemory.open(durable=f"sqlite:///{tmp_path / 'm.sqlite3'}") as memory:
-        again = memory.agent(ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None)
+        again = memory.agent(ScriptedModel(), user_id="u1", session_id="s1")
         assert again.state.get("value") == value

@@ -130,7 +130,7 @@ def test_exit_does_not_wait_for_a_dead_hot_tier(
     assert ended - float(answer) < 4.0, errors  # Python itself takes most of it on a busy machine
     assert "left undone" not in errors
     with MangaMemory.open(durable=sqlite.durable) as memory:
-        again = memory.agent(ScriptedModel(), user_id="u", session_id=unique, callback_handler=None)
+        again = memory.agent(ScriptedModel(), user_id="u", session_id=unique)
         assert len(again.messages) == (6 if "later" in end else 4)
 
 
@@ -160,5 +160,5 @@ def test_exit_waits_for_a_turn_that_no_tier_has(sqlite: Stores, unique: str) -> 
         lock.close()
     assert process.returncode == 0, errors
     with MangaMemory.open(durable=sqlite.durable) as memory:
-        again = memory.agent(ScriptedModel(), user_id="u", session_id=unique, callback_handler=None)
+        again = memory.agent(ScriptedModel(), user_id="u", session_id=unique)
         assert len(again.messages) == 4

@@ -31,6 +31,7 @@ from strands_manga_memory.messages.injection import escape_line, escape_tags
 from strands_manga_memory.testing import ScriptedModel
 from tests.clocks import Loop
 from tests.unit.patterns import UNITS
+from tests.unit.session.support import tool_use
 
 SIZE = 300_000
 MOST = 0.050
@@ -170,14 +171,14 @@ def agent_of(memory: MangaMemory, history: str, session: str, text: str) -> Agen
         if "toolResult" in last:
             return "Done with it."
         if last.get("text") == "fetch it":
-            return [{"toolUse": {"toolUseId": f"t{len(messages)}", "name": "fetch", "input": {}}}]
+            return [tool_use(f"t{len(messages)}", "fetch")]
         return text if last.get("text") == "answer at length" else "ok."
 
     settings = memory.agent_kwargs(
         user_id="u", session_id=session, history=history, recall=True, task_state=True
     )  # type: ignore[arg-type]
     model = ScriptedModel(reply, usage=lambda _: 0)
-    return Agent(model=model, tools=[fetch], callback_handler=None, **settings)
+    return Agent(model=model, tools=[fetch], **settings)
 
 
 async def stalled(agent: Agent, *turns: str) -> float:

@@ -151,7 +151,7 @@ def test_large_values_are_encrypted_and_forgotten_with_the_user(services: Stores
         services.hot, services.durable, memories=False, codec=codec, hot_deadline=10.0
     ) as memory:
         ids = {"user_id": "u1", "session_id": "s1"}
-        agent = memory.agent(talk.ScriptedModel(), callback_handler=None, **ids)
+        agent = memory.agent(talk.ScriptedModel(), **ids)
         agent(secret)
         asyncio.run(memory.storage(user_id="u1").write("key", os.urandom(400_000)))
         agent._session_manager.flush()
@@ -162,10 +162,7 @@ def test_large_values_are_encrypted_and_forgotten_with_the_user(services: Stores
         )
         with MangaMemory.open(None, services.durable, memories=False, codec=codec) as other:
             assert memory.export_user("u1")["sessions"]
-            assert (
-                other.agent(talk.ScriptedModel(), callback_handler=None, **ids).messages
-                == agent.messages
-            )
+            assert other.agent(talk.ScriptedModel(), **ids).messages == agent.messages
         agent._session_manager.close()
         assert memory.forget_user("u1").complete
         rows = list(memory.durable.query(ConversationScope("u1", "s1").storage_session_id))

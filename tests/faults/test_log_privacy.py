@@ -57,12 +57,7 @@ def open_memory(valkey: servers.Valkey, tmp_path: Path) -> MangaMemory:
 
 def new_agent(memory: MangaMemory) -> Agent:
     return memory.agent(
-        ScriptedModel(),
-        user_id=USER,
-        session_id=SESSION,
-        tenant=TENANT,
-        task_state=True,
-        callback_handler=None,
+        ScriptedModel(), user_id=USER, session_id=SESSION, tenant=TENANT, task_state=True
     )
 
 
@@ -144,7 +139,7 @@ def test_exceptions_of_callbacks_are_logged_by_type_without_their_text(
         model=fail,
         schedule=SummarySchedule(strategy="inline"),
     )
-    agent = Agent(model=ScriptedModel(), conversation_manager=manager, callback_handler=None)
+    agent = Agent(model=ScriptedModel(), conversation_manager=manager)
     for number in range(12):
         agent(f"{SAID} {number} " * 40)
     assert_private(records(), "the slot extractor failed", "the log cannot be read")

@@ -30,6 +30,7 @@ from strands_manga_memory.squad import BusyError, ConversationTurns
 from strands_manga_memory.testing import FakeClock, FaultyTable, ScriptedModel
 from tests import servers
 from tests.support import background_writer, finish_writes
+from tests.unit.session.support import tool_use
 
 RUNBOOK = (Path(strands_manga_memory.__file__).parent / "ops/runbook.md").read_text(
     encoding="utf-8"
@@ -40,7 +41,6 @@ def agent_of(memory: MangaMemory, session: str = "s", **settings: Any) -> Agent:
     kwargs = memory.agent_kwargs(user_id="u", session_id=session)
     return Agent(
         model=settings.pop("model", ScriptedModel(lambda _: "ok")),
-        callback_handler=None,
         **{**kwargs, **settings},
     )
 
@@ -132,7 +132,6 @@ def test_model_overflow(tmp_path: Path) -> None:
     assert {message.outcome for message in seen.messages} >= {"kept", "left"}
     pinned = Agent(
         model=Small(lambda _: "ok"),
-        callback_handler=None,
         messages=[
             {
                 "role": "user",
@@ -161,12 +160,10 @@ def test_breaker_storm() -> None:
 
     clock = FakeClock()
     tools = {name: made(name) for name in ("search", "stock", "prices")}
-    uses = [{"toolUse": {"toolUseId": f"t{name}", "name": name, "input": {}}} for name in tools]
+    uses = [tool_use(f"t{name}", name) for name in tools]
 
     def turn() -> Agent:
-        agent = Agent(
-            model=ScriptedModel([uses, "done"]), tools=list(tools.values()), callback_handler=None
-        )
+        agent = Agent(model=ScriptedModel([uses, "done"]), tools=list(tools.values()))
         agent("look")
         return agent
 

@@ -43,7 +43,6 @@ def summarizing(
             ),  # what a killed process began is begun again at once
         ),
         session_manager=sessions,
-        callback_handler=None,
     )
     return agent, sessions
 

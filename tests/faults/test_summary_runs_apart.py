@@ -37,7 +37,6 @@ def _agent(stores: Stores, session: str, summarizer: Any, *, patience: float = 0
             cache=SummaryCache(open_hot_store(stores.hot or "memory://")),
         ),
         session_manager=sessions,
-        callback_handler=None,
     )
 
 

@@ -14,6 +14,7 @@ from strands.types.tools import AgentTool
 from strands_manga_memory import BreakerPolicy, GuardedMCPTools
 from strands_manga_memory.mcp import GuardedTool
 from strands_manga_memory.testing import ScriptedModel
+from tests.unit.session.support import tool_use
 
 
 @dataclass
@@ -85,11 +86,11 @@ def agent_of(
 ) -> Agent:
     """Return an agent whose model uses all these tools at once, and then answers ``done``."""
     blocks = [
-        {"toolUse": {"toolUseId": f"use-{number}", "name": name, "input": arguments}}
+        tool_use(f"use-{number}", name, **arguments)
         for number, (name, arguments) in enumerate(uses or [])
     ]
     replies: list[Any] = [blocks, "done"] if blocks else []
-    return Agent(model=ScriptedModel(replies), tools=list(tools), callback_handler=None, **settings)
+    return Agent(model=ScriptedModel(replies), tools=list(tools), **settings)
 
 
 def results_of(agent: Agent) -> dict[str, Answer]:

@@ -34,7 +34,7 @@ def memory(
 
 def agent(memory: MangaMemory, session: str) -> Agent:
     kwargs = memory.agent_kwargs(user_id="u1", session_id=session)
-    return Agent(model=ScriptedModel(lambda _: "ok"), callback_handler=None, **kwargs)
+    return Agent(model=ScriptedModel(lambda _: "ok"), **kwargs)
 
 
 def test_a_session_is_finalized_right_after_its_turn(memory: MangaMemory) -> None:
@@ -72,7 +72,7 @@ def test_a_profile_service_that_is_down_costs_only_the_profile(
     )
     memory.user("u1").prefer("genre", "horror")
     model = ScriptedModel(lambda _: "ok")
-    memory.agent(model, user_id="u1", session_id="s", callback_handler=None)("hello")
+    memory.agent(model, user_id="u1", session_id="s")("hello")
     assert "genre: horror" in str(model.requests[0].system_prompt_content)
     assert "failed to read the profile" in caplog.text
     memory.close()

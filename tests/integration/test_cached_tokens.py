@@ -193,11 +193,7 @@ def test_history_budget_is_the_same_with_cached_prompts(
     kept = {}
     for cached in (0.0, 0.9):
         manager = ImportanceWeightedConversationManager(8_000)
-        agent = Agent(
-            model=model_of(classes[name], cached=cached),
-            conversation_manager=manager,
-            callback_handler=None,
-        )
+        agent = Agent(model=model_of(classes[name], cached=cached), conversation_manager=manager)
         for number in range(26):
             agent(_QUESTION.format(number))
         kept[cached] = _COUNTER.tokens(agent.messages)
@@ -214,7 +210,7 @@ def test_cache_monitor_reports_the_cached_share_of_the_prompt(
     model = model_of(
         classes[name], cached=0.9, written=0.0 if name in ("GeminiModel", "LlamaCppModel") else 0.05
     )
-    agent = Agent(model=model, plugins=[monitor], callback_handler=None)
+    agent = Agent(model=model, plugins=[monitor])
     agent(_QUESTION)
     stats = monitor.stats()
     assert stats["input_tokens"] == _tokens(model.requests[0].messages)
@@ -240,7 +236,7 @@ def test_summary_and_compaction_start_at_the_same_size_with_cached_prompts(
         summarizing = next(
             (stage.manager for stage in stages if isinstance(stage, VerifiedSummary)), manager
         )
-        agent = Agent(model=model, conversation_manager=manager, callback_handler=None)
+        agent = Agent(model=model, conversation_manager=manager)
         turns[cached] = 0
         while len(agent.messages) == 2 * turns[cached] < 80:
             agent(_QUESTION.format(turns[cached]))
@@ -266,9 +262,7 @@ def test_the_model_that_a_router_selects_decides(classes: dict[str, type[Model]]
         monitor = PromptCacheMonitor()
         manager = ImportanceWeightedConversationManager(8_000)
         router = ModelRouter([first, second], strategy=Second())
-        agent = Agent(
-            model=router, conversation_manager=manager, plugins=[monitor], callback_handler=None
-        )
+        agent = Agent(model=router, conversation_manager=manager, plugins=[monitor])
         for number in range(12):
             agent(_QUESTION.format(number))
         assert monitor.stats()["hit_rate"] == pytest.approx(0.9, abs=0.01)
@@ -280,7 +274,7 @@ def test_the_model_that_a_router_selects_decides(classes: dict[str, type[Model]]
 def test_totals_decide_for_a_model_of_another_package() -> None:
     """An unknown class, such as a wrapper, is judged by its totals."""
     monitor = PromptCacheMonitor()
-    Agent(model=model_of(None, cached=0.9), plugins=[monitor], callback_handler=None)(_QUESTION)
+    Agent(model=model_of(None, cached=0.9), plugins=[monitor])(_QUESTION)
     assert monitor.stats()["hit_rate"] == pytest.approx(0.9, abs=0.01)
 
     class Wrapper(ScriptedModel):
@@ -292,7 +286,7 @@ def test_totals_decide_for_a_model_of_another_package() -> None:
                 yield event
 
     monitor = PromptCacheMonitor()
-    Agent(model=Wrapper(), plugins=[monitor], callback_handler=None)(_QUESTION)
+    Agent(model=Wrapper(), plugins=[monitor])(_QUESTION)
     assert monitor.stats()["hit_rate"] == pytest.approx(0.9, abs=0.01)
 
 

@@ -35,6 +35,7 @@ from strands_manga_memory.ops import inspect, places
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests import servers
 from tests.support import run
+from tests.unit.session.support import tool_use
 
 COMMANDS = """demo doctor users sessions inspect history fork rewind delete-session sweep
 init-table permissions export import forget-user cost ttl-advice bench settings"""
@@ -53,7 +54,6 @@ def held(url: str, user: str = "u1", session: str = "s1", turns: int = 3, **sett
         ScriptedModel(lambda messages: f"ご注文 ORD-48502 は明日届きます。{len(messages)}"),
         user_id=user,
         session_id=session,
-        callback_handler=None,
     )
     for number in range(turns):
         agent(f"My favourite genre is horror, and where is my order ORD-48502? {number}")
@@ -93,26 +93,6 @@ def test_inspect_shows_tiers_window_entities_and_outcomes(
     assert "there is no session 's9' of 'u1'" in capsys.readouterr().err.replace("\n", " ")
 
 
-def test_inspect_touches_no_time_to_live(
-    valkey_server: servers.Valkey, url: str, capsys: Any
-) -> None:
-    # earlier tests of this worker may have left a conversation of the same name
-    valkey_server.flush()
-    held(
-        url, hot=valkey_server.url, hot_deadline=10.0
-    )  # on a busy machine the conversation must be in the hot tier, too
-    with valkey_server.client() as client:
-        [key] = [key for key in client.scan_iter() if b":c::u1:s1/" in key]
-        client.pexpire(key, 1_000_000)
-        [found] = told(
-            capsys, "inspect", "s1", "--user", "u1", "--hot", valkey_server.url, "--durable", url
-        )
-        assert found["hot"]["state"] == "active"
-        assert 0 < found["hot"]["expires_in"] <= found["hot"]["ttl"]
-        assert client.pttl(key) <= 1_000_000
-    valkey_server.flush()
-
-
 def test_inspect_shows_the_breakers_of_the_worker_after_the_last_calls(
     url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,14 +116,11 @@ def test_inspect_shows_the_breakers_of_the_worker_after_the_last_calls(
     guarded = guard_tool(price, policy, clock=clock)
 
     def call(*names: str) -> dict[str, Any]:
-        uses = [
-            [{"toolUse": {"toolUseId": f"t{number}", "name": name, "input": {}}}]
-            for number, name in enumerate(names)
-        ]
+        uses = [[tool_use(f"t{number}", name)] for number, name in enumerate(names)]
         with MangaMemory.open(durable=url) as memory:
             kwargs = memory.agent_kwargs(user_id="u1", session_id="s1")
             model = ScriptedModel([*uses, "ok"])
-            Agent(model=model, tools=[guarded, stock], callback_handler=None, **kwargs)("Price?")
+            Agent(model=model, tools=[guarded, stock], **kwargs)("Price?")
         [found] = told(capsys, "inspect", "s1", "--user", "u1", "--durable", url)
         tools: dict[str, Any] = found["tools"]
         return tools
@@ -214,9 +191,7 @@ def test_export_and_import_bring_a_user_elsewhere(url: str, tmp_path: Path, caps
 
     assert log(other) == log(url)
     memory = MangaMemory.open(durable=other, memories=True)
-    agent = memory.agent(
-        ScriptedModel(["ok"]), user_id="u1", session_id="s1", callback_handler=None
-    )
+    agent = memory.agent(ScriptedModel(["ok"]), user_id="u1", session_id="s1")
     agent("again")
     assert len(agent.messages) == 8
     assert any("hardcover" in record.content for record in memory.user("u1").recall())
@@ -268,9 +243,7 @@ def _stored(url: str, word: str) -> bool:
 def test_an_export_with_half_a_character_is_whole(url: str, tmp_path: Path) -> None:
     memory = MangaMemory.open(durable=url, memories=True)
     kwargs = memory.agent_kwargs(user_id="u1", session_id="s1")
-    Agent(model=ScriptedModel(lambda messages: "ok"), callback_handler=None, **kwargs)(
-        "half an emoji \ud83d here"
-    )
+    Agent(model=ScriptedModel(lambda messages: "ok"), **kwargs)("half an emoji \ud83d here")
     memory.close()
     file = tmp_path / "u1.json"
     assert run(["export", "u1", "--durable", url, "--users", "true", "--out", str(file)]) == 0
@@ -577,9 +550,7 @@ def test_a_table_breaks_no_word_and_no_number_that_has_room(
 )
 def test_a_tenant_without_a_user_is_refused(command: list[str], url: str, capsys: Any) -> None:
     with MangaMemory.open(durable=url) as memory:
-        agent = Agent(
-            model=ScriptedModel(["ok"]), callback_handler=None, session_manager=memory.session("s1")
-        )
+        agent = Agent(model=ScriptedModel(["ok"]), session_manager=memory.session("s1"))
         agent("hello")
     assert run([*command, "--tenant", "t1", "--durable", url]) == 2
     assert "--tenant needs --user" in capsys.readouterr().err

@@ -114,7 +114,6 @@ class Conversations(RuleBasedStateMachine):
             tools=[lookup],
             conversation_manager=self.manager,
             session_manager=self.session_manager,
-            callback_handler=None,
             retry_strategy=None,
         )
         self.seen = 0
@@ -284,7 +283,6 @@ def agent_of(
         model=model or ScriptedModel(lambda _: "answer " * 40),
         conversation_manager=ImportanceWeightedConversationManager(budget),
         session_manager=open_session(kind, folder),
-        callback_handler=None,
         retry_strategy=None,
         **more,
     )
@@ -441,7 +439,6 @@ def test_an_agent_used_as_a_tool_keeps_its_own_budget() -> None:
         name="librarian",
         model=inner_model,
         conversation_manager=ImportanceWeightedConversationManager(200),
-        callback_handler=None,
         messages=[
             message
             for _ in range(10)
@@ -461,7 +458,6 @@ def test_an_agent_used_as_a_tool_keeps_its_own_budget() -> None:
         model=model,
         tools=[inner.as_tool()],
         conversation_manager=ImportanceWeightedConversationManager(BUDGET),
-        callback_handler=None,
     )
     for _ in range(3):
         agent("ask the librarian")
@@ -477,9 +473,7 @@ async def test_the_nodes_of_a_graph_keep_their_own_budgets() -> None:
     builder = GraphBuilder()
     for name, model in models.items():
         manager = ImportanceWeightedConversationManager(300)
-        builder.add_node(
-            Agent(name=name, model=model, conversation_manager=manager, callback_handler=None), name
-        )
+        builder.add_node(Agent(name=name, model=model, conversation_manager=manager), name)
     builder.add_edge("search", "advise")
     builder.set_entry_point("search")
     graph = builder.set_max_node_executions(10).build()
@@ -505,10 +499,7 @@ async def test_the_agents_of_a_swarm_keep_their_own_budgets() -> None:
     advise = ScriptedModel(lambda _: "answer " * 100)
     agents = [
         Agent(
-            name=name,
-            model=model,
-            conversation_manager=ImportanceWeightedConversationManager(400),
-            callback_handler=None,
+            name=name, model=model, conversation_manager=ImportanceWeightedConversationManager(400)
         )
         for name, model in (("search", search), ("advise", advise))
     ]
@@ -525,11 +516,7 @@ async def test_the_agents_of_a_swarm_keep_their_own_budgets() -> None:
 def test_results_of_background_work_come_in_valid_and_within_the_budget() -> None:
     """Only the last middleware sees a continuation, which follows the hooks."""
     model = ScriptedModel(lambda _: "answer " * 30)
-    agent = Agent(
-        model=model,
-        conversation_manager=ImportanceWeightedConversationManager(BUDGET),
-        callback_handler=None,
-    )
+    agent = Agent(model=model, conversation_manager=ImportanceWeightedConversationManager(BUDGET))
 
     def deliver(event: BeforeModelCallEvent) -> None:
         use = tool_use(f"b{len(model.requests)}", "lookup")

@@ -90,7 +90,7 @@ def remembered(tables: tuple[Table, Table]) -> MangaMemory:
 
 def turn(memory: MangaMemory, session_id: str, text: str) -> None:
     model = ScriptedModel(lambda _: "I will check and come back to you.")
-    memory.agent(model, user_id=USER, session_id=session_id, callback_handler=None)(text)
+    memory.agent(model, user_id=USER, session_id=session_id)(text)
 
 
 def damage(table: Any, partition: str, sort: str) -> None:

@@ -1,8 +1,4 @@
-"""Every known defect of session or context packages for Strands, which ours lacks.
-
-The names are those of the survey: R Redis session manager, V Valkey session manager, D DynamoDB
-session manager, then the snapshot storages, and C Strands' own managers. Each runs on real servers.
-"""
+"""Known defects of other session managers for Strands, which this one lacks."""
 
 from __future__ import annotations
 
@@ -54,12 +50,7 @@ def one_tool_turn() -> ScriptedModel:
     return ScriptedModel(reply)
 
 
-# Redis session manager
-
-
-def test_defect_r2_an_expiry_in_the_middle_of_a_conversation_does_not_end_the_next_tool_turn() -> (
-    None
-):
+def test_an_expiry_in_the_middle_of_a_conversation_does_not_end_the_next_tool_turn() -> None:
     for durable in (True, False):
         stores, clock = clocked(TtlPolicy(mode="fixed", seconds=60), durable=durable)
         live = stores.agent(one_tool_turn(), tools=[find])
@@ -80,7 +71,7 @@ def test_defect_r2_an_expiry_in_the_middle_of_a_conversation_does_not_end_the_ne
 
 
 @pytest.mark.parametrize(("hot", "durable"), [(True, False), (True, True), (False, True)])
-def test_defect_r3_old_and_new_conversations_never_interleave(hot: bool, durable: bool) -> None:
+def test_old_and_new_conversations_never_interleave(hot: bool, durable: bool) -> None:
     stores, clock = clocked(TtlPolicy(seconds=60, session=60), durable=durable)
     if not hot:
         stores.hot = None
@@ -102,11 +93,10 @@ def test_defect_r3_old_and_new_conversations_never_interleave(hot: bool, durable
     assert texts(first.messages) == ["NEW-Q", "ok", "Q1", "ok", "Q2", "ok"]
 
 
-# Valkey session manager
-
-
 @pytest.mark.xdist_group("cluster")
-def test_defect_v3_a_cluster_restores(valkey_cluster: servers.ValkeyCluster, unique: str) -> None:
+def test_a_session_in_a_cluster_is_restored_and_deleted(
+    valkey_cluster: servers.ValkeyCluster, unique: str
+) -> None:
     client = valkey_cluster.client()
     hot = RedisHotStore(client)
     for number in range(12):
@@ -127,52 +117,7 @@ def test_defect_v3_a_cluster_restores(valkey_cluster: servers.ValkeyCluster, uni
     client.close()
 
 
-# DynamoDB session manager
-
-
-def test_defect_d2_what_expires_is_refreshed_and_expires_as_one(aws: Stores) -> None:
-    live = aws.agent(flush_every=1)
-    live("Q0")
-    live._session_manager.flush()
-    first = _head(aws)["expires_at"]
-    later = FakeClock(first - 1000)
-    again = Stores(None, aws.durable, aws.session).agent(clock=later)
-    assert (
-        again.messages == []
-    )  # its session is over: it ended at the logical expiry, an hour before the physical one
-    live("Q1")
-    live._session_manager.flush()
-    assert _head(aws)["expires_at"] >= first
-    rows = list(aws.durable.query(aws.session))
-    assert [str(row["sk"]).endswith("HEAD") for row in rows if "expires_at" in row] == [True]
-
-
-def test_defect_d2_the_reaper_took_the_head(aws: Stores) -> None:
-    """Old messages never come back into a new conversation."""
-    live = aws.agent(flush_every=1)
-    live("Q0")
-    live._session_manager.close()
-    aws.lose_hot()
-    aws.durable.delete(aws.session, "A:default#HEAD")
-    fresh = aws.agent(flush_every=1)
-    assert fresh.messages == []
-    fresh("NEW")
-    fresh._session_manager.flush()
-    for stores in (aws, aws.only_durable()):
-        assert texts(stores.agent().messages) == ["NEW", "ok"]
-        assert texts(stores.manager().history()) == ["NEW", "ok"]
-
-
-def _head(stores: Stores) -> dict[str, Any]:
-    head = stores.durable.get(stores.session, "A:default#HEAD")
-    assert head is not None
-    return head
-
-
-# Snapshot storages
-
-
-def test_defect_snapshot_listing_moves_no_bodies(aws: Stores) -> None:
+def test_a_deletion_reads_keys_without_bodies(aws: Stores) -> None:
     """What is only looked for by its key is not read with its body."""
     live = aws.agent(flush_every=1)
     for _ in range(5):
@@ -190,6 +135,3 @@ def test_defect_snapshot_listing_moves_no_bodies(aws: Stores) -> None:
         del aws.durable.query
     assert read
     assert all(attributes is not None for attributes in read)
-
-
-# Strands' own

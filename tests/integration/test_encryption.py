@@ -43,6 +43,7 @@ from strands_manga_memory.testing import ScriptedModel
 from strands_manga_memory.user_data import forget_user
 from tests import servers
 from tests.support import UNREADABLE_TEXT, run, settle, store_signal
+from tests.unit.session.support import tool_use
 
 CANARY = "カナリアZq7Kx"
 IMAGE = b"\x89PNG" + CANARY.encode() + os.urandom(40)
@@ -98,7 +99,7 @@ def look_up(title: str) -> str:
 
 
 SAID = [
-    [{"toolUse": {"toolUseId": "t1", "name": "look_up", "input": {"title": CANARY}}}],
+    [tool_use("t1", "look_up", title=CANARY)],
     f"here is {CANARY}",
     *[f"more of {CANARY} and of chapter 12"] * 60,
 ]
@@ -111,7 +112,7 @@ def talk(
     arguments = memory.agent_kwargs(
         user_id="u1", tenant=tenant, session_id=session, task_state=True, **kwargs
     )
-    agent = Agent(model=ScriptedModel(SAID), tools=[look_up], callback_handler=None, **arguments)
+    agent = Agent(model=ScriptedModel(SAID), tools=[look_up], **arguments)
     agent.state.set("note", CANARY)
     image = {"image": {"format": "png", "source": {"bytes": IMAGE}}}
     agent([image, {"text": f"find {CANARY}, order {CANARY}-112. My favorite genre is {CANARY}."}])  # type: ignore[arg-type]
@@ -330,7 +331,7 @@ def test_fields_of_the_hot_tier_are_refused_in_another_field_session_or_tenant(
 
 def restored(memory: MangaMemory) -> Any:
     arguments = memory.agent_kwargs(user_id="u1", tenant="acme", session_id="s1")
-    agent = Agent(model=ScriptedModel(), callback_handler=None, **arguments)
+    agent = Agent(model=ScriptedModel(), **arguments)
     return agent.messages
 
 
@@ -580,9 +581,7 @@ def test_recipe_of_the_guide_unwraps_the_keys_of_each_tenant_with_kms(
         keys = names["UnwrappedKeys"](client, master, {"acme": {"1": wrapped("acme")}})
         url = f"sqlite:///{tmp_path}/m.sqlite3"
         with MangaMemory.open(durable=url, codec=codec(keys)) as memory:
-            memory.agent(
-                ScriptedModel(), user_id="u1", session_id="s1", tenant="acme", callback_handler=None
-            )(CANARY)
+            memory.agent(ScriptedModel(), user_id="u1", session_id="s1", tenant="acme")(CANARY)
         keys.wrapped["acme"]["2"] = wrapped("acme")
         assert keys.current("acme").id == "2"
         with MangaMemory.open(durable=url, codec=codec(keys)) as memory:

@@ -16,7 +16,7 @@ from tests.unit.session.support import tool_use
 def entities_after(*texts: Any) -> dict[str, list[str]]:
     """Return the active entities of an agent after some user messages, by type."""
     coordinator = StateCoordinator()
-    agent = Agent(model=ScriptedModel(), plugins=[coordinator], callback_handler=None)
+    agent = Agent(model=ScriptedModel(), plugins=[coordinator])
     for text in texts:
         agent(text)
     found: dict[str, list[str]] = {}
@@ -47,7 +47,7 @@ def test_json_of_a_tool_gives_ids_and_no_titles(indent: int | None) -> None:
         ]
     )
     coordinator = StateCoordinator()
-    agent = Agent(model=model, tools=[find_book], plugins=[coordinator], callback_handler=None)
+    agent = Agent(model=model, tools=[find_book], plugins=[coordinator])
     agent("Is it in stock?")
     agent("and now?")
     assert {entity.type: entity.value for entity in coordinator.entities.active()} == {
@@ -124,7 +124,7 @@ def test_amount_fills_a_slot_that_asks_for_one_but_is_no_entity() -> None:
     coordinator = StateCoordinator(
         intents={"gift": [DialogueSlot(name="budget", question="How much?", entity="price")]}
     )
-    agent = Agent(model=ScriptedModel(), plugins=[coordinator], callback_handler=None)
+    agent = Agent(model=ScriptedModel(), plugins=[coordinator])
     coordinator.dialogue.set_intent("gift")
     agent("my budget is 3000 yen")
     assert coordinator.dialogue.slot("budget").value == "JPY 3000"
@@ -134,7 +134,7 @@ def test_amount_fills_a_slot_that_asks_for_one_but_is_no_entity() -> None:
 @pytest.mark.parametrize("date", ["May 3", "5月3日"])
 def test_a_date_without_a_year_is_shown_as_the_user_wrote_it(date: str) -> None:
     coordinator = StateCoordinator()
-    agent = Agent(model=ScriptedModel(), plugins=[coordinator], callback_handler=None)
+    agent = Agent(model=ScriptedModel(), plugins=[coordinator])
     agent(f"Please deliver it on {date}.")
     assert [entity.value for entity in coordinator.entities.active()] == ["05-03"]
     assert f"date {date}" in coordinator.to_agent_context()

@@ -57,7 +57,6 @@ class World:
             model=model,
             session_manager=manager,
             agent_id="default",
-            callback_handler=None,
             tools=list(tools[:1]) if tools else [],
         )
         for text in texts:

@@ -123,7 +123,6 @@ def _graph(way: Callable[[AgentTool], dict[str, Any]], used: AgentTool) -> Graph
             model=ScriptedModel([[use], "done"]),
             agent_id=name,
             name=name,
-            callback_handler=None,
             **settings,
         )
         for middleware in inner:

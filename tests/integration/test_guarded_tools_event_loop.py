@@ -14,10 +14,11 @@ from strands_manga_memory import guard_tool
 from strands_manga_memory.mcp import BreakerMiddleware
 from strands_manga_memory.testing import ScriptedModel
 from tests import clocks
+from tests.unit.session.support import tool_use
 
 _MEGABYTES = 20
 _UNITS = ["Connection ", "could not ", "x", "session not ", "password=", "eyJaaaaaaaa."]
-_CALL = {"toolUse": {"toolUseId": "t1", "name": "report", "input": {}}}
+_CALL = tool_use("t1", "report")
 
 
 async def _longest_pause(agent: Agent) -> float:
@@ -63,15 +64,11 @@ async def test_an_error_text_of_megabytes_does_not_block_the_event_loop(
             raise RuntimeError(text)
         return {"status": "error", "content": [{"text": text}]}
 
-    agent = Agent(model=ScriptedModel([[_CALL], "done"]), tools=[report], callback_handler=None)
+    agent = Agent(model=ScriptedModel([[_CALL], "done"]), tools=[report])
     if middleware:
         agent.add_middleware(ExecuteToolStage, BreakerMiddleware())
     else:
-        agent = Agent(
-            model=ScriptedModel([[_CALL], "done"]),
-            tools=[guard_tool(report)],
-            callback_handler=None,
-        )
+        agent = Agent(model=ScriptedModel([[_CALL], "done"]), tools=[guard_tool(report)])
     assert await _longest_pause(agent) < 0.5
     assert len(_said(agent)) < 5_000
 
@@ -87,9 +84,7 @@ async def test_a_partial_result_of_megabytes_does_not_block_the_event_loop() -> 
             yield chunk
         raise RuntimeError("the source went away")
 
-    agent = Agent(
-        model=ScriptedModel([[_CALL], "done"]), tools=[guard_tool(report)], callback_handler=None
-    )
+    agent = Agent(model=ScriptedModel([[_CALL], "done"]), tools=[guard_tool(report)])
     assert await _longest_pause(agent) < 0.3
     assert "yyyy" in _said(agent)
     assert "zzzz" in _said(agent)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,6 @@ _BUDGETS = {None: 4_096, 8_000: 2_000, 32_768: 8_192, 200_000: 16_384, 1_000_000
 """Default budget of the history by the context window of the model."""
 
 
-@pytest.fixture
-def memory(tmp_path: Path) -> Iterator[MangaMemory]:
-    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/memory.db") as opened:
-        yield opened
-
-
 def _model(window: int | None) -> ScriptedModel:
     model = ScriptedModel(lambda _: "It is in stock.")
     model.update_config(context_window_limit=window)
@@ -39,9 +32,9 @@ def _agents(memory: MangaMemory, window: int | None, **asked: Any) -> list[Any]:
     """Build one agent in each way."""
     model, scope = _model(window), {"user_id": "u", "session_id": "s"}
     return [
-        memory.agent(model, callback_handler=None, **scope, **asked),
-        Agent(model=model, callback_handler=None, **memory.agent_kwargs(**scope, **asked)),
-        memory.agent(ModelRouter([model, _model(1)]), callback_handler=None, **scope, **asked),
+        memory.agent(model, **scope, **asked),
+        Agent(model=model, **memory.agent_kwargs(**scope, **asked)),
+        memory.agent(ModelRouter([model, _model(1)]), **scope, **asked),
     ]
 
 
@@ -66,7 +59,7 @@ def test_summaries_and_recall_follow_the_window(window: int | None, memory: Mang
         assert manager.hard_tokens == manager.trigger_tokens * 3 // 2
         assert manager.trimmer.max_tokens == budget
     recall = HistoryRecall(None)
-    Agent(model=_model(window), plugins=[recall], callback_handler=None)
+    Agent(model=_model(window), plugins=[recall])
     assert recall.max_tokens == min(1_024, _BUDGETS[window] // 4)
 
 
@@ -107,7 +100,7 @@ def test_a_manager_alone_keeps_4096_unless_it_is_told_to_follow_the_window() -> 
         ImportanceWeightedConversationManager(None),
     )
     for manager in (alone, following):
-        Agent(model=_model(32_768), conversation_manager=manager, callback_handler=None)
+        Agent(model=_model(32_768), conversation_manager=manager)
     assert (alone.max_tokens, following.max_tokens) == (4_096, 8_192)
     with pytest.raises(ValueError, match="hard_tokens must be None if tokens is None"):
         SummaryTrigger(tokens=None, hard_tokens=9_000)

@@ -39,13 +39,6 @@ Opener = Callable[[str], Any]
 
 
 @pytest.fixture
-def memory(tmp_path: Path) -> Iterator[MangaMemory]:
-    made = MangaMemory.open(durable=f"sqlite:///{tmp_path}/here.sqlite3")
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "there"
 
@@ -117,7 +110,6 @@ def build(
         model=model or ScriptedModel(answer),
         agent_id=agent_id,
         tools=[look, pay],
-        callback_handler=None,
         session_manager=session,
         conversation_manager=MANAGERS[manager](),
         **more,

@@ -84,9 +84,7 @@ def talk(form: Callable[[Any], str] | None, manager: Any, *, target: str = "text
         call = tool_use(f"call-{number}", "find_order", number=number)
         replies += [[call], "I have found it."]
     model = ScriptedModel([*replies, "Twenty."])
-    agent = Agent(
-        model=model, tools=[find_order], conversation_manager=manager, callback_handler=None
-    )
+    agent = Agent(model=model, tools=[find_order], conversation_manager=manager)
     for number in range(ORDERS):
         agent(f"Please look up number {number} of my orders.")
     agent("How many orders are there?")

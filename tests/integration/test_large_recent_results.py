@@ -50,7 +50,6 @@ def _agent(turns: int, **more: Any) -> Agent:
         model=model,
         tools=[search],
         conversation_manager=TieredCompactionConversationManager(window=_WINDOW),
-        callback_handler=None,
         **more,
     )
 
@@ -145,23 +144,11 @@ def test_capped_results_are_restored_and_read_from_the_session(tmp_path: Any) ->
             model = ScriptedModel([_call(number), "In stock."], usage=lambda _: 0)
             model.update_config(context_window_limit=_WINDOW)
             agent = memory.agent(
-                model,
-                user_id="u",
-                session_id="s",
-                history="compact",
-                tools=[search],
-                callback_handler=None,
+                model, user_id="u", session_id="s", history="compact", tools=[search]
             )
             agent(f"What about {number}?")
             assert all(_tokens(request.messages) < _TRIGGER for request in model.requests)
-        agent = memory.agent(
-            model,
-            user_id="u",
-            session_id="s",
-            history="compact",
-            tools=[search],
-            callback_handler=None,
-        )
+        agent = memory.agent(model, user_id="u", session_id="s", history="compact", tools=[search])
         assert all(
             len(result["content"][0]["text"]) <= 10_000 for result in tool_results(agent.messages)
         )
@@ -186,9 +173,7 @@ def test_a_long_tool_input_is_shown_whole_or_not_at_all() -> None:
     call = tool_use("t1", "save_file", path="chapter.md", content=content)
     model = ScriptedModel([[call], "Saved.", "Yes.", "Yes."])
     manager = ImportanceWeightedConversationManager(2_048)
-    agent = Agent(
-        model=model, tools=[save_file], conversation_manager=manager, callback_handler=None
-    )
+    agent = Agent(model=model, tools=[save_file], conversation_manager=manager)
     agent("Save the chapter.")
     agent("Is it saved?")
     assert written == [content]
@@ -217,7 +202,7 @@ def test_large_result_of_the_current_turn_leaves_room_for_earlier_words() -> Non
     call = tool_use("c1", "search")
     model = ScriptedModel([*["Noted."] * len(statements), [call], "Here they are."])
     manager = ImportanceWeightedConversationManager(2_000, trim_every=7)
-    agent = Agent(model=model, tools=[search], conversation_manager=manager, callback_handler=None)
+    agent = Agent(model=model, tools=[search], conversation_manager=manager)
     for text in [*statements, "Search, please."]:
         agent(text)
     request = str(model.requests[-1].messages)

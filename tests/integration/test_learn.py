@@ -53,9 +53,7 @@ def known(memory: MangaMemory) -> set[str]:
 
 def agent_of(memory: MangaMemory, model: ScriptedModel, **options: Any) -> Agent:
     answers = ScriptedModel(lambda _: "ok")
-    return memory.agent(
-        answers, user_id="u", session_id="s", aux_model=model, callback_handler=None, **options
-    )
+    return memory.agent(answers, user_id="u", session_id="s", aux_model=model, **options)
 
 
 def test_a_model_finds_what_the_rules_do_not(tmp_path: Path) -> None:
@@ -77,8 +75,8 @@ def test_an_aux_model_is_asked_by_default_and_the_agents_own_model_is_not(tmp_pa
     with open_memory(tmp_path) as memory:
         agent_of(memory, model)(SAID)
         assert known(memory) == {"format: spines"}
-        memory.agent(own, user_id="v", session_id="s", callback_handler=None)(SAID)
-        memory.agent(own, user_id="v", session_id="t", aux_model=None, callback_handler=None)(SAID)
+        memory.agent(own, user_id="v", session_id="s")(SAID)
+        memory.agent(own, user_id="v", session_id="t", aux_model=None)(SAID)
         agent_of(memory, model, learn="rules")("I was on the ferry again.")
         settle(memory)
         assert len(model.prompts) == 1
@@ -130,9 +128,7 @@ def test_a_model_without_structured_output_is_told_of_once(
 
     with open_memory(tmp_path) as memory, caplog.at_level(logging.INFO):
         for session in "abc":  # an agent and a model for each request
-            agent = memory.agent(
-                Without(), user_id="u", session_id=session, learn="model", callback_handler=None
-            )
+            agent = memory.agent(Without(), user_id="u", session_id=session, learn="model")
             for number in range(3):
                 agent(f"{SAID} {number}")
                 settle(memory)
@@ -180,5 +176,5 @@ def test_a_next_session_knows_it(tmp_path: Path) -> None:
         memory.finalize(ConversationScope("u", "s"))
     with open_memory(tmp_path) as memory:
         answers = ScriptedModel(lambda _: "ok")
-        memory.agent(answers, user_id="u", session_id="next", callback_handler=None)("hello")
+        memory.agent(answers, user_id="u", session_id="next")("hello")
         assert "spines" in str(answers.requests[0].system_prompt_content)

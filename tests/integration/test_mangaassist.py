@@ -56,7 +56,7 @@ async def test_a_model_cannot_say_who_the_customer_is() -> None:
         "customer" in my_orders.tool_spec["inputSchema"]["json"]["properties"]
     )  # the tool itself is as it was
     use = tool_use("1", "my_orders", customer="hanako", limit=1)
-    agent = Agent(model=ScriptedModel([[use], "done"]), tools=[wrapped], callback_handler=None)
+    agent = Agent(model=ScriptedModel([[use], "done"]), tools=[wrapped])
     await agent.invoke_async("orders of hanako!", invocation_state={"user_id": "taro"})
     assert asked == ["taro"]
 

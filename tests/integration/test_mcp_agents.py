@@ -27,6 +27,7 @@ from tests import mcp_servers
 from tests.integration.endless import endless_tool
 from tests.integration.mcp_support import Answer, Shop, agent_of, call, policy, results_of
 from tests.servers import wait_until
+from tests.unit.session.support import tool_use
 
 pytestmark = pytest.mark.xdist_group("mcp agents")  # its servers and processes are started once
 
@@ -118,15 +119,8 @@ def test_two_agents_in_two_threads_share_one_client_and_its_breakers(client: MCP
     turns = [[("ok", {"n": number}), ("boom", {})] for number in range(2)]
 
     def work(uses: list[tuple[str, dict[str, Any]]]) -> Agent:
-        blocks = [
-            {"toolUse": {"toolUseId": f"u{n}", "name": name, "input": value}}
-            for n, (name, value) in enumerate(uses)
-        ]
-        agent = Agent(
-            model=ScriptedModel([blocks, "one", blocks, "two"]),
-            tools=[guarded],
-            callback_handler=None,
-        )
+        blocks = [tool_use(f"u{n}", name, **value) for n, (name, value) in enumerate(uses)]
+        agent = Agent(model=ScriptedModel([blocks, "one", blocks, "two"]), tools=[guarded])
         agent("go")
         agent("again")
         return agent
@@ -184,7 +178,7 @@ def test_what_a_tool_streamed_before_the_deadline_is_a_partial_result() -> None:
         yield circle
         yield "x" * 5000
         yield found
-        yield {"orders": list(range(10_000_000))}
+        yield {"orders": list(range(100_000))}
         await asyncio.sleep(60)
 
     found = {f"order {number}": "Dispatched from Osaka, expected on Tuesday" for number in range(8)}
@@ -199,12 +193,11 @@ def test_what_a_tool_streamed_before_the_deadline_is_a_partial_result() -> None:
 
 def test_background_tools_are_guarded(client: MCPClient) -> None:
     guarded = guard_tool(add)
-    blocks = [{"toolUse": {"toolUseId": "u1", "name": "add", "input": {"a": 1, "b": 2}}}]
+    blocks = [tool_use("u1", "add", a=1, b=2)]
     agent = Agent(
         model=ScriptedModel([blocks, "started", "done"]),
         tools=[guarded],
         background_tasks=BackgroundTasksConfig(),
-        callback_handler=None,
     )
     agent("go")
     assert guarded.status()["calls"] >= 1
@@ -274,9 +267,7 @@ def test_the_agents_tools_change_with_the_servers(line: str) -> None:
         line, "stdio", on_tools_changed=lambda before, tools: heard.append(before)
     ) as client:
         guarded = GuardedMCPTools(client, policy())
-        agent = Agent(
-            model=ScriptedModel(), tools=[add, guarded], hooks=[guarded], callback_handler=None
-        )
+        agent = Agent(model=ScriptedModel(), tools=[add, guarded], hooks=[guarded])
         order = agent.tool_names
         breaker = agent.tool_registry.registry["ok"].breaker  # type: ignore[attr-defined]
         client.call_tool_sync("t1", "grow", {"name": "newer"})
@@ -440,7 +431,7 @@ def test_the_facade_gives_one_guard_a_client(tmp_path: Any, client: MCPClient) -
 
     def agent(user: str, session: str) -> Agent:
         kwargs = memory.agent_kwargs(user_id=user, session_id=session)
-        return Agent(model=ScriptedModel(), tools=[guarded], callback_handler=None, **kwargs)
+        return Agent(model=ScriptedModel(), tools=[guarded], **kwargs)
 
     mine, also_mine, theirs = agent("u1", "s1"), agent("u1", "s2"), agent("u2", "s1")
     mine.tool.repair()

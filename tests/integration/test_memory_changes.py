@@ -34,6 +34,7 @@ from strands_manga_memory.memory.hot_profile import HotProfile
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests.servers import wait_until
 from tests.support import finish_writes
+from tests.unit.session.support import tool_use
 
 USER = "u1"
 
@@ -50,7 +51,7 @@ class Deployment:
     def agent(self, session: str, **named: Any) -> Agent:
         model = self.models[session] = ScriptedModel(lambda _: "ok")
         kwargs = self.app.agent_kwargs(user_id=USER, session_id=session, **named)
-        return Agent(model=model, callback_handler=None, **kwargs)
+        return Agent(model=model, **kwargs)
 
     def settle(self) -> None:
         for memory in (self.app, self.page):
@@ -145,9 +146,7 @@ def test_statement_in_another_process_reaches_live_and_new_sessions(shop: Deploy
     """The system prompt of a live session does not change."""
 
     def say(text: str) -> None:
-        shop.page.agent(ScriptedModel(), user_id=USER, session_id="phone", callback_handler=None)(
-            text
-        )
+        shop.page.agent(ScriptedModel(), user_id=USER, session_id="phone")(text)
         shop.settle()
 
     say("My favorite genre is horror.")
@@ -262,10 +261,10 @@ def test_memory_forgotten_within_a_turn_leaves_its_further_requests(shop: Deploy
         shop.page.user(USER).forget(fact.memory_id)
         return "done"
 
-    call: Any = [{"toolUse": {"toolUseId": "t1", "name": "forget_it", "input": {}}}]
+    call: Any = [tool_use("t1", "forget_it")]
     model = shop.models["monday"] = ScriptedModel([call, "ok"])
     kwargs = shop.app.agent_kwargs(user_id=USER, session_id="monday", tools=[forget_it])
-    Agent(model=model, callback_handler=None, **kwargs)("Where is the parcel?")
+    Agent(model=model, **kwargs)("Where is the parcel?")
     assert len(model.requests) == 2
     assert "GX1" in str(model.requests[0].messages)
     assert "GX1" not in str(model.requests[1].messages)
@@ -370,7 +369,7 @@ def test_message_redacted_while_the_table_is_down_is_retracted_later(tmp_path: P
     table: Any = FaultyTable(plain.memories)  # type: ignore[arg-type]
     memory = MangaMemory(hot=hot, durable=plain.durable, memories=table)
     model = ScriptedModel(lambda _: "ok")
-    agent = memory.agent(model, user_id=USER, session_id="monday", callback_handler=None)
+    agent = memory.agent(model, user_id=USER, session_id="monday")
     agent("My favorite genre is horror.")
     for pair in ((hot, None), (None, memory._stores["memories"])):
         finish_writes(*pair)
@@ -573,7 +572,7 @@ def test_work_queued_before_an_erasure_writes_nothing(tmp_path: Path) -> None:
     page = MangaMemory.open(hot, path, memories=True)
     page.user(USER).remember("The parcel is at the locker GX1.")
     model = ScriptedModel(lambda _: "ok")
-    agent = app.agent(model, user_id=USER, session_id="monday", callback_handler=None)
+    agent = app.agent(model, user_id=USER, session_id="monday")
     held.closed.set()
     agent("Where is the parcel? My favorite genre is horror.")
     assert held.waits.wait(20)

@@ -31,13 +31,13 @@ def _injected(folder: Path, talk: tuple[tuple[str, str], ...], question: str) ->
     url = f"sqlite:///{folder / 'm.sqlite3'}"
     with MangaMemory.open(durable=url, memories=True) as memory:
         model = ScriptedModel([answer for _, answer in talk])
-        agent = memory.agent(model, user_id="u1", session_id="s1", callback_handler=None)
+        agent = memory.agent(model, user_id="u1", session_id="s1")
         for text, _ in talk:
             agent(text)
         memory.finalize(ConversationScope("u1", "s1"))
     with MangaMemory.open(durable=url, memories=True) as memory:
         model = ScriptedModel(["Let me see."])
-        memory.agent(model, user_id="u1", session_id="s2", callback_handler=None)(question)
+        memory.agent(model, user_id="u1", session_id="s2")(question)
         texts = [
             block["text"] for block in model.requests[0].messages[-1]["content"] if "text" in block
         ]
@@ -88,7 +88,7 @@ def test_summary_that_stands_under_the_latest_sessions_is_not_quoted_again(tmp_p
     """Even if the list of sessions shortens the summary."""
     url = f"sqlite:///{tmp_path / 'm.sqlite3'}"
     with MangaMemory.open(durable=url, memories=True) as memory:
-        agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None)
+        agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1")
         agent(
             "Is volume 3 of 『Uzumaki』 in stock, in the large format that was printed for the"
             " anniversary?"
@@ -96,7 +96,7 @@ def test_summary_that_stands_under_the_latest_sessions_is_not_quoted_again(tmp_p
         agent("And does the parcel with it arrive before the weekend, if I order today?")
         memory.finalize(ConversationScope("u1", "s1"))
         model = ScriptedModel()
-        memory.agent(model, user_id="u1", session_id="s2", callback_handler=None)(
+        memory.agent(model, user_id="u1", session_id="s2")(
             "Which volume of Uzumaki did I ask about?"
         )
         request = "\n".join(

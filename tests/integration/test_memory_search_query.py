@@ -27,6 +27,7 @@ from strands_manga_memory import (
 )
 from strands_manga_memory.memory import extract_user_query
 from strands_manga_memory.testing import ScriptedModel
+from tests.unit.session.support import tool_use
 
 QUESTION = "Recommend a cookbook with soups"
 SMALL_TALK = [
@@ -71,9 +72,7 @@ def remember_earlier_sessions(memory: MangaMemory) -> None:
     for number, farewell in enumerate(SMALL_TALK):
         scope = ConversationScope("u1", f"earlier-{number}")
         arguments = memory.agent_kwargs(user_id="u1", session_id=scope.session_id)
-        agent = Agent(
-            model=ScriptedModel(["You're welcome!"] * 9), callback_handler=None, **arguments
-        )
+        agent = Agent(model=ScriptedModel(["You're welcome!"] * 9), **arguments)
         agent("My favorite genre is horror, call me on 090-1234-5678.")
         agent(farewell)
         memory.finalize(scope)
@@ -108,13 +107,13 @@ def test_a_search_is_asked_with_the_words_of_the_user_alone(
     with open_memory(tmp_path) as memory:
         remember_earlier_sessions(memory)
         queries.clear()
-        call = [{"toolUse": {"toolUseId": "1", "name": "look_up", "input": {"title": "Soups"}}}]
+        call = [tool_use("1", "look_up", title="Soups")]
         model = ScriptedModel(["Gladly.", call, "Here it is.", "You're welcome!"])
         arguments = memory.agent_kwargs(
             user_id="u1", session_id="today", recall=True, task_state=True
         )
         arguments["plugins"] = [ContextInjector(lambda _: "It is raining."), *arguments["plugins"]]
-        agent = Agent(model=model, callback_handler=None, tools=[look_up], **arguments)
+        agent = Agent(model=model, tools=[look_up], **arguments)
         questions = ["I live in Kyoto and prefer paperbacks.", QUESTION, "スープの本は？"]
         for question in questions:
             agent(question)
@@ -132,7 +131,7 @@ def test_a_message_without_text_starts_no_search(tmp_path: Path, queries: list[s
         remember_earlier_sessions(memory)
         queries.clear()
         arguments = memory.agent_kwargs(user_id="u1", session_id="today", task_state=True)
-        agent = Agent(model=ScriptedModel(["A cat."]), callback_handler=None, **arguments)
+        agent = Agent(model=ScriptedModel(["A cat."]), **arguments)
         agent([image])
         assert queries == []
 
@@ -144,7 +143,7 @@ def test_small_talk_starts_no_search(tmp_path: Path, queries: list[str], text: s
         remember_earlier_sessions(memory)
         queries.clear()
         model = ScriptedModel(["Yes?", "Gladly."])
-        agent = memory.agent(model, user_id="u1", session_id="today", callback_handler=None)
+        agent = memory.agent(model, user_id="u1", session_id="today")
         agent(text)
         assert queries == []
         agent(f"{text} {QUESTION}.")
@@ -161,10 +160,9 @@ def test_a_store_of_somebody_else_receives_no_injected_block(tmp_path: Path) -> 
         store = RecordingStore()
         injection: Any = {"query": extract_user_query, "trigger": "everyTurn"}
         arguments["memory_manager"] = MemoryManager(stores=[store], injection=injection)
-        call = [{"toolUse": {"toolUseId": "1", "name": "look_up", "input": {"title": "Soups"}}}]
+        call = [tool_use("1", "look_up", title="Soups")]
         agent = Agent(
             model=ScriptedModel([call, "Here."]),
-            callback_handler=None,
             tools=[look_up],
             **arguments,
         )

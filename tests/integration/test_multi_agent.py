@@ -14,7 +14,6 @@ from strands.multiagent.graph import Graph
 
 from strands_manga_memory import (
     ConflictError,
-    ConversationScope,
     ImportanceWeightedConversationManager,
     TieredSessionManager,
 )
@@ -38,9 +37,7 @@ def graph(
     names = ("first", "second", "third")
     for name in names:
         model = ScriptedModel(scripts.get(name, [f"{name} is done"]))
-        builder.add_node(
-            Agent(model=model, agent_id=name, callback_handler=None, tools=list(tools)), name
-        )
+        builder.add_node(Agent(model=model, agent_id=name, tools=list(tools)), name)
     builder.add_edge("first", "second")
     builder.add_edge("second", "third")
     builder.set_graph_id("tour")
@@ -214,7 +211,7 @@ def swarm(
     manager: TieredSessionManager, scripts: dict[str, Any], *, tools: Any = (), look: Any = None
 ) -> Swarm:
     agents = [
-        Agent(name=name, model=ScriptedModel(script), callback_handler=None, tools=list(tools))
+        Agent(name=name, model=ScriptedModel(script), tools=list(tools))
         for name, script in scripts.items()
     ]
     built = Swarm(agents, session_manager=manager, id="team", execution_timeout=60)
@@ -304,12 +301,6 @@ def test_a_graph_in_a_loop_that_is_running(both: Stores) -> None:
     assert asyncio.run(run()).status == Status.COMPLETED
 
 
-def test_a_graph_with_a_scope(both: Stores) -> None:
-    scope = ConversationScope("u1", both.session)
-    graph(both.manager(scope))("go")
-    assert [asked(graph(both.manager(scope)), name) for name in ("first",)] == [0]
-
-
 def test_stores_that_are_down_do_not_stop_a_graph(both: Stores) -> None:
     both.hot = FaultyHotStore(both.hot)
     manager = both.manager(hot_deadline=0.2)
@@ -383,7 +374,6 @@ def budgeted(name: str, script: Any = None, **arguments: Any) -> Agent:
         name=name,
         agent_id=name,
         model=model,
-        callback_handler=None,
         conversation_manager=manager,
         **arguments,
     )
@@ -434,14 +424,6 @@ def test_an_agent_as_a_tool_that_keeps_its_context_has_a_session_of_its_own(both
 def test_an_agent_as_a_tool_that_forgets_may_not_have_a_session(both: Stores) -> None:
     with pytest.raises(ValueError, match=r"[Ss]ession"):
         agent(both.manager(), name="inner").as_tool()
-
-
-def test_one_id_is_one_agent_in_a_session(both: Stores) -> None:
-    manager = both.manager()
-    first = agent(manager, agent_id="same")
-    with pytest.raises(ValueError, match="same"):
-        agent(manager, agent_id="same")
-    first("still works")
 
 
 def test_two_orchestrators_of_one_session_are_kept_apart(both: Stores) -> None:

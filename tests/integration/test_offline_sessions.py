@@ -1,4 +1,4 @@
-"""Sessions without an agent: finalizing sweeps, inspection, forks, damage."""
+"""Inspection of conversations in both tiers, or in the durable one alone."""
 
 from __future__ import annotations
 
@@ -15,12 +15,9 @@ from strands_manga_memory import (
     SessionSweeper,
     SQLiteTable,
     TieredSessionManager,
-    UserMemoryStore,
 )
 from strands_manga_memory.ops import inspect as inspect_conversation
-from strands_manga_memory.session.tiers import ConversationKey, Tiers
-from strands_manga_memory.stores import AesGcmCipher, Codec
-from strands_manga_memory.telemetry import observed_codec
+from strands_manga_memory.session.tiers import ConversationKey
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.unit.session.support import SurvivingHotStore, find, tool_use
 
@@ -38,7 +35,6 @@ class World:
         self.memories = SQLiteTable(folder / "s.sqlite3", USER_MEMORY)
         for table in (self.durable, self.memories):
             table.create_if_missing()
-        self.tiers = Tiers.of(self.hot, self.durable, clock=self.clock)
         self.stores: dict[str, Any] = {
             "hot": self.hot,
             "durable": self.durable,
@@ -57,24 +53,11 @@ class World:
             tools=[find],
         )
 
-    def talk(self, *said: str, scope: ConversationScope = SCOPE) -> Agent:
-        """Say some turns, and close."""
-        agent = self.agent(scope)
-        for text in said:
-            agent(text)
-        agent._session_manager.close()
-        return agent
-
     def sweep(self) -> int:
         """Sweep once, with a finalizer."""
         return SessionSweeper(
             **self.stores, finalizer=SessionFinalizer(**self.stores, memories=self.memories)
         ).run_once()
-
-    def summaries(self) -> list[str]:
-        """Return the summaries of the user's sessions."""
-        store = UserMemoryStore(self.memories, user_id="u1", clock=self.clock)
-        return [record.content for record in store.recall(type="interaction_summary", limit=None)]
 
     @property
     def rows(self) -> list[str]:
@@ -103,6 +86,7 @@ def test_inspection_shows_tiers_messages_and_tools_and_touches_nothing(world: Wo
     agent("Where is Uzumaki?")
     agent._session_manager.set_metadata(locale="ja")
     agent._session_manager.flush()
+    world.clock.advance(60)  # a look that refreshed the time to live would show
     before = None if world.hot is None else world.hot.copy()
     found = inspect_conversation(PLACE, **world.stores)
     assert found is not None
@@ -137,19 +121,3 @@ def test_inspection_of_a_conversation_that_does_not_exist_is_none(world: World) 
     """Nothing is created by a look."""
     assert inspect_conversation(PLACE, **world.stores) is None
     assert world.rows == []
-
-
-def test_observed_codec_encrypts_sessions(tmp_path: Path) -> None:
-    """A measured codec stores nothing in the clear."""
-    world = World(tmp_path)
-    sealed = observed_codec(Codec(cipher=AesGcmCipher({"k": b"0" * 32}, current="k")))
-    assert sealed.encrypts
-    agent = world.agent(codec=sealed)
-    for number in range(6):
-        agent(f"quokka {number}")
-    agent._session_manager.flush()
-    stored = str(list(world.durable.query(PLACE.session)))
-    if world.hot is not None:
-        stored += str(world.hot._conversations)
-    assert "quokka" not in stored
-    assert len(world.agent(codec=sealed).messages) == 12

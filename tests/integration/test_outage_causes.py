@@ -19,9 +19,7 @@ pytestmark = pytest.mark.xdist_group("postgres")
 
 
 def _agent(memory: MangaMemory) -> Any:
-    return memory.agent(
-        ScriptedModel(), user_id="user-4f1c", session_id="session-77ab", callback_handler=None
-    )
+    return memory.agent(ScriptedModel(), user_id="user-4f1c", session_id="session-77ab")
 
 
 def test_an_unreachable_hot_tier_is_reported_with_its_address(
@@ -94,7 +92,7 @@ def test_an_unreachable_durable_tier_is_reported_with_its_cause(
 ) -> None:
     """``durable_error``, the error of ``flush`` and the warning hold the text of the driver."""
     with outage(request) as (durable, begin, end):
-        memory = MangaMemory.open(durable=durable)
+        memory = MangaMemory.open(durable=durable, durable_deadline=2.0)
         agent = _agent(memory)
         agent("one")
         agent._session_manager.flush()

@@ -94,7 +94,7 @@ def test_what_the_user_says_in_the_current_turn_is_never_cut_while_the_window_ha
     name: str, language: str, earlier: int
 ) -> None:
     model = ScriptedModel(lambda _: "An answer of some words. " * 20)
-    agent = Agent(model=model, conversation_manager=MANAGERS[name](), callback_handler=None)
+    agent = Agent(model=model, conversation_manager=MANAGERS[name]())
     for number in range(earlier):
         agent(f"An earlier question {number}, with some words around it. " * 5)
     document, _ = pasted(language)
@@ -109,7 +109,7 @@ def test_what_was_cut_of_it_later_is_read_back_by_a_tool(name: str, language: st
     document, clause = pasted(language)
     model = ScriptedModel(lambda _: "An answer of some words. " * 20)
     model.config["context_window_limit"] = 200_000 if name != "compaction" else 24_000
-    agent = Agent(model=model, conversation_manager=MANAGERS[name](), callback_handler=None)
+    agent = Agent(model=model, conversation_manager=MANAGERS[name]())
     agent(document)
     number = 0
     while clause in said(last_request(model)):
@@ -152,12 +152,7 @@ def test_it_is_read_back_after_a_restart_from_what_the_session_keeps(tmp_path: A
         manager = ImportanceWeightedConversationManager(4_096, log=session.history)
         model = ScriptedModel()
         return (
-            Agent(
-                model=model,
-                conversation_manager=manager,
-                session_manager=session,
-                callback_handler=None,
-            ),
+            Agent(model=model, conversation_manager=manager, session_manager=session),
             session,
         )
 
@@ -186,7 +181,7 @@ def test_a_window_without_room_cuts_it_and_says_so(
     document, _ = pasted("English")
     model = ScriptedModel()
     model.config["context_window_limit"] = 8_000
-    agent = Agent(model=model, conversation_manager=MANAGERS[name](), callback_handler=None)
+    agent = Agent(model=model, conversation_manager=MANAGERS[name]())
     agent(document)
     request = last_request(model)
     assert sum(map(default_counter().count, request.messages)) <= 6_000
@@ -199,12 +194,7 @@ def test_a_window_without_room_cuts_it_and_says_so(
 def test_an_agent_of_which_nothing_was_cut_has_no_tool_for_it(tmp_path: Any) -> None:
     session = FileSessionManager("plain", storage_dir=str(tmp_path))
     manager = ImportanceWeightedConversationManager(4_096)
-    agent = Agent(
-        model=ScriptedModel(),
-        conversation_manager=manager,
-        session_manager=session,
-        callback_handler=None,
-    )
+    agent = Agent(model=ScriptedModel(), conversation_manager=manager, session_manager=session)
     agent("Hello")
     assert "read_cut_message" not in agent.tool_names
 
@@ -217,7 +207,7 @@ def test_a_wish_in_a_pasted_log_stays_and_the_log_goes(place: str, trim_every: i
     model = ScriptedModel(
         ["Understood, I will remember that for the rest of our conversation."] * 50
     )
-    agent = Agent(model=model, conversation_manager=manager, callback_handler=None)
+    agent = Agent(model=model, conversation_manager=manager)
     statements = [
         f"My shelf number {at} holds {at + 3} volumes of the series by author number {at}."
         for at in range(40)

@@ -56,7 +56,7 @@ def live(memory: MangaMemory, sink: PreferenceSink | None = None) -> None:
     """Do everything that workers and sweepers do."""
     asked: dict[str, Any] = {"history": "summarize", "task_state": True, "recall": True}
     kwargs = memory.agent_kwargs(user_id="u1", session_id="s1", tenant="acme", **asked)
-    agent = Agent(model=ScriptedModel(), callback_handler=None, **kwargs)
+    agent = Agent(model=ScriptedModel(), **kwargs)
     for number in range(6):
         agent(
             f"I look for volume {number} of Titan. My favorite genre is horror {number}. "
@@ -89,7 +89,7 @@ def live(memory: MangaMemory, sink: PreferenceSink | None = None) -> None:
         hot_deadline=10.0,
     )
     kwargs = again.agent_kwargs(user_id="u1", session_id="s1", tenant="acme")
-    restored = Agent(model=ScriptedModel(), callback_handler=None, **kwargs)
+    restored = Agent(model=ScriptedModel(), **kwargs)
     assert restored.messages
     restored("and another")
     restored._session_manager.close()  # type: ignore[union-attr]

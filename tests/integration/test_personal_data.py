@@ -65,7 +65,7 @@ def injected(model: ScriptedModel, agent: Agent) -> str:
 @pytest.mark.parametrize("card", CARDS)
 def test_card_number_is_no_entity_and_is_not_in_the_injected_state(card: str) -> None:
     model = ScriptedModel()
-    agent = Agent(model=model, plugins=[StateCoordinator()], callback_handler=None)
+    agent = Agent(model=model, plugins=[StateCoordinator()])
     agent(f"Charge {card} for order ORD-12345")
     agent("and volume 3")
     state = json.dumps(agent.state.get(), ensure_ascii=False)
@@ -120,12 +120,7 @@ def test_card_numbers_are_in_no_summary_whoever_wrote_it() -> None:
         model=summarize,
         schedule=SummarySchedule(strategy="inline"),
     )
-    agent = Agent(
-        model=ScriptedModel(replies),
-        tools=[find_payment],
-        conversation_manager=manager,
-        callback_handler=None,
-    )
+    agent = Agent(model=ScriptedModel(replies), tools=[find_payment], conversation_manager=manager)
     agent("My card is 4539 1488\n0343 6467, please check ORD-12345.")
     for number in range(8):
         agent(f"Please also add volume {number} of One Piece, and I prefer the English edition.")
@@ -154,7 +149,6 @@ def test_card_numbers_of_evicted_messages_and_tool_results_are_not_quoted() -> N
         tools=[find_payment],
         conversation_manager=SlidingWindowConversationManager(window_size=4),
         plugins=[HistoryRecall()],
-        callback_handler=None,
     )
     agent("I paid for the gardening book with 4539-1488-0343-6467.")
     for number in range(6):
@@ -170,9 +164,7 @@ def test_card_numbers_of_evicted_messages_and_tool_results_are_not_quoted() -> N
 
 def test_card_number_is_in_no_memory_and_in_no_export_for_a_human(tmp_path: Path) -> None:
     with MangaMemory.open(None, f"sqlite:///{tmp_path}/m", memories=True) as memory:
-        agent = memory.agent(
-            ScriptedModel(), user_id="u1", session_id="s1", task_state=True, callback_handler=None
-        )
+        agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1", task_state=True)
         agent("My card is 4539 1488 0343 6467. I prefer horror.")
         memory.user("u1").remember("pays with 4539148803436467")
         exported = memory.export_user("u1")
@@ -198,7 +190,7 @@ def test_model_cannot_put_a_card_number_into_slots_goals_or_tasks() -> None:
     ]
     model = ScriptedModel(replies)
     coordinator = StateCoordinator()
-    agent = Agent(model=model, tools=[charge], plugins=[coordinator], callback_handler=None)
+    agent = Agent(model=model, tools=[charge], plugins=[coordinator])
     agent("please pay")
     assert "[card]" in str(coordinator.task.steps)
     assert not holds_card(str(coordinator.task.steps))

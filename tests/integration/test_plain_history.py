@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import html
 import itertools
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from strands import Agent
-from strands.session import FileSessionManager
 
 from strands_manga_memory.conversation import HistoryRecall, ImportanceWeightedConversationManager
 from strands_manga_memory.messages import for_model
 from strands_manga_memory.session import TieredSessionManager
-from strands_manga_memory.stores import InMemoryHotStore, SQLiteTable
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import reset_texts, text
 from tests.histories import problems
@@ -41,7 +37,6 @@ def made(session: Any = None, **settings: Any) -> Agent:
         agent_id="a",
         session_manager=session,
         conversation_manager=manager,
-        callback_handler=None,
         **settings,
     )
 
@@ -86,13 +81,6 @@ def test_each_request_begins_with_the_one_before_between_two_steps(agent: Agent)
     assert all(problems(request.messages) == [] for request in model.requests)
 
 
-def test_explain_tells_of_each_message_under_its_own_id(agent: Agent) -> None:
-    manager: Any = agent.conversation_manager
-    fates = {fate.tracking_id: fate.outcome for fate in manager.explain(agent)}
-    assert {fates[message["tracking_id"]] for message in agent.messages} == {"kept"}
-    assert len(fates) == len(agent.said)  # type: ignore[attr-defined]
-
-
 def test_recall_quotes_no_message_of_the_history() -> None:
     reset_texts()
     agent = made(plugins=[HistoryRecall(400)])
@@ -116,37 +104,6 @@ def test_recall_quotes_no_message_of_the_history() -> None:
 
 def _texts(messages: list[Any]) -> str:
     return "".join(block["text"] for message in messages for block in message["content"])
-
-
-def in_files(folder: Path) -> Callable[[], Any]:
-    return lambda: FileSessionManager("s", storage_dir=str(folder))
-
-
-def in_tiers(folder: Path) -> Callable[[], Any]:
-    hot, durable = InMemoryHotStore(), SQLiteTable(folder / "sessions.sqlite3")
-    durable.create_if_missing()
-    return lambda: TieredSessionManager("s", hot=hot, durable=durable)
-
-
-@pytest.mark.parametrize("kept", [in_files, in_tiers])
-def test_a_restored_history_is_the_live_one_turn_after_turn(
-    kept: Callable[[Path], Callable[[], Any]], tmp_path: Path
-) -> None:
-    reset_texts()
-    session = kept(tmp_path)
-    live = made(session())
-    said = talk(live, 40)
-    for _ in range(12):
-        assert has_neighbours(live.messages)
-        close = getattr(live._session_manager, "close", None)
-        if close is not None:
-            close()
-        restored = made(session())
-        assert restored.messages == live.messages
-        live = restored
-        said += talk(live, 1)
-    texts = [message["content"][0]["text"] for message in live.messages]
-    assert [each for each in said if each in texts] == texts
 
 
 def test_an_agent_may_be_given_the_history_of_another_one(agent: Agent) -> None:

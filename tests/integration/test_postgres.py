@@ -37,9 +37,7 @@ def url(postgres_server: servers.Postgres, unique: str) -> str:
 
 def test_agents_go_on_and_are_forgotten(url: str) -> None:
     with MangaMemory.open(durable=url, memories=True, flush_every=1) as memory:
-        agent = memory.agent(
-            ScriptedModel(), user_id="u", session_id="s", tenant="t", callback_handler=None
-        )
+        agent = memory.agent(ScriptedModel(), user_id="u", session_id="s", tenant="t")
         for number in range(4):
             agent(f"I prefer hardcover editions, number {number}.")
         asyncio.run(memory.storage(user_id="u", tenant="t").write("key", b"x" * 1_000_000))
@@ -51,25 +49,16 @@ def test_agents_go_on_and_are_forgotten(url: str) -> None:
         report = memory.forget_user("u", tenant="t")
         assert report.complete
         assert report.counts["memories"] > 0
-        assert (
-            memory.agent(
-                ScriptedModel(), user_id="u", session_id="s", tenant="t", callback_handler=None
-            ).messages
-            == []
-        )
+        assert memory.agent(ScriptedModel(), user_id="u", session_id="s", tenant="t").messages == []
 
 
 def test_a_new_process_restores_exactly(url: str) -> None:
     with MangaMemory.open(durable=url) as memory:
-        agent = memory.agent(
-            ScriptedModel(), user_id="u", session_id="s", max_tokens=200, callback_handler=None
-        )
+        agent = memory.agent(ScriptedModel(), user_id="u", session_id="s", max_tokens=200)
         for number in range(12):
             agent(f"question {number} about volumes and editions")
     with MangaMemory.open(durable=url) as memory:
-        again = memory.agent(
-            ScriptedModel(), user_id="u", session_id="s", max_tokens=200, callback_handler=None
-        )
+        again = memory.agent(ScriptedModel(), user_id="u", session_id="s", max_tokens=200)
         assert same(again.messages, agent.messages)
 
 

@@ -32,7 +32,7 @@ def pooled_url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def _agent(memory: MangaMemory, session: str) -> Any:
-    return memory.agent(ScriptedModel(), user_id="u", session_id=session, callback_handler=None)
+    return memory.agent(ScriptedModel(), user_id="u", session_id=session)
 
 
 def test_every_session_behind_a_transaction_pooler_is_restored(pooled_url: str) -> None:

@@ -54,6 +54,7 @@ from strands_manga_memory.messages.transcripts import Transcript, Utterance
 from strands_manga_memory.stores import RedisHotStore
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable, ScriptedModel
 from tests import servers
+from tests.faults.forks import result_of_child
 from tests.servers import wait_until
 from tests.support import background_writer, finish_writes, store_signal
 
@@ -566,14 +567,15 @@ def test_what_was_heard_before_a_fork_is_the_parents_to_store(tmp_path: Path) ->
     faulty.down = True
     emit(outbox, Preference("genre", "horror"))
     servers.wait_until(lambda: faulty.calls.count("batch_get") >= 1, "a try")
-    with servers.forked() as fork:
-        if fork.is_child:
-            faulty.down = False
-            emit(outbox, Preference("genre", "romance"))
-            servers.wait_until(lambda: taken, "the child's own signal")
-            finish_writes(None, faulty)  # who dies while it sends keeps its lease
-            fork.report(",".join(taken))
-    assert fork.answer == "romance"
+
+    def emit_in_child() -> list[str]:
+        faulty.down = False
+        emit(outbox, Preference("genre", "romance"))
+        servers.wait_until(lambda: taken, "the child's own signal")
+        finish_writes(None, faulty)  # who dies while it sends keeps its lease
+        return taken
+
+    assert result_of_child(emit_in_child) == ["romance"]
     faulty.down = False
     servers.wait_until(lambda: taken, "the parent's signal")
     assert taken == ["horror"]

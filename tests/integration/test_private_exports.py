@@ -21,9 +21,7 @@ def url(tmp_path: Path) -> Iterator[str]:
     before = os.umask(0)
     url = f"sqlite:///{tmp_path / 'm.sqlite3'}"
     with MangaMemory.open(durable=url) as memory:
-        memory.agent(ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None)(
-            "my secret wish"
-        )
+        memory.agent(ScriptedModel(), user_id="u1", session_id="s1")("my secret wish")
     yield url
     os.umask(before)
 

@@ -34,7 +34,6 @@ def agent_of(
         model or ScriptedModel(),
         user_id="u1",
         session_id=session_id,
-        callback_handler=None,
         **settings,
     )
 
@@ -154,4 +153,4 @@ def test_quoted_message_is_listed_and_not_quoted_after_a_retraction(shop: MangaM
 
 
 def test_agent_that_was_not_built_here_has_no_sources(shop: MangaMemory) -> None:
-    assert shop.explain(Agent(model=ScriptedModel(), callback_handler=None)) == []
+    assert shop.explain(Agent(model=ScriptedModel())) == []

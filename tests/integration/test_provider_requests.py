@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from strands_manga_memory.testing import ScriptedModel
 from tests.histories import histories
 from tests.provider_formats import PROVIDERS, problems, rules
 from tests.support import tool_results
+from tests.unit.session.support import tool_use
 
 LONG = "volume after volume stands on the shelf " * 60
 
@@ -38,7 +38,7 @@ def find(title: str) -> str:
 
 
 def call(id_: str, name: str = "find", **given: Any) -> dict[str, Any]:
-    return {"toolUse": {"toolUseId": id_, "name": name, "input": given}}
+    return tool_use(id_, name, **given)
 
 
 def check(model: ScriptedModel, providers: tuple[str, ...] = PROVIDERS) -> None:
@@ -63,7 +63,7 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., tuple[Agent, ScriptedModel]
             memories.pop().close()
         memories.append(MangaMemory.open(durable=f"sqlite:///{tmp_path}/sessions.sqlite3"))
         kwargs = memories[0].agent_kwargs(user_id="u1", session_id="s1", **options)
-        return Agent(model=model, callback_handler=None, **kwargs), model
+        return Agent(model=model, **kwargs), model
 
     yield open_agent
     while memories:
@@ -131,13 +131,7 @@ def test_parallel_calls_of_one_id_keep_their_results_in_the_order_of_the_calls()
     )
     coordinator = StateCoordinator()
     manager = ImportanceWeightedConversationManager()
-    Agent(
-        model=model,
-        tools=[look],
-        plugins=[coordinator],
-        conversation_manager=manager,
-        callback_handler=None,
-    )("look")
+    Agent(model=model, tools=[look], plugins=[coordinator], conversation_manager=manager)("look")
     last = model.requests[-1].messages
     calls = [
         block["toolUse"] for message in last for block in message["content"] if "toolUse" in block
@@ -157,38 +151,6 @@ def test_parallel_calls_of_one_id_keep_their_results_in_the_order_of_the_calls()
     check(model)
 
 
-def test_the_same_id_in_every_answer_stays_apart_in_requests_and_after_a_restart(
-    opened: Any,
-) -> None:
-    """Servers such as llama.cpp number the calls of each answer from 0."""
-
-    def reply(messages: Any) -> Any:
-        last = messages[-1]["content"][-1]
-        return (
-            "It stands where I said."
-            if "toolResult" in last
-            else [call("call_0", title=last["text"])]
-        )
-
-    agent, model = opened(ScriptedModel(reply), tools=[find])
-    for title in ("Akira", "Berserk", "Claymore"):
-        agent(title)
-    assert texts(model.requests[-1].messages) == [
-        "Akira is here",
-        "Berserk is here",
-        "Claymore is here",
-    ]
-    check(model)
-    restored, later = opened(ScriptedModel(), tools=[find])
-    restored("thanks")
-    assert texts(later.requests[-1].messages) == [
-        "Akira is here",
-        "Berserk is here",
-        "Claymore is here",
-    ]
-    check(later)
-
-
 def test_a_shortened_result_of_a_repeated_id_is_read_back_under_a_key_of_its_own() -> None:
     @tool
     def list_books(author: str) -> str:
@@ -202,12 +164,7 @@ def test_a_shortened_result_of_a_repeated_id_is_read_back_under_a_key_of_its_own
         )
 
     manager = TieredCompactionConversationManager(window=6_000, untouched=2)
-    agent = Agent(
-        model=ScriptedModel(reply),
-        tools=[list_books],
-        conversation_manager=manager,
-        callback_handler=None,
-    )
+    agent = Agent(model=ScriptedModel(reply), tools=[list_books], conversation_manager=manager)
     authors = [f"author {number}" for number in range(8)]
     for author in authors:
         agent(author)
@@ -298,24 +255,6 @@ def test_a_tool_that_returns_one_object_twice_has_two_results(
     check(later)
 
 
-# --- Limits of media ------------------------------------------------------------------------------
-
-
-def test_media_that_pile_up_give_way_so_that_later_requests_are_taken() -> None:
-    picture = {"image": {"format": "png", "source": {"bytes": bytes(3_200_000)}}}
-    paper = {"document": {"format": "pdf", "name": "見積書.pdf", "source": {"bytes": bytes(3_000)}}}
-    manager = ImportanceWeightedConversationManager(200_000)
-    model = ScriptedModel()
-    agent = Agent(model=model, conversation_manager=manager, callback_handler=None)
-    for number in range(8):
-        agent([{"text": f"look at this, number {number}"}, picture, picture, picture, paper])
-    check(model)
-    sent = json.dumps(model.requests[-1].messages, default=lambda data: "bytes")
-    assert "[image, 3.2 MB, not kept]" in sent
-    assert '[document \\"\\u898b\\u7a4d\\u66f8.pdf\\", 3 KB, not kept]' in sent
-    assert "not kept" not in json.dumps(agent.messages, default=lambda data: "bytes")
-
-
 # --- Injected text --------------------------------------------------------------------------------
 
 
@@ -340,7 +279,7 @@ def test_nothing_stands_beside_tool_results_with_all_parts_on(tmp_path: Path) ->
     kwargs = memory.agent_kwargs(
         user_id="u1", session_id="s1", task_state=True, recall=True, max_tokens=600
     )
-    agent = Agent(model=model, tools=[find], callback_handler=None, **kwargs)
+    agent = Agent(model=model, tools=[find], **kwargs)
     agent("My dog Momo sleeps near the door of the library in Kyoto.")
     for number in range(25):
         agent(f"question {number} about something else entirely, as it comes to my mind")
@@ -371,7 +310,6 @@ def test_text_that_another_plugin_adds_beside_results_moves_before_the_users_wor
         tools=[find],
         plugins=[ContextInjector(lambda context: "It is raining.", trigger="everyTurn")],
         conversation_manager=ImportanceWeightedConversationManager(),
-        callback_handler=None,
     )
     agent("Is it here?")
     assert [block["text"].strip() for block in model.requests[1].messages[0]["content"]] == [
@@ -387,7 +325,7 @@ def test_a_question_is_asked_next_within_the_turn_that_names_the_intent() -> Non
 
     intents = {"reorder": [DialogueSlot(name="volume", question="Which volume?")]}
     model = ScriptedModel([[call("t1", "update_slots", intent="reorder")], "Which volume?"])
-    agent = Agent(model=model, plugins=[StateCoordinator(intents=intents)], callback_handler=None)
+    agent = Agent(model=model, plugins=[StateCoordinator(intents=intents)])
     agent("again, please")
     assert coordinator_of(agent) is not None
     assert texts(model.requests[-1].messages) == [
@@ -427,14 +365,13 @@ def test_any_history_gives_valid_requests_under_every_manager(
     state = StateCoordinator()
     state.goals.set("find a gift")
     agents = [
-        Agent(model=bare, messages=history, tools=[find], callback_handler=None),
+        Agent(model=bare, messages=history, tools=[find]),
         Agent(
             model=ours,
             messages=history,
             tools=[find],
             plugins=[state],
             conversation_manager=MANAGERS[name](),
-            callback_handler=None,
         ),
     ]
     for agent in agents:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.unit.session.support import tool_use
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 QUICKSTART = EXAMPLES / "quickstart.py"
 
@@ -37,7 +39,7 @@ def assistant(text: str) -> dict[str, Any]:
 
 
 def calls(*ids: str) -> dict[str, Any]:
-    uses = [{"toolUse": {"toolUseId": name, "name": "get_stock", "input": {}}} for name in ids]
+    uses = [tool_use(name, "get_stock") for name in ids]
     return {"role": "assistant", "content": uses, "tracking_id": f"calls-{ids}"}
 
 

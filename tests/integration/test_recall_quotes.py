@@ -15,6 +15,7 @@ from strands.agent.conversation_manager import SlidingWindowConversationManager
 
 from strands_manga_memory import HistoryRecall, ImportanceWeightedConversationManager, MangaMemory
 from strands_manga_memory.testing import FakeClock, ScriptedModel
+from tests.unit.session.support import tool_use
 
 GUARD = {"code": "timeout", "retry_after_s": 30.0}
 
@@ -25,7 +26,6 @@ def build_agent(replies: Any, *tools: Any, manager: Any = None) -> Agent:
         tools=list(tools),
         conversation_manager=manager or SlidingWindowConversationManager(window_size=4),
         plugins=[HistoryRecall(offer_tool=False)],
-        callback_handler=None,
     )
 
 
@@ -38,8 +38,24 @@ def quotes_of(agent: Agent) -> str:
     )
 
 
+def quotes_for(
+    question: str, *said: str, replies: Sequence[Any] = (), tools: Sequence[Any] = ()
+) -> str:
+    """Return the quotes for a question, which follows four turns about the weather."""
+    agent = build_agent([*replies, *["Noted."] * (len(said) + 5)], *tools)
+    for text in (*said, *["Tell me about the weather."] * 4, question):
+        agent(text)
+    return quotes_of(agent)
+
+
+def lines_of(quotes: str, speaker: str = "") -> list[str]:
+    """Return the quoted texts, of one speaker or of all."""
+    lines = [line for line in quotes.splitlines() if line.startswith(f"[{speaker}")]
+    return [line.partition("] ")[2] for line in lines]
+
+
 def call(number: int) -> Any:
-    return [{"toolUse": {"toolUseId": f"call-{number}", "name": "stock", "input": {}}}]
+    return [tool_use(f"call-{number}", "stock")]
 
 
 def test_failed_results_and_the_json_of_a_guard_are_not_quoted() -> None:
@@ -60,13 +76,9 @@ def test_failed_results_and_the_json_of_a_guard_are_not_quoted() -> None:
         return next(results)
 
     replies = [reply for number in range(7) for reply in (call(number), "Sorry.")]
-    agent = build_agent([*replies, *["Fine weather."] * 9], stock)
-    for _ in range(7):
-        agent("Please try the shop again.")
-    for _ in range(4):
-        agent("Tell me about the weather.")
-    agent("On which shelf of the shop is Uzumaki?")
-    quotes = quotes_of(agent)
+    said = ["Please try the shop again."] * 7
+    question = "On which shelf of the shop is Uzumaki?"
+    quotes = quotes_for(question, *said, replies=replies, tools=[stock])
     assert "Uzumaki is on shelf 12." in quotes
     assert "timed out" not in quotes
     assert "retry_after_s" not in quotes
@@ -93,14 +105,10 @@ def test_json_results_are_quoted_as_values() -> None:
             "content": [{"json": {"query": "Uzumaki", "total": 2, "titles": titles}}],
         }
 
-    agent = build_agent([call(1), *["Done."] * 9], stock)
-    for text in [
-        "Please check.",
-        *["Tell me about the weather."] * 4,
-        "On which shelf is Uzumaki?",
-    ]:
-        agent(text)
-    lines = [line for line in quotes_of(agent).splitlines() if line.startswith(("[", "  "))]
+    quotes = quotes_for(
+        "On which shelf is Uzumaki?", "Please check.", replies=[call(1)], tools=[stock]
+    )
+    lines = [line for line in quotes.splitlines() if line.startswith(("[", "  "))]
     assert [line.partition("] ")[2] for line in lines] == [
         "title: Uzumaki, shelf: 12, price: 19.5, about: A spiral. [...]"
     ]
@@ -120,19 +128,9 @@ def test_a_quote_from_the_middle_of_a_record_names_the_record() -> None:
         """Look up the stock."""
         return {"status": "success", "content": [{"json": {"total": 1, "titles": [title]}}]}
 
-    agent = build_agent([call(1), *["Done."] * 9], stock)
-    for text in [
-        "Please check.",
-        *["Tell me about the weather."] * 4,
-        "Who posts letters by shooting star?",
-    ]:
-        agent(text)
-    quoted = [
-        line.partition("] ")[2]
-        for line in quotes_of(agent).splitlines()
-        if line.startswith("[tool")
-    ]
-    assert quoted == [
+    question = "Who posts letters by shooting star?"
+    quotes = quotes_for(question, "Please check.", replies=[call(1)], tools=[stock])
+    assert lines_of(quotes, "tool") == [
         "asin: B07X1234, title: 灯台守の星郵便 [...] about_en: A lighthouse keeper posts letters by"
         " shooting star. [...]"
     ]
@@ -146,19 +144,13 @@ def test_answers_that_report_a_failed_tool_are_not_quoted() -> None:
         """Look up the stock."""
         return {"status": "error", "content": [{"text": "timed out"}]}
 
-    agent = build_agent(
-        [call(1), "I cannot reach the order system.", *["Fine weather."] * 9], stock
-    )
-    for text in [
-        "Where is my order ORD-12345?",
-        *["Tell me about the weather."] * 4,
+    quotes = quotes_for(
         "What was the order number again?",
-    ]:
-        agent(text)
-    lines = [
-        line.partition("] ")[2] for line in quotes_of(agent).splitlines() if line.startswith("[")
-    ]
-    assert lines == ["Where is my order ORD-12345?"]
+        "Where is my order ORD-12345?",
+        replies=[call(1), "I cannot reach the order system."],
+        tools=[stock],
+    )
+    assert lines_of(quotes) == ["Where is my order ORD-12345?"]
 
 
 @pytest.mark.parametrize(
@@ -191,10 +183,7 @@ def test_answers_that_report_a_failed_tool_are_not_quoted() -> None:
 )
 def test_words_of_every_request_bring_no_quotes(said: str, question: str) -> None:
     """A number, "again", or a part of a katakana word is no match."""
-    agent = build_agent(["Noted."] * 9)
-    for text in [said, *["Tell me about the weather."] * 4, question]:
-        agent(text)
-    assert quotes_of(agent) == ""
+    assert quotes_for(question, said) == ""
 
 
 def test_a_passage_that_was_said_again_with_another_number_is_not_quoted() -> None:
@@ -203,17 +192,8 @@ def test_a_passage_that_was_said_again_with_another_number_is_not_quoted() -> No
         f"The printed edition of Uzumaki costs {price} yen a volume here."
         for price in (2800, 2900, 3100)
     ]
-    agent = build_agent([*prices, *["Fine weather."] * 9])
-    for text in [
-        *(
-            f"I bought volume {number} of Uzumaki in the shop at the station."
-            for number in (1, 2, 3)
-        ),
-        *["Tell me about the weather."] * 4,
-        "How much is a printed Uzumaki?",
-    ]:
-        agent(text)
-    quotes = quotes_of(agent)
+    said = [f"I bought volume {number} of Uzumaki in the shop at the station." for number in "123"]
+    quotes = quotes_for("How much is a printed Uzumaki?", *said, replies=prices)
     assert quotes.count("costs") == 1
     assert "costs 3100 yen" in quotes
     assert quotes.count("I bought volume") == 3
@@ -221,55 +201,27 @@ def test_a_passage_that_was_said_again_with_another_number_is_not_quoted() -> No
 
 def test_questions_of_the_user_are_not_quoted() -> None:
     """A question answers nothing, unless it holds an identifier or a number."""
-    agent = build_agent(["Noted."] * 9)
-    for text in [
-        "Do you sell Uzumaki?",
-        "Is Uzumaki B07X1234?",
-        *["Tell me about the weather."] * 4,
-        "What of Uzumaki?",
-    ]:
-        agent(text)
-    quotes = quotes_of(agent)
+    quotes = quotes_for("What of Uzumaki?", "Do you sell Uzumaki?", "Is Uzumaki B07X1234?")
     assert "Do you sell" not in quotes
     assert "B07X1234" in quotes
 
 
 def test_small_talk_and_neighbours_without_a_word_of_the_question_are_not_quoted() -> None:
     """Only the message that shares a content word with the question is quoted."""
-    replies = ["You're welcome!", "Noted.", *["Fine weather."] * 9]
-    agent = build_agent(replies)
-    for text in [
-        "Thanks, that is all about my cat!",
-        "My cat is called Momo.",
-        "I had noodles.",
-        *["Tell me about the weather."] * 3,
-    ]:
-        agent(text)
-    agent("What is the name of my cat?")
-    lines = [line for line in quotes_of(agent).splitlines() if line.startswith("[")]
-    assert [line.partition("] ")[2] for line in lines] == ["My cat is called Momo."]
+    said = ["Thanks, that is all about my cat!", "My cat is called Momo.", "I had noodles."]
+    quotes = quotes_for("What is the name of my cat?", *said, replies=["You're welcome!"])
+    assert lines_of(quotes) == ["My cat is called Momo."]
 
 
 def test_a_reply_to_a_quoted_question_of_the_assistant_is_quoted_with_it() -> None:
     """The reply itself shares no word with the later question."""
-    agent = build_agent(
-        [
-            "Which city of Japan did you see?",
-            "Noted.",
-            "It has twelve chapters.",
-            *["Fine weather."] * 9,
-        ]
-    )
-    for text in [
+    said = [
         "I came home yesterday.",
         "Sendai, with two friends of mine.",
         "Is there a novel on Japan?",
-        *["Tell me about the weather."] * 4,
-        "Where in Japan was I?",
-    ]:
-        agent(text)
-    lines = [line for line in quotes_of(agent).splitlines() if line.startswith("[")]
-    assert [line.partition("] ")[2] for line in lines] == [
+    ]
+    replies = ["Which city of Japan did you see?", "Noted.", "It has twelve chapters."]
+    assert lines_of(quotes_for("Where in Japan was I?", *said, replies=replies)) == [
         "Which city of Japan did you see?",
         "Sendai, with two friends of mine.",
     ]
@@ -281,14 +233,15 @@ def test_a_reply_to_a_quoted_question_of_the_assistant_is_quoted_with_it() -> No
 )
 def test_an_instruction_how_to_answer_does_not_change_the_quotes(question: str) -> None:
     """A sentence that only says how to answer brings no messages of its own."""
-    agent = build_agent(["Noted."] * 20)
-    for number in range(6):
-        agent(f"My course in pottery had part {number}, and was long.")
-        agent(f"The number {number} is an answer to nothing.")
-    for _ in range(3):
-        agent("Tell me about the weather.")
-    agent(question)
-    quotes = quotes_of(agent)
+    said = [
+        text
+        for number in range(6)
+        for text in (
+            f"My course in pottery had part {number}, and was long.",
+            f"The number {number} is an answer to nothing.",
+        )
+    ]
+    quotes = quotes_for(question, *said)
     assert quotes.count("My course in pottery") == 6
     assert "answer to nothing" not in quotes
 
@@ -317,14 +270,12 @@ def test_quotes_leave_the_history_of_a_request_alone() -> None:
 
 def test_room_left_by_few_quotes_is_filled_with_the_next_hits() -> None:
     """A much weaker match is quoted while the budget has room."""
-    agent = build_agent(["Noted."] * 40)
-    agent("My sister Aiko moved to Sendai and works in the aquarium of Sendai.")
-    agent("The aquarium is closed on Mondays.")
-    agent("I had noodles for lunch.")
-    for _ in range(6):
-        agent("Tell me about the weather.")
-    agent("Where in Sendai does my sister Aiko work, at the aquarium?")
-    quotes = quotes_of(agent)
+    quotes = quotes_for(
+        "Where in Sendai does my sister Aiko work, at the aquarium?",
+        "My sister Aiko moved to Sendai and works in the aquarium of Sendai.",
+        "The aquarium is closed on Mondays.",
+        "I had noodles for lunch.",
+    )
     assert "works in the aquarium of Sendai" in quotes
     assert "closed on Mondays" in quotes
     assert "noodles" not in quotes
@@ -343,9 +294,7 @@ def test_a_vector_function_finds_messages_without_a_word_of_the_question(tmp_pat
     for name, function in (("words", None), ("vectors", embed)):
         memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/{name}.sqlite3", embed=function)
         model = ScriptedModel(lambda _: "Noted, and that was a long answer about it. " * 12)
-        agent = memory.agent(
-            model, user_id="u", session_id="s", max_turns=2, recall=True, callback_handler=None
-        )
+        agent = memory.agent(model, user_id="u", session_id="s", max_turns=2, recall=True)
         agent("Good morning.")
         agent("We picked up a kitten called Momo.")
         for number in range(12):
@@ -363,9 +312,7 @@ def test_quotes_show_the_times_of_the_log_after_a_restart(tmp_path: Path) -> Non
 
     def build() -> Agent:
         model = ScriptedModel(lambda _: "Noted, and that was a long answer about it. " * 12)
-        return memory.agent(
-            model, user_id="u", session_id="s", max_turns=2, recall=True, callback_handler=None
-        )
+        return memory.agent(model, user_id="u", session_id="s", max_turns=2, recall=True)
 
     agent = build()
     agent("Good morning.")
@@ -396,16 +343,10 @@ def test_a_tool_result_is_not_quoted_for_the_names_of_its_fields() -> None:
     titles = ["Uzumaki", "Monster", "Akira", "Dororo", "Pluto", "Bleach", "Naruto", "Berserk"]
     replies: list[Any] = []
     for number, title in enumerate(titles):
-        use = {"toolUseId": f"call-{number}", "name": "stock", "input": {"title": title}}
-        replies += [[{"toolUse": use}], "Here it is."]
-    agent = build_agent([*replies, *["Fine weather."] * 9], stock)
-    for title in titles:
-        agent(f"Please look up {title}.")
-    for _ in range(4):
-        agent("Tell me about the weather.")
-    agent("Is Monster in stock?")
-    results = [line for line in quotes_of(agent).splitlines() if line.startswith("[tool")]
-    assert [line.partition("] ")[2] for line in results] == ["title: Monster, stock: 7, shelf: 1"]
+        replies += [[tool_use(f"call-{number}", "stock", title=title)], "Here it is."]
+    said = [f"Please look up {title}." for title in titles]
+    quotes = quotes_for("Is Monster in stock?", *said, replies=replies, tools=[stock])
+    assert lines_of(quotes, "tool") == ["title: Monster, stock: 7, shelf: 1"]
 
 
 def test_records_that_the_truncated_result_still_shows_are_not_quoted() -> None:
@@ -441,21 +382,10 @@ def test_a_short_number_alone_does_not_make_a_message_relevant() -> None:
 
     The number counts if the question has nothing else.
     """
-    agent = build_agent(["Noted."] * 9)
     said = [
         "The pool_size is 12 since the audit.",
         "10:12:00 worker-3 started.",
         "The fee is 12 euros.",
     ]
-    for text in [
-        *said,
-        *["Tell me about the weather."] * 4,
-        "Why did we choose pool_size=12 at the audit?",
-    ]:
-        agent(text)
-    lines = [
-        line.partition("] ")[2]
-        for line in quotes_of(agent).splitlines()
-        if line.startswith("[user")
-    ]
-    assert lines == [said[0]]
+    quotes = quotes_for("Why did we choose pool_size=12 at the audit?", *said)
+    assert lines_of(quotes, "user") == [said[0]]

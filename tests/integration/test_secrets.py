@@ -153,7 +153,7 @@ def test_logs_and_spans_of_a_session_show_no_secret_and_from_info_on_no_user(
             hot, f"sqlite:///{tmp_path}/m", memories=True, codec=codec, hot_deadline=10.0
         )
         kwargs = memory.agent_kwargs(user_id=USER, session_id="s", tenant="acme", task_state=True)
-        agent = Agent(model=ScriptedModel(), callback_handler=None, **kwargs)
+        agent = Agent(model=ScriptedModel(), **kwargs)
         agent(f"I say {SAID}. My favorite genre is {SAID}.")
         agent._session_manager.flush()  # type: ignore[union-attr]
         memory.user(USER, tenant="acme").remember(SAID)

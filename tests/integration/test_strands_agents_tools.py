@@ -211,7 +211,7 @@ def _tools(name: str) -> Any:
 
 def _specs(tools: Any) -> dict[str, Any]:
     """Return the specifications of tools as an agent sends them to its model."""
-    agent = Agent(model=ScriptedModel(), tools=[tools], callback_handler=None)
+    agent = Agent(model=ScriptedModel(), tools=[tools])
     return {spec["name"]: spec for spec in agent.tool_registry.get_all_tool_specs()}
 
 

@@ -79,7 +79,6 @@ def built(policy: Any, model: Any = None, *more: Any, stash: Any = True, **kwarg
         model=model or ScriptedModel(answers),
         tools=[catalogue],
         context_manager=config,
-        callback_handler=None,
         **kwargs,
     )
 
@@ -96,12 +95,7 @@ def test_it_does_what_the_manager_does_and_restores_exactly(
     policy = POLICIES[name]()
     live = built(policy, session_manager=session(), stash=False)  # whose tool the twin has not
     by_hand = POLICIES[name]()
-    twin = Agent(
-        model=ScriptedModel(answers),
-        tools=[catalogue],
-        conversation_manager=by_hand,
-        callback_handler=None,
-    )
+    twin = Agent(model=ScriptedModel(answers), tools=[catalogue], conversation_manager=by_hand)
     for number in range(14):
         for agent in (live, twin):
             agent(f"question {number} {FILLER}")

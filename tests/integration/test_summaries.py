@@ -37,7 +37,6 @@ from strands_manga_memory import (
     VerifiedSummarizingConversationManager,
 )
 from strands_manga_memory.conversation import (
-    SummaryCache,
     SummarySchedule,
     SummaryTrigger,
     default_counter,
@@ -48,6 +47,7 @@ from strands_manga_memory.stores import open_table
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.histories import problems
 from tests.support import open_session
+from tests.unit.session.support import tool_use
 
 PROSE = "The user asked about several series, and the assistant answered."
 Manager = VerifiedSummarizingConversationManager
@@ -88,7 +88,6 @@ def made(
     return Agent(
         model=model or ScriptedModel(lambda _: "Yes, it is in stock. " * 3),
         conversation_manager=manager,
-        callback_handler=None,
         retry_strategy=None,
         **(agent or {}),
     )
@@ -456,7 +455,7 @@ def test_a_summary_ready_in_the_middle_of_a_turn_is_used_before_the_next_model_c
 
     replies = [
         *["ok"] * 6,
-        [{"toolUse": {"toolUseId": "t", "name": "slow", "input": {}}}],
+        [tool_use("t", "slow")],
         "finished",
     ]
     model = ScriptedModel(replies)
@@ -768,7 +767,7 @@ def test_turns_too_few_for_a_summary_become_facts_before_a_large_result_drives_t
     talk(agent, 2)
     for number, size in enumerate((10, 4_000)):
         script += [
-            [{"toolUse": {"toolUseId": f"t{number}", "name": "lookup", "input": {"size": size}}}],
+            [tool_use(f"t{number}", "lookup", size=size)],
             "It is.",
         ]
         agent("Is it there?")
@@ -843,30 +842,12 @@ def test_a_real_overflow_is_answered_without_a_model_and_never_loops() -> None:
     assert len(hopeless.model.requests) < 10
 
 
-def test_drafts_are_shared_through_the_hot_tier_by_content() -> None:
-    asked: list[Prompt] = []
-
-    def summarizer(prompt: Prompt) -> str:
-        asked.append(prompt)
-        return "Name0x, Name1x and Name2x are friends: series number 0, 1 and 2 are for them."
-
-    hot = InMemoryHotStore()
-    for _ in range(2):
-        cache = SummaryCache(hot)
-        agent = made(summarizer, cache=cache)
-        talk(agent, 6)
-        assert "are friends" in view(agent)
-    assert len(asked) == 1
-    assert agent.conversation_manager.stats().cache_hit_rate == 1.0
-    assert "Name0x" not in repr(vars(hot))
-
-
 def test_the_facade_hands_it_out(tmp_path: Path) -> None:
     memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/t.sqlite3")
 
     def agent() -> Agent:
         arguments = memory.agent_kwargs(user_id="u", session_id="s", history="summarize")
-        return Agent(model=ScriptedModel(lambda _: PROSE), callback_handler=None, **arguments)
+        return Agent(model=ScriptedModel(lambda _: PROSE), **arguments)
 
     live = agent()
     manager = live.conversation_manager
@@ -907,7 +888,6 @@ def test_a_service_reads_text_last_turn_and_version_from_the_table(
     options: Any = {
         "scope": ConversationScope("u", "s"),
         "summary_schedule": SummarySchedule(strategy="inline"),
-        "callback_handler": None,
     }
     read = []
     for start in (0, 6, 12):
@@ -970,11 +950,7 @@ def test_strategy_and_warning_of_summaries_are_settings(
         summary_warn_share=0.25,
     ) as memory:
         agent = memory.agent(
-            quiet("Yes, it is in stock. " * 3),
-            aux_model=quiet(PROSE),
-            user_id="u",
-            session_id="s",
-            callback_handler=None,
+            quiet("Yes, it is in stock. " * 3), aux_model=quiet(PROSE), user_id="u", session_id="s"
         )
         manager: Any = agent.conversation_manager
         with caplog.at_level(logging.WARNING):
@@ -990,13 +966,7 @@ def test_the_size_of_summaries_is_a_setting(tmp_path: Path) -> None:
     def size(**given: int) -> int:
         (tmp_path / str(given)).mkdir()
         with summarizing(tmp_path / str(given), summary_strategy="inline", **given) as memory:
-            agent = memory.agent(
-                quiet("Yes."),
-                aux_model=quiet(PROSE),
-                user_id="u",
-                session_id="s",
-                callback_handler=None,
-            )
+            agent = memory.agent(quiet("Yes."), aux_model=quiet(PROSE), user_id="u", session_id="s")
             talk(agent, 12, finish=False)
             texts = [message["content"][0]["text"] for message in agent.messages]
         return max(
@@ -1021,7 +991,6 @@ def test_drafts_are_cached_for_as_many_hours_as_set(
                 aux_model=quiet("The user has friends named Name0x, Name1x and Name2x."),
                 user_id="u",
                 session_id=session,
-                callback_handler=None,
             )
             talk(agent, 6, finish=False)
             clock.advance(2 * 3600)
@@ -1067,7 +1036,6 @@ class Conversations(RuleBasedStateMachine):
             tools=[lookup],
             conversation_manager=self.manager,
             session_manager=open_session(self.session, self.folder),
-            callback_handler=None,
             retry_strategy=None,
         )
         self.seen = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,6 @@ from tests.histories import problems
 
 _PROSE = "The user asked about several series, and the assistant answered."
 _TURNS = 40
-
-
-@pytest.fixture
-def memory(tmp_path: Path) -> Iterator[MangaMemory]:
-    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/memory.db") as opened:
-        yield opened
 
 
 class _Summarizer(ScriptedModel):
@@ -97,7 +91,6 @@ def _builder(
                 history="summarize",
                 max_tokens=1_500,
                 aux_model=summarizer,
-                callback_handler=None,
             )
         manager: Any
         if kind == "files":
@@ -109,12 +102,7 @@ def _builder(
                 [VerifiedSummary(model=summarizer)], window=6_000
             )
         session = FileSessionManager(name, storage_dir=str(folder))
-        return Agent(
-            model=model,
-            conversation_manager=manager,
-            session_manager=session,
-            callback_handler=None,
-        )
+        return Agent(model=model, conversation_manager=manager, session_manager=session)
 
     return build
 
@@ -153,12 +141,7 @@ def test_message_redacted_while_it_is_summarized_does_not_return(memory: MangaMe
     scope: Any = {"user_id": "u", "session_id": "s"}
 
     def build() -> Any:
-        options: Any = {
-            "history": "summarize",
-            "max_tokens": 1_500,
-            "aux_model": summarizer,
-            "callback_handler": None,
-        }
+        options: Any = {"history": "summarize", "max_tokens": 1_500, "aux_model": summarizer}
         return memory.agent(_model(), **scope, **options)
 
     agent = build()
@@ -185,12 +168,7 @@ def test_warning_is_given_once_for_agents_built_for_each_request(
     for number in range(18):
         manager = VerifiedSummarizingConversationManager(trigger, model=_Summarizer())
         session = FileSessionManager("s", storage_dir=str(tmp_path))
-        agent = Agent(
-            model=model,
-            conversation_manager=manager,
-            session_manager=session,
-            callback_handler=None,
-        )
+        agent = Agent(model=model, conversation_manager=manager, session_manager=session)
         agent(
             f"Question {number}: is volume {number} in stock? "
             + "Tell me more about it please. " * 10
@@ -231,12 +209,7 @@ def test_an_agent_of_the_process_can_wait_for_its_summaries(tmp_path: Path) -> N
         durable=f"sqlite:///{tmp_path}/t.sqlite3",
         defaults=MangaMemorySettings(summary_trigger_turns=4),
     )
-    arguments: dict[str, Any] = {
-        "user_id": "u",
-        "session_id": "s",
-        "history": "summarize",
-        "callback_handler": None,
-    }
+    arguments: dict[str, Any] = {"user_id": "u", "session_id": "s", "history": "summarize"}
     agent = memory.agent(
         ScriptedModel(lambda _: "We talked about books."),
         summary_schedule=SummarySchedule(strategy="inline"),

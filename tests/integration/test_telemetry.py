@@ -126,7 +126,7 @@ def test_a_turn_that_waits_in_vain_counts_it_and_a_build_that_reads_for_too_long
 
     before = missed()
     kwargs = memory.agent_kwargs(user_id="u1", session_id="s1", durable_deadline=1.0)
-    agent = Agent(model=ScriptedModel(lambda _: "ok"), callback_handler=None, **kwargs)
+    agent = Agent(model=ScriptedModel(lambda _: "ok"), **kwargs)
     agent("hello")
     assert missed() == before
     table.free.clear()

@@ -81,9 +81,7 @@ OTHERS = [
 def _stated(folder: Path, said: list[str]) -> dict[str, str]:
     """Return the preferences stored after a session in which the user said some texts."""
     with MangaMemory.open(durable=f"sqlite:///{folder / 'm.sqlite3'}", memories=True) as memory:
-        agent = memory.agent(
-            ScriptedModel(lambda _: "Noted."), user_id="u1", session_id="s1", callback_handler=None
-        )
+        agent = memory.agent(ScriptedModel(lambda _: "Noted."), user_id="u1", session_id="s1")
         for text in said:
             agent(text)
     with MangaMemory.open(durable=f"sqlite:///{folder / 'm.sqlite3'}", memories=True) as memory:
@@ -146,7 +144,7 @@ def test_a_fact_reaches_the_next_session_and_can_be_retracted(
 
     def prompt(session: str) -> str:
         model = ScriptedModel(lambda _: "ok")
-        agent = memory.agent(model, user_id="u1", session_id=session, callback_handler=None)
+        agent = memory.agent(model, user_id="u1", session_id=session)
         agent("Anything new?")
         sources = [source for source in memory.explain(agent) if source.text == line]
         assert [source.session_id for source in sources] == ["s1"] * len(sources)
@@ -157,9 +155,7 @@ def test_a_fact_reaches_the_next_session_and_can_be_retracted(
         return found
 
     with MangaMemory.open(durable=f"sqlite:///{tmp_path / 'm.sqlite3'}", memories=True) as memory:
-        agent = memory.agent(
-            ScriptedModel(lambda _: "ok"), user_id="u1", session_id="s1", callback_handler=None
-        )
+        agent = memory.agent(ScriptedModel(lambda _: "ok"), user_id="u1", session_id="s1")
         agent(text)
         memory.finalize(ConversationScope("u1", "s1"))
         assert line in prompt("s2")

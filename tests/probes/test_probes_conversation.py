@@ -21,6 +21,7 @@ from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 from tests.probes.conftest import Deployment
 from tests.support import estimate_tokens
+from tests.unit.session.support import tool_use
 
 SCOPE = ConversationScope("u1", "s1")
 
@@ -184,9 +185,7 @@ def test_what_a_summary_lacks_is_appended() -> None:
         return "The user asked about several series, and the assistant answered."
 
     manager = VerifiedSummarizingConversationManager(SummaryTrigger(turns=4), model=summarizer)
-    agent = Agent(
-        model=ScriptedModel(lambda _: "Noted."), conversation_manager=manager, callback_handler=None
-    )
+    agent = Agent(model=ScriptedModel(lambda _: "Noted."), conversation_manager=manager)
     for text in (
         "My budget is 3,000 yen.",
         "The order is ORD-48502.",
@@ -232,11 +231,11 @@ def test_one_huge_result_bricks_no_session(deployment: Deployment) -> None:
         return "HEAD " + "volume and price " * 60_000 + " TAIL"
 
     memory = deployment.process()
-    use: Any = {"toolUse": {"toolUseId": "t1", "name": "catalogue", "input": {}}}
+    use: Any = tool_use("t1", "catalogue")
     model = ScriptedModel([[use], "There is much.", "Still here."])
     model.config["context_window_limit"] = 16_000
     kwargs = memory.agent_kwargs(user_id="u1", session_id="s1", history="compact")
-    agent = Agent(model=model, tools=[catalogue], callback_handler=None, **kwargs)
+    agent = Agent(model=model, tools=[catalogue], **kwargs)
     agent("What is there?")
     assert estimate_tokens(str(model.requests[1].messages)) < 16_000
     assert "HEAD" in str(model.requests[1].messages)
@@ -259,7 +258,6 @@ def test_a_real_overflow_is_answered() -> None:
 
     agent = Agent(
         model=Small(lambda _: "ok"),
-        callback_handler=None,
         conversation_manager=ImportanceWeightedConversationManager(100_000),
     )
     for number in range(60):
@@ -267,7 +265,6 @@ def test_a_real_overflow_is_answered() -> None:
     assert str(agent.messages[-1]["content"]).count("ok") == 1
     pinned = Agent(
         model=Small(lambda _: "ok"),
-        callback_handler=None,
         messages=[
             {
                 "role": "user",
@@ -333,11 +330,7 @@ def test_summaries_are_made_from_what_was_said() -> None:
         return "The user asked about several series, and the assistant answered."
 
     manager = VerifiedSummarizingConversationManager(SummaryTrigger(turns=5), model=summarizer)
-    agent = Agent(
-        model=ScriptedModel(lambda _: "It is there."),
-        conversation_manager=manager,
-        callback_handler=None,
-    )
+    agent = Agent(model=ScriptedModel(lambda _: "It is there."), conversation_manager=manager)
     for number in range(30):
         agent(f"Is volume {number} of Series{number}x there?")
         manager.finish(agent)
@@ -357,11 +350,7 @@ def test_a_buffer_warns_before_it_is_full(caplog: pytest.LogCaptureFixture) -> N
         SummaryTrigger(tokens=4_000, turns=1_000),
         model=lambda _: "The user asked about several series.",
     )
-    agent = Agent(
-        model=ScriptedModel(lambda _: "word " * 100),
-        conversation_manager=manager,
-        callback_handler=None,
-    )
+    agent = Agent(model=ScriptedModel(lambda _: "word " * 100), conversation_manager=manager)
     sizes = []
     while "summarized soon" not in caplog.text:
         agent(f"question {len(sizes)} " + "word " * 100)

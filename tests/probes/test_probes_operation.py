@@ -32,6 +32,7 @@ from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests import servers
 from tests.lines import rows
 from tests.probes.conftest import Deployment
+from tests.unit.session.support import tool_use
 
 SCOPE = ConversationScope("u1", "s1")
 CANARY = "CANARY7Q"
@@ -60,7 +61,7 @@ def test_every_block_and_state_come_back(deployment: Deployment) -> None:
         "I see.",
         [
             {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "s"}}},
-            {"toolUse": {"toolUseId": "t1", "name": "approve", "input": {}}},
+            tool_use("t1", "approve"),
         ],
     ]
     agent, _ = deployment.agent(memory, reply=asked, tools=[approve])
@@ -89,7 +90,7 @@ def test_turns_are_durable_with_all_that_belongs_to_them(deployment: Deployment)
         return "3 copies"
 
     memory = deployment.process()
-    use = {"toolUse": {"toolUseId": "t1", "name": "stock", "input": {}}}
+    use = tool_use("t1", "stock")
     asked = [[use], "There are 3.", *("ok " * 100 for _ in range(20))]
     agent, _ = deployment.agent(memory, reply=asked, tools=[stock], max_tokens=500)
     agent("Is it there?")
@@ -214,7 +215,7 @@ def test_a_cached_prefix_stays_and_drops_are_explained(deployment: Deployment) -
     kwargs = memory.agent_kwargs(
         user_id="u1", session_id="s1", task_state=True, cache_monitor=monitor
     )
-    agent = Agent(model=model, system_prompt="You sell manga.", callback_handler=None, **kwargs)
+    agent = Agent(model=model, system_prompt="You sell manga.", **kwargs)
     for number in range(5):
         agent(f"question {number}")
         clock.advance(60)
@@ -383,7 +384,7 @@ def test_graphs_swarms_and_structured_output_go_on(deployment: Deployment) -> No
     def node(name: str, reply: Any = "done") -> Agent:
         model = ScriptedModel(reply if not isinstance(reply, str) else lambda _: reply)
         kwargs = memory.agent_kwargs(user_id="u1", session_id="s1", agent_id=name, session=False)
-        return Agent(model=model, name=name, callback_handler=None, **kwargs)
+        return Agent(model=model, name=name, **kwargs)
 
     builder = GraphBuilder()
     builder.add_node(node("a"), "a")
@@ -393,7 +394,7 @@ def test_graphs_swarms_and_structured_output_go_on(deployment: Deployment) -> No
     assert str(builder.build()("go").status.value) == "completed"
     assert str(Swarm([node("c"), node("d")])("go").status.value) == "completed"
     asked = [
-        [{"toolUse": {"toolUseId": "t1", "name": "expert", "input": {"input": "which?"}}}],
+        [tool_use("t1", "expert", input="which?")],
         "Berserk.",
     ]
     agent, _ = deployment.agent(memory, reply=asked, tools=[node("expert", "Berserk").as_tool()])
@@ -420,7 +421,7 @@ def test_squad_keeps_users_apart(deployment: Deployment) -> None:
 
     def build(scope: ConversationScope) -> Agent:
         models.append(ScriptedModel(lambda _: "ok"))
-        return memory.agent(models[-1], callback_handler=None, **vars(scope))
+        return memory.agent(models[-1], **vars(scope))
 
     squad = SessionStrandsAgent(AgentOptions(name="shop", description="sells"), build)
 
@@ -453,9 +454,7 @@ def test_a_quick_start_needs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for reply in ("Hello Ken.", "You are Ken."):
         with MangaMemory.open() as memory:
             kwargs = memory.agent_kwargs(user_id="u1", session_id="s1")
-            agent = Agent(
-                model=ScriptedModel(lambda _, reply=reply: reply), callback_handler=None, **kwargs
-            )
+            agent = Agent(model=ScriptedModel(lambda _, reply=reply: reply), **kwargs)
             agent("My name is Ken." if reply.startswith("Hello") else "Who am I?")
             last = agent
     assert len(last.messages) == 4

@@ -11,6 +11,7 @@ from strands_manga_memory import BreakerPolicy, ConversationScope, guard_tool
 from strands_manga_memory.state import CallableEnvironmentSource, export_for_human
 from tests.probes.conftest import Deployment
 from tests.support import estimate_tokens
+from tests.unit.session.support import tool_use
 
 
 def test_a_process_that_knows_nothing_goes_on(deployment: Deployment) -> None:
@@ -129,7 +130,7 @@ def test_a_session_that_broke_in_a_tool_goes_on(deployment: Deployment) -> None:
         raise KeyboardInterrupt
 
     memory = deployment.process()
-    use = {"toolUse": {"toolUseId": "t1", "name": "broken", "input": {}}}
+    use = tool_use("t1", "broken")
     agent, _ = deployment.agent(memory, reply=[[use], "fine"], tools=[broken])
     with suppress(BaseException):  # the process is about to die
         agent("do it")
@@ -152,7 +153,7 @@ def test_a_sick_tool_says_so(deployment: Deployment) -> None:
         return "in stock"
 
     def use(name: str, number: int) -> list[Any]:
-        return [{"toolUse": {"toolUseId": f"t{number}", "name": name, "input": {}}}]
+        return [tool_use(f"t{number}", name)]
 
     memory = deployment.process()
     replies = [*(use("sick", number) for number in range(4)), use("healthy", 9), "done"]

@@ -13,6 +13,7 @@ from strands_manga_memory.state import CallableEnvironmentSource, StateCoordinat
 from strands_manga_memory.testing import FakeClock
 from tests.probes.conftest import Deployment
 from tests.support import estimate_tokens
+from tests.unit.session.support import tool_use
 
 REORDER = {
     "reorder": [
@@ -29,7 +30,7 @@ def state_of(agent: Agent) -> StateCoordinator:
 
 
 def use(name: str, at: int, /, **given: Any) -> list[Any]:
-    return [{"toolUse": {"toolUseId": f"t{at}", "name": name, "input": given}}]
+    return [tool_use(f"t{at}", name, **given)]
 
 
 def test_the_state_has_three_layers(deployment: Deployment) -> None:

@@ -24,6 +24,7 @@ from strands_manga_memory.testing import FakeClock
 from tests import servers
 from tests.probes.conftest import Deployment
 from tests.support import estimate_tokens
+from tests.unit.session.support import tool_use
 
 CANARY = "CANARY7Q"
 
@@ -120,7 +121,7 @@ def test_tool_results_stay_out_of_memories(deployment: Deployment) -> None:
         return f"{CANARY} in stock"
 
     memory = deployment.process()
-    use = {"toolUse": {"toolUseId": "t1", "name": "stock", "input": {"title": "Uzumaki"}}}
+    use = tool_use("t1", "stock", title="Uzumaki")
     agent, _ = deployment.agent(memory, reply=[[use], "It is there."], tools=[stock])
     agent("Is Uzumaki there?")
     memory.finalize(ConversationScope("u1", "s1"))

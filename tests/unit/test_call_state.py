@@ -13,9 +13,7 @@ from strands_manga_memory.testing import ScriptedModel
 
 
 def _agent(name: str) -> Agent:
-    return Agent(
-        model=ScriptedModel(), agent_id=name, system_prompt=f"I am {name}", callback_handler=None
-    )
+    return Agent(model=ScriptedModel(), agent_id=name, system_prompt=f"I am {name}")
 
 
 def _as_strands_sets_it(shared: dict[str, Any], agent: Agent) -> None:
@@ -26,22 +24,6 @@ def _as_strands_sets_it(shared: dict[str, Any], agent: Agent) -> None:
         "tool_config": {"tools": []},
     }
     shared.update({"agent": agent, **named})
-
-
-def test_what_belongs_to_the_call_stays_when_another_agent_writes_its_own() -> None:
-    first, second, shared = _agent("first"), _agent("second"), {"user_id": "u"}
-    _as_strands_sets_it(shared, first)
-    mine = CallState(shared)
-    _as_strands_sets_it(shared, second)
-    assert (mine["agent"], mine["model"], mine["messages"], mine["system_prompt"]) == (
-        first,
-        first.model,
-        first.messages,
-        "I am first",
-    )
-    assert shared["agent"] is second
-    mine["agent"] = None
-    assert shared["agent"] is second
 
 
 def test_an_agent_that_is_known_is_put_right() -> None:

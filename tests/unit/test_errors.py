@@ -47,12 +47,6 @@ def test_one_that_does_not_would_be_found() -> None:
     assert list(uncut('raise ValueError(f"turns must be 1 or more, got {turns!r:.80}")')) == []
 
 
-@pytest.fixture
-def memory(tmp_path: Path) -> Iterator[MangaMemory]:
-    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.sqlite3", memories=True) as memory:
-        yield memory
-
-
 ASKED: dict[str, Callable[[MangaMemory], Any]] = {
     "recall": lambda memory: memory.user("u").recall(type=LONG),
     "remember": lambda memory: memory.user("u").remember("tea", type=LONG),
@@ -105,12 +99,11 @@ WRONG: dict[str, tuple[Callable[[MangaMemory], object], str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_an_error_names_the_argument_and_what_is_allowed(tmp_path: Path, name: str) -> None:
+def test_an_error_names_the_argument_and_what_is_allowed(memory: MangaMemory, name: str) -> None:
     call, message = WRONG[name]
-    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.sqlite3", memories=True) as memory:
-        with pytest.raises(ValueError) as raised:
-            call(memory)
-        assert message in str(raised.value)
+    with pytest.raises(ValueError) as raised:
+        call(memory)
+    assert message in str(raised.value)
 
 
 def test_a_sink_needs_memories(tmp_path: Path) -> None:

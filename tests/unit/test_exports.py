@@ -48,8 +48,9 @@ def test_the_names_of_the_folders_are_true() -> None:
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
-        _ = package.nothing
+    for module in (package, importlib.import_module("strands_manga_memory.stores")):
+        with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+            _ = module.nothing
     with pytest.raises(ImportError):
         exec("from strands_manga_memory import nothing")
 

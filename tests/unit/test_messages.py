@@ -22,6 +22,7 @@ from strands_manga_memory.messages import (
 )
 from tests.histories import problems
 from tests.unit.conversation.messages import assistant, calls, results, user
+from tests.unit.session.support import tool_use
 
 
 def test_a_turn_starts_with_a_message_of_the_users_own() -> None:
@@ -258,7 +259,7 @@ def test_messages_of_the_user_that_follow_one_another_start_one_turn() -> None:
         {"role": "assistant", "content": [{"toolUse": {"toolUseId": "a", "name": "lookup"}}]},
         {
             "role": "assistant",
-            "content": [{"toolUse": {"toolUseId": "a", "name": None, "input": {}}}],
+            "content": [tool_use("a", None)],
         },
         {"role": "assistant", "content": [{"text": [[]]}]},
         {"role": "assistant", "content": [{"text": "x"}, {"text": 5}]},

@@ -13,7 +13,7 @@ from tests.unit.session.support import MemoryTable, texts, user
 
 
 def agent(model: ScriptedModel, **named: Any) -> Agent:
-    return Agent(model=model, callback_handler=None, retry_strategy=None, **named)
+    return Agent(model=model, retry_strategy=None, **named)
 
 
 # ScriptedModel

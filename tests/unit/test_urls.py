@@ -9,7 +9,6 @@ import pytest
 import redis
 from botocore.exceptions import EndpointConnectionError
 
-import strands_manga_memory.stores as stores
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.stores import (
     USER_MEMORY,
@@ -296,13 +295,3 @@ def test_passwords_are_never_shown(url: str) -> None:
 
 
 # The package
-
-
-def test_exports_are_sorted_and_there() -> None:
-    names = list(stores.__all__)
-    assert names == sorted(
-        names, key=lambda name: (not name.isupper(), not name[0].isupper(), name)
-    )
-    assert all(getattr(stores, name).__class__ for name in names)
-    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
-        stores.nothing  # noqa: B018

@@ -18,7 +18,6 @@ from strands_manga_memory import (
     BreakerPolicy,
     DynamoDBTable,
     InMemoryHotStore,
-    MangaMemory,
     PiiPolicy,
     RedisHotStore,
     SQLiteTable,
@@ -44,10 +43,6 @@ Verified = c.VerifiedSummarizingConversationManager
 
 def sessions(**settings: Any) -> object:
     return TieredSessionManager("s", **{"hot": InMemoryHotStore(), **settings})
-
-
-def memory_of(**settings: Any) -> object:
-    return MangaMemory("memory://", SQLiteTable("x"), **settings)
 
 
 def dynamodb(**settings: Any) -> object:
@@ -208,9 +203,6 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (squad_agent, {"wait": -1.0}, "wait must be"),
     (squad_agent, {"grace": -0.1}, "grace must be"),
     (squad_agent, {"tenant": ""}, "tenant must"),
-    (memory_of, {"codec": 5}, "codec must be a Codec(...), got 5"),
-    (memory_of, {"ttl": 5}, "ttl must be a TtlPolicy(...), got 5"),
-    (memory_of, {"clock": 5}, "clock must be a function that returns seconds since 1970, got 5"),
     *((ConversationTurns, {"lease": value}, "lease must be") for value in (0, -1.0, math.nan)),
     (Workload, {"users": -1}, "users must be"),
     (Workload, {"users": True}, "users must be"),

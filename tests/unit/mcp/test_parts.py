@@ -24,6 +24,7 @@ from strands_manga_memory.mcp.guard import ArgumentSchema, CallLog, latency
 from strands_manga_memory.testing import FakeClock
 from tests.lines import rows
 from tests.provider_formats import PROVIDERS, request_text
+from tests.unit.session.support import tool_use
 
 
 @pytest.mark.parametrize(("text", "secret"), rows("secrets"))
@@ -240,7 +241,7 @@ def test_no_provider_is_sent_the_metadata_of_a_failure(provider: str) -> None:
         {"role": "user", "content": [{"text": "How many are there?"}]},
         {
             "role": "assistant",
-            "content": [{"toolUse": {"toolUseId": "call-1", "name": "x", "input": {}}}],
+            "content": [tool_use("call-1", "x")],
         },
         {"role": "user", "content": [{"toolResult": result}]},
     ]

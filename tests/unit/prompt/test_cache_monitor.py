@@ -45,10 +45,7 @@ def test_hit_rate_by_hour_worst_day_and_what_was_saved() -> None:
     monitor = PromptCacheMonitor(clock=clock)
     model = CachingModel()
     agent = Agent(
-        model=model,
-        plugins=[monitor, StateCoordinator()],
-        system_prompt="You sell books.",
-        callback_handler=None,
+        model=model, plugins=[monitor, StateCoordinator()], system_prompt="You sell books."
     )
     for _ in range(10):
         agent("Is B07X1234 there?")
@@ -79,9 +76,7 @@ def test_each_change_of_the_prefix_has_a_cause() -> None:
     variant = ["a"]
     monitor = PromptCacheMonitor(variant=lambda: variant[0], clock=FakeClock())
     model = CachingModel()
-    agent = Agent(
-        model=model, plugins=[monitor], system_prompt="You sell books.", callback_handler=None
-    )
+    agent = Agent(model=model, plugins=[monitor], system_prompt="You sell books.")
     agent("one")
     agent("two")
     assert monitor.drops == []
@@ -113,12 +108,7 @@ def test_constraints_are_what_stands_beside_the_agents_own_prompt(tmp_path: Any)
     monitor = PromptCacheMonitor()
     (tmp_path / "AGENT.md").write_text("Be brief.")
     stable = StableTexts(InstructionFiles([tmp_path]))
-    agent = Agent(
-        model=CachingModel(),
-        plugins=[monitor, stable],
-        system_prompt="You sell books.",
-        callback_handler=None,
-    )
+    agent = Agent(model=CachingModel(), plugins=[monitor, stable], system_prompt="You sell books.")
     agent("one")
     stable._text = "Be verbose."
     agent("two")
@@ -131,10 +121,8 @@ def test_a_session_that_goes_on_in_another_process_is_a_deploy() -> None:
         {"role": "assistant", "content": [{"text": "b"}]},
     ]
     monitor = PromptCacheMonitor()
-    Agent(model=CachingModel(), plugins=[monitor], messages=messages, callback_handler=None)(
-        "hello"
-    )
-    Agent(model=CachingModel(), plugins=[monitor], callback_handler=None)("hello")
+    Agent(model=CachingModel(), plugins=[monitor], messages=messages)("hello")
+    Agent(model=CachingModel(), plugins=[monitor])("hello")
     assert [drop.causes for drop in monitor.drops] == [(Cause.DEPLOY,)]
 
 
@@ -145,13 +133,7 @@ def test_an_agent_that_is_built_for_each_request_goes_on_with_its_conversation(
     for number in range(3):
         session = FileSessionManager(session_id="s1", storage_dir=str(tmp_path))
         prompt = "You sell books." if number < 2 else "You sell music."
-        agent = Agent(
-            model=model,
-            plugins=[monitor],
-            session_manager=session,
-            system_prompt=prompt,
-            callback_handler=None,
-        )
+        agent = Agent(model=model, plugins=[monitor], session_manager=session, system_prompt=prompt)
         agent("hello")
     assert [drop.causes for drop in monitor.drops] == [(Cause.PROMPT,)]
     assert monitor.stats()["prefix_changes"] == 1
@@ -160,12 +142,7 @@ def test_an_agent_that_is_built_for_each_request_goes_on_with_its_conversation(
 def test_one_monitor_serves_many_agents_and_keeps_none_alive() -> None:
     monitor = PromptCacheMonitor()
     agents = [
-        Agent(
-            model=CachingModel(),
-            plugins=[monitor],
-            system_prompt=f"You are {n}.",
-            callback_handler=None,
-        )
+        Agent(model=CachingModel(), plugins=[monitor], system_prompt=f"You are {n}.")
         for n in range(3)
     ]
     for _ in range(2):
@@ -178,7 +155,7 @@ def test_one_monitor_serves_many_agents_and_keeps_none_alive() -> None:
 def test_hours_and_drops_are_bounded() -> None:
     clock = FakeClock(0.0)
     monitor = PromptCacheMonitor(clock=clock)
-    agent = Agent(model=CachingModel(), callback_handler=None)
+    agent = Agent(model=CachingModel())
     for _ in range(1000):
         monitor.record(agent, {"inputTokens": 10})
         clock.advance(3600)
@@ -201,9 +178,7 @@ class Unconfigured(ScriptedModel):
 
 def test_a_model_without_a_configuration_is_watched_like_any_other() -> None:
     monitor = PromptCacheMonitor()
-    agent = Agent(
-        model=Unconfigured(lambda messages: "ok"), plugins=[monitor], callback_handler=None
-    )
+    agent = Agent(model=Unconfigured(lambda messages: "ok"), plugins=[monitor])
     agent("Is it there?")
     agent.system_prompt = "You sell books."
     agent("And now?")
@@ -216,8 +191,6 @@ def test_the_monitor_never_fails_the_request_it_watches(caplog: pytest.LogCaptur
         raise RuntimeError("no variant")
 
     monitor = PromptCacheMonitor(variant=broken)
-    agent = Agent(
-        model=ScriptedModel(lambda messages: "ok"), plugins=[monitor], callback_handler=None
-    )
+    agent = Agent(model=ScriptedModel(lambda messages: "ok"), plugins=[monitor])
     assert str(agent("Is it there?")).strip() == "ok"
     assert "comparing the request with the previous one failed" in caplog.text

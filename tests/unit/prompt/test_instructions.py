@@ -199,7 +199,7 @@ def test_only_the_packages_own_tools_are_trusted_without_a_word(
             task_state=True,
             instructions=InstructionFiles(folders),
         )
-        agent = Agent(model=model, tools=list(tools), callback_handler=None, **kwargs)
+        agent = Agent(model=model, tools=list(tools), **kwargs)
         assert {"search_memory", "search_history", "update_slots"} <= set(agent.tool_names)
         agent("hello")
         memory.close()
@@ -222,10 +222,7 @@ def test_they_are_in_the_system_side_once_per_session_and_stay_as_they_were(
     model = ScriptedModel()
     stable = StableTexts(InstructionFiles(folders))
     agent = Agent(
-        model=model,
-        system_prompt="You sell books.",
-        plugins=[StateCoordinator(), stable],
-        callback_handler=None,
+        model=model, system_prompt="You sell books.", plugins=[StateCoordinator(), stable]
     )
     for text in ("hello", "Is B07X1234 there?", "and now?"):
         agent(text)
@@ -236,17 +233,3 @@ def test_they_are_in_the_system_side_once_per_session_and_stay_as_they_were(
     assert prompts[0][0] == {"text": "You sell books."}
     assert "Rules of work" in prompts[0][1]["text"]
     assert agent.system_prompt == "You sell books."
-
-
-def test_an_agent_whose_tools_write_gets_no_instructions_from_there(folders: list[Path]) -> None:
-    @tool
-    def file_write(path: str, content: str) -> str:
-        """Write a file."""
-        return "written"
-
-    model = ScriptedModel()
-    stable = StableTexts(InstructionFiles(folders))
-    Agent(
-        model=model, tools=[file_write], plugins=[StateCoordinator(), stable], callback_handler=None
-    )("hello")
-    assert "Rules of" not in str(model.requests[0].system_prompt_content)

@@ -194,7 +194,7 @@ def check_restored(
     return first
 
 
-def tool_use(id_: str, name: str, **arguments: Any) -> dict[str, Any]:
+def tool_use(id_: str, name: str, /, **arguments: Any) -> dict[str, Any]:
     """Return a content block that calls a tool."""
     return {"toolUse": {"toolUseId": id_, "name": name, "input": arguments}}
 
