@@ -50,10 +50,14 @@ def checked(call: Callable[P, _T]) -> Callable[P, _T]:
         if not takes_others:
             _refuse_unknown(kwargs, parameters)
         for name, value in [*zip(parameters, args, strict=False), *kwargs.items()]:
-            if name in parameters and name != "self" and not _fits(value, kind := kind_of(name)):
+            if (
+                name in parameters
+                and name != "self"
+                and not _has_type(value, kind := kind_of(name))
+            ):
                 words = parameters[name].annotation
                 secret = any(each in words for each in _SECRETS)
-                raise ValueError(_text_of_wrong_type(name, value, kind, words, is_secret=secret))
+                raise ValueError(_wrong_type_text(name, value, kind, words, is_secret=secret))
         return call(*args, **kwargs)
 
     return run
@@ -80,10 +84,10 @@ def with_known_fields(kind: type[_T]) -> type[_T]:
 def _refuse_unknown(given: Iterable[str], known: Collection[str]) -> None:
     for name in given:
         if name not in known:
-            raise TypeError(unknown_setting(name, known))
+            raise TypeError(unknown_setting_text(name, known))
 
 
-def _fits(value: Any, kind: Any) -> bool:
+def _has_type(value: Any, kind: Any) -> bool:
     """Return whether a value has the type that an annotation requires, such as ``Sequence[str]``.
 
     The items of a collection are checked, too: ``["a", 1]`` is not a ``Sequence[str]``. An object
@@ -94,7 +98,7 @@ def _fits(value: Any, kind: Any) -> bool:
     if kind is Any:
         return True
     if origin in (Union, UnionType):
-        return any(_fits(value, part) for part in parts)
+        return any(_has_type(value, part) for part in parts)
     if isinstance(value, bool) or kind is bool:
         return isinstance(value, bool) and (kind is bool or value in parts)  # Literal[False]
     if kind in (int, float):
@@ -108,11 +112,13 @@ def _fits(value: Any, kind: Any) -> bool:
     if not isinstance(value, kind) or (isinstance(value, str) and kind in _COLLECTIONS):
         return False
     if isinstance(value, Mapping) and len(parts) == 2:
-        return all(_fits(key, parts[0]) and _fits(each, parts[1]) for key, each in value.items())
+        return all(
+            _has_type(key, parts[0]) and _has_type(each, parts[1]) for key, each in value.items()
+        )
     return (
         kind not in _COLLECTIONS
         or not isinstance(value, list | tuple)
-        or all(_fits(each, parts[0]) for each in value)
+        or all(_has_type(each, parts[0]) for each in value)
     )
 
 
@@ -122,9 +128,7 @@ def missing_methods(value: Any, protocol: type) -> list[str]:
     return [name for name in methods if not hasattr(value, name)]
 
 
-def _text_of_wrong_type(
-    name: str, value: Any, kind: Any, annotation: str, *, is_secret: bool
-) -> str:
+def _wrong_type_text(name: str, value: Any, kind: Any, annotation: str, *, is_secret: bool) -> str:
     """Return the error text for an argument of a wrong type.
 
     For a collection, the text names the first wrong item, such as ``tools[2]``.
@@ -143,9 +147,9 @@ def _text_of_wrong_type(
         elif origin in (tuple, *_COLLECTIONS) and isinstance(value, list | tuple):
             items, of_item = enumerate(value), parts[0]
         for key, item in items:
-            if not _fits(item, of_item):
+            if not _has_type(item, of_item):
                 words = getattr(of_item, "__name__", str(of_item))
-                return _text_of_wrong_type(
+                return _wrong_type_text(
                     f"{name}[{key!r:.80}]", item, of_item, words, is_secret=is_secret
                 )
     allowed = " or ".join(_WORDS.get(part, part) for part in annotation.split(" | "))
@@ -153,7 +157,7 @@ def _text_of_wrong_type(
     return f"{name} must be {allowed}, got {shown}{lacks}"
 
 
-def unknown_setting(name: str, known: Iterable[str]) -> str:
+def unknown_setting_text(name: str, known: Iterable[str]) -> str:
     """Return the error text for a setting with an unknown name.
 
     The text suggests the closest known name. If no name is close, the text lists all known names.
@@ -164,7 +168,7 @@ def unknown_setting(name: str, known: Iterable[str]) -> str:
     return f"Unknown setting {name!r:.80}. {hint}"
 
 
-def positive(name: str, value: object) -> int:
+def check_positive_int(name: str, value: object) -> int:
     """Check that an argument is a positive whole number, and return the number.
 
     ``name`` is the argument's name in the error.
@@ -172,24 +176,26 @@ def positive(name: str, value: object) -> int:
     Raises:
         ValueError: ``value`` is not a positive whole number.
     """
-    return whole(name, value, least=1)
+    return check_int(name, value, minimum=1)
 
 
-def whole(name: str, value: object, *, least: int) -> int:
-    """Check that an argument is a whole number of at least ``least``, and return the number.
+def check_int(name: str, value: object, *, minimum: int) -> int:
+    """Check that an argument is a whole number of at least ``minimum``, and return the number.
 
     ``name`` is the argument's name in the error.
 
     Raises:
-        ValueError: ``value`` is not a whole number, or is below ``least``.
+        ValueError: ``value`` is not a whole number, or is below ``minimum``.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        expected = "a positive whole number" if least == 1 else f"a whole number of {least} or more"
+    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+        expected = (
+            "a positive whole number" if minimum == 1 else f"a whole number of {minimum} or more"
+        )
         raise ValueError(f"{name} must be {expected}, got {value!r:.80}")
     return value
 
 
-def filled(name: str, value: object) -> None:
+def check_not_blank(name: str, value: object) -> None:
     """Check that an argument is a string with at least one character that is not white space.
 
     ``name`` is the argument's name in the error.
@@ -201,7 +207,7 @@ def filled(name: str, value: object) -> None:
         raise ValueError(f"{name} must be a text that is not empty, got {value!r:.80}")
 
 
-def seconds(name: str, value: float) -> float:
+def check_positive_seconds(name: str, value: float) -> float:
     """Check that an argument is a number of seconds above 0, and return the number.
 
     ``name`` is the argument's name in the error.
@@ -214,7 +220,7 @@ def seconds(name: str, value: float) -> float:
     return value
 
 
-def not_negative(name: str, value: float) -> float:
+def check_seconds(name: str, value: float) -> float:
     """Check that an argument is a number of seconds of at least 0, and return the number.
 
     ``name`` is the argument's name in the error.
@@ -227,58 +233,58 @@ def not_negative(name: str, value: float) -> float:
     return value
 
 
-def of_kind(name: str, value: object, kind: type[_T], words: str = "") -> _T:
+def check_instance(name: str, value: object, kind: type[_T], description: str = "") -> _T:
     """Check that an argument is an instance of the class ``kind``, and return the argument.
 
     Args:
         name: Name of the argument in the error.
         value: Value of the argument.
         kind: Expected class.
-        words: Description of the expected value in the error. Default: the name of ``kind``.
+        description: Description of the expected value in the error. Default: the name of ``kind``.
 
     Raises:
         ValueError: ``value`` is no instance of ``kind``.
     """
     if not isinstance(value, kind):
-        raise ValueError(f"{name} must be {words or f'a {kind.__name__}'}, got {value!r:.80}")
+        raise ValueError(f"{name} must be {description or f'a {kind.__name__}'}, got {value!r:.80}")
     return value
 
 
-def of_protocol(name: str, value: _T, protocol: type, words: str) -> _T:
+def check_protocol(name: str, value: _T, protocol: type, description: str) -> _T:
     """Check that an argument has all methods of a protocol, and return the argument.
 
     Args:
         name: Name of the argument in the error.
         value: Value of the argument.
         protocol: The ``Protocol`` class.
-        words: Description of the expected object in the error.
+        description: Description of the expected object in the error.
 
     Raises:
         ValueError: ``value`` lacks a method. The message names the class of ``value`` and the
             missing methods.
     """
-    if not _fits(value, protocol):
-        raise ValueError(_text_of_wrong_type(name, value, protocol, words, is_secret=False))
+    if not _has_type(value, protocol):
+        raise ValueError(_wrong_type_text(name, value, protocol, description, is_secret=False))
     return value
 
 
-def function(name: str, value: _T, words: str = "a function") -> _T:
+def check_callable(name: str, value: _T, description: str = "a function") -> _T:
     """Check that an argument is callable, and return the argument.
 
     Args:
         name: Name of the argument in the error.
         value: Value of the argument.
-        words: Description of the expected function in the error.
+        description: Description of the expected function in the error.
 
     Raises:
         ValueError: ``value`` is not callable.
     """
     if not callable(value):
-        raise ValueError(f"{name} must be {words}, got {value!r:.80}")
+        raise ValueError(f"{name} must be {description}, got {value!r:.80}")
     return value
 
 
-def with_method(name: str, value: Any, method: str, words: str = "") -> Any:
+def check_method(name: str, value: Any, method: str, description: str = "") -> Any:
     """Check that an argument has a certain method, and return the argument.
 
     Args:
@@ -286,13 +292,13 @@ def with_method(name: str, value: Any, method: str, words: str = "") -> Any:
         value: Value of the argument.
         method: Name of the method with its parameters, such as ``count(message)``. Only the name is
             checked.
-        words: Description of the expected object in the error. Default: a description with the
-            method's name.
+        description: Description of the expected object in the error. Default: the method's
+            name.
 
     Raises:
         ValueError: ``value`` has no such method.
     """
     if not callable(getattr(value, method.partition("(")[0], None)):
-        expected = f"be {words}" if words else f"have a method {method}"
+        expected = f"be {description}" if description else f"have a method {method}"
         raise ValueError(f"{name} must {expected}, got {value!r:.80}")
     return value

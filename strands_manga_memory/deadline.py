@@ -76,7 +76,7 @@ class DeadlineReader:
             async with asyncio.timeout_at(self._deadline):
                 event = await self._events.get()
         except TimeoutError as error:
-            _leave_threads(self._loop)
+            _replace_thread_pool(self._loop)
             raise DeadlineError from error
         finally:
             self._given_at = self._loop.time()
@@ -101,7 +101,7 @@ class DeadlineReader:
 _left_behind: set[asyncio.Task[None]] = set()
 
 
-def _leave_threads(loop: asyncio.AbstractEventLoop) -> None:
+def _replace_thread_pool(loop: asyncio.AbstractEventLoop) -> None:
     """Give an event loop a new thread pool, after a blocking call did not return in time.
 
     ``asyncio.run`` (and so ``agent(...)``) would otherwise wait for the stuck thread before it
@@ -114,7 +114,9 @@ _SLICE_SECONDS = 0.01
 """Length of one wait; a wait that takes longer shows that the process was held up."""
 
 
-async def wait_while(future: Future[Any], left: Callable[[float], float], *, most: float) -> float:
+async def wait_until_done(
+    future: Future[Any], remaining: Callable[[float], float], *, limit: float
+) -> float:
     """Wait for background work, without blocking the event loop.
 
     Pauses of the whole process, such as for garbage collection, can be left out of the waiting
@@ -122,15 +124,15 @@ async def wait_while(future: Future[Any], left: Callable[[float], float], *, mos
 
     Args:
         future: Future of the work.
-        left: Function that returns the remaining seconds of the wait. Its argument is the total
-            duration of the pauses so far, in seconds.
-        most: Maximum seconds of the wait, including pauses.
+        remaining: Function that returns the remaining seconds of the wait. Its argument is the
+            total duration of the pauses so far, in seconds.
+        limit: Maximum seconds of the wait, including pauses.
 
     Returns:
         Total duration of the pauses in seconds.
     """
-    waiter, end, held_up = awaitable(future), time.monotonic() + most, 0.0
-    while (seconds := left(held_up)) and not waiter.done():
+    waiter, end, held_up = as_asyncio_future(future), time.monotonic() + limit, 0.0
+    while (seconds := remaining(held_up)) and not waiter.done():
         asked, wait = time.monotonic(), min(_SLICE_SECONDS, max(0.001, seconds))
         if asked > end:
             break
@@ -139,7 +141,7 @@ async def wait_while(future: Future[Any], left: Callable[[float], float], *, mos
     return held_up
 
 
-def awaitable(future: Future[Any]) -> asyncio.Future[None]:
+def as_asyncio_future(future: Future[Any]) -> asyncio.Future[None]:
     """Return an ``asyncio`` future that ends when a future of another thread ends.
 
     A coroutine can wait for the new future without blocking the event loop. The result of the new

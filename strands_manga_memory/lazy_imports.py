@@ -9,7 +9,7 @@ from typing import Any
 
 
 def lazy_names(
-    package: str, names: Mapping[str, str], every: list[str]
+    package: str, names: Mapping[str, str], public_names: list[str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the functions ``__getattr__`` and ``__dir__`` of a package that imports names lazily.
 
@@ -24,7 +24,7 @@ def lazy_names(
         package: Name of the package.
         names: Mapping from each module, relative to the package, to the module's names, separated
             by spaces.
-        every: All public names of the package, which ``__dir__`` returns.
+        public_names: All public names of the package, which ``__dir__`` returns.
     """
     modules = {name: module for module, listed in names.items() for name in listed.split()}
 
@@ -35,4 +35,4 @@ def lazy_names(
         setattr(sys.modules[package], name, value)
         return value
 
-    return load, lambda: every
+    return load, lambda: public_names

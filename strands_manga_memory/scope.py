@@ -97,13 +97,13 @@ def encoded_user(user_id: str, tenant: str | None) -> str:
     return user if tenant is None else f"{encoded_id(tenant)}:{user}"
 
 
-def tenant_of(place: str) -> str:
+def tenant_of(key: str) -> str:
     """Return the percent-encoded tenant in a key of a store; an empty text without a tenant.
 
     Example: ``acme`` for ``acme:u1:s1/...`` (session), ``acme:u1/...`` (memories),
     ``state/acme:u1:s1/...`` (shared state) and ``profile/acme:u1/...`` (cached memories).
     """
-    parts = place.split("/")
+    parts = key.split("/")
     ids = parts[1 if len(parts) == 3 and parts[0] in _SHARED else 0].split(":")
     return ids[0] if len(ids) > 1 else ""
 

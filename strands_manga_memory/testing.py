@@ -187,7 +187,7 @@ class FakeClock:
         self.now += seconds
 
 
-class _Faults:
+class _FaultyStore:
     """Wrapper of a store that makes chosen calls fail, and passes all other calls to the store."""
 
     def __init__(self, store: Any) -> None:
@@ -235,14 +235,14 @@ class _Faults:
         return call
 
 
-class FaultyHotStore(_Faults):
+class FaultyHotStore(_FaultyStore):
     """Wrapper of a hot store whose calls fail on request, for tests of outages.
 
     ``fail_next`` makes the next calls fail. While ``down`` is True, all calls fail.
     """
 
 
-class FaultyTable(_Faults):
+class FaultyTable(_FaultyStore):
     """Wrapper of a durable table whose calls fail on request, for tests of outages.
 
     ``fail_next`` makes the next calls fail. While ``down`` is True, all calls fail.

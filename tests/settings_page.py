@@ -23,7 +23,7 @@ from strands_manga_memory import (
     TtlPolicy,
     VerifiedSummarizingConversationManager,
 )
-from strands_manga_memory.assembly.settings import rows
+from strands_manga_memory.assembly.settings import setting_rows
 from strands_manga_memory.conversation import SummarySchedule, SummaryTrigger
 from strands_manga_memory.state import StateLimits
 
@@ -58,7 +58,8 @@ def variables() -> str:
     """Return the table of all settings with their environment variables."""
     head = "| variable | default | takes | meaning |\n|---|---|---|---|\n"
     return head + "".join(
-        f"| `{name}` | `{default}` | {what} | {why} |\n" for _, name, default, what, why in rows()
+        f"| `{name}` | `{default}` | {what} | {why} |\n"
+        for _, name, default, what, why in setting_rows()
     )
 
 

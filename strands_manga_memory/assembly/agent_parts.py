@@ -13,7 +13,7 @@ from strands.agent.conversation_manager import ConversationManager
 from strands.plugins import Plugin
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import of_kind, unknown_setting, with_method
+from strands_manga_memory.arguments import check_instance, check_method, unknown_setting_text
 from strands_manga_memory.assembly.settings import MangaMemorySettings, SettingsError
 from strands_manga_memory.lifecycle import attachments
 from strands_manga_memory.scope import ConversationScope
@@ -53,7 +53,7 @@ def check_options(
     known: Iterable[str],
     *,
     call: Callable[..., object] | None = None,
-    of_agents: Callable[..., object] | None = None,
+    agent_method: Callable[..., object] | None = None,
 ) -> None:
     """Raise an error if the name of a keyword argument is unknown.
 
@@ -61,7 +61,7 @@ def check_options(
         given: Names of the given arguments.
         known: Accepted names.
         call: Function or class whose parameters the error may also suggest.
-        of_agents: Method that takes the settings of one agent. If it takes an unknown name, the
+        agent_method: Method that takes the settings of one agent. If it takes an unknown name, the
             error refers to ``memory.agent``.
 
     Raises:
@@ -72,7 +72,7 @@ def check_options(
     if not unknown:
         return
     names = (*_parameters(call), *known)
-    elsewhere = (*_parameters(of_agents), *AGENT_OPTIONS) if of_agents is not None else ()
+    elsewhere = (*_parameters(agent_method), *AGENT_OPTIONS) if agent_method is not None else ()
     advice = "It belongs to memory.agent(model, ..., {0}=...)"
     raise SettingsError(
         [
@@ -80,7 +80,7 @@ def check_options(
                 name,
                 f"Unknown setting {name!r:.80}. {advice.format(name)}"
                 if name in elsewhere
-                else unknown_setting(name, names),
+                else unknown_setting_text(name, names),
             )
             for name in unknown
         ]
@@ -212,7 +212,7 @@ def make_history_manager(
         schedule = conversation.SummarySchedule(
             strategy=settings.summary_strategy, warn_share=settings.summary_warn_share
         )
-    of_kind("summary_schedule", schedule, conversation.SummarySchedule)
+    check_instance("summary_schedule", schedule, conversation.SummarySchedule)
     log = None if session is None else session.history
     shared: dict[str, Any] = {
         "includes_recall": settings.recall,
@@ -313,7 +313,7 @@ def make_recall_plugin(
     )
 
 
-def make_tracker(
+def make_environment_tracker(
     source: state.EnvironmentSource | None,
     scope: ConversationScope,
     settings: MangaMemorySettings,
@@ -344,7 +344,7 @@ def make_tracker(
     return tracker
 
 
-def with_tier(policy: TtlPolicy, tracker: state.EnvironmentTracker) -> TtlPolicy:
+def with_customer_tier(policy: TtlPolicy, tracker: state.EnvironmentTracker) -> TtlPolicy:
     """Return a copy of a time-to-live policy that depends on the user's customer tier.
 
     The customer tier, such as ``premium``, comes from the environment (data from other systems
@@ -390,7 +390,7 @@ def make_coordinator(
 
         arguments["is_stored"] = is_stored
     if options is not True:
-        given = with_method("task_state", options, "keys()", "True, False or a mapping")
+        given = check_method("task_state", options, "keys()", "True, False or a mapping")
         check_options(given, inspect.signature(state.StateCoordinator).parameters)
         arguments |= given
     return state.StateCoordinator(**arguments)
@@ -417,9 +417,13 @@ def make_prompt_plugins(
         files = prompt.InstructionFiles() if instructions is True else instructions
         words = "True, False or InstructionFiles(...)"
         plugins.append(
-            prompt.StableTexts(of_kind("instructions", files, prompt.InstructionFiles, words))
+            prompt.StableTexts(
+                check_instance("instructions", files, prompt.InstructionFiles, words)
+            )
         )
     if cache_monitor is not None:
         words = "a PromptCacheMonitor or None"
-        plugins.append(of_kind("cache_monitor", cache_monitor, prompt.PromptCacheMonitor, words))
+        plugins.append(
+            check_instance("cache_monitor", cache_monitor, prompt.PromptCacheMonitor, words)
+        )
     return plugins

@@ -14,7 +14,7 @@ from strands.memory import MemoryManager
 from strands.models import Model, ModelRouter
 
 from strands_manga_memory import memory
-from strands_manga_memory.arguments import checked, function, with_method
+from strands_manga_memory.arguments import check_callable, check_method, checked
 from strands_manga_memory.assembly import agent_parts, process_stores, provenance
 from strands_manga_memory.assembly.settings import History, MangaMemorySettings
 from strands_manga_memory.deadline import in_thread
@@ -105,8 +105,8 @@ class MangaMemory:
         defaults: MangaMemorySettings | None = None,
         **settings: Unpack[agent_parts.SessionSettings],
     ) -> None:
-        of_session, of_agents = agent_parts.SESSION_OPTIONS, self.agent_kwargs
-        agent_parts.check_options(settings, of_session, call=MangaMemory, of_agents=of_agents)
+        of_session, agent_method = agent_parts.SESSION_OPTIONS, self.agent_kwargs
+        agent_parts.check_options(settings, of_session, call=MangaMemory, agent_method=agent_method)
         ours = self.settings = defaults or MangaMemorySettings()
         creates = ours.create_tables if create_tables is None else create_tables
         self._clock = settings.get("clock", time.time)
@@ -122,8 +122,8 @@ class MangaMemory:
         self.memories: Table | None = stores["memories"]
         own = {**ours.session_arguments(), **settings, "clock": self._clock}
         Tiers.of(self.hot, self.durable, **own)  # raises an error for an invalid setting
-        self._environment = environment and with_method("environment", environment, "load(scope)")
-        self._embed = embed and function("embed", embed, "a function from texts to vectors")
+        self._environment = environment and check_method("environment", environment, "load(scope)")
+        self._embed = embed and check_callable("embed", embed, "a function from texts to vectors")
         self._pii = pii or ours.pii_policy(self._memory_codec)
         set_enabled(enabled=ours.telemetry)
         self._agent_arguments = ours.agent_arguments()
@@ -255,7 +255,7 @@ class MangaMemory:
         agent_parts.check_options(options, known, call=self.agent_kwargs)
         settings = {name: options.pop(name) for name in of_session if name in options}
         limits = {"max_tokens": max_tokens, "trim_every": trim_every, "max_turns": max_turns}
-        wanted = self.settings.over(history=history, recall=recall, **limits)
+        wanted = self.settings.with_values(history=history, recall=recall, **limits)
         scope = agent_parts.scope_of(
             scope, user_id=user_id, session_id=session_id, agent_id=agent_id, tenant=tenant
         )
@@ -263,7 +263,7 @@ class MangaMemory:
         state_options = wanted.task_state if task_state is None else task_state
         hot = None if state_options is False else self.hot
         shared: Any = {"hot": hot, "deadline": self._session_settings["hot_deadline"]}
-        tracker = agent_parts.make_tracker(self._environment, scope, wanted, **shared)
+        tracker = agent_parts.make_environment_tracker(self._environment, scope, wanted, **shared)
         manager = None
         if session and options.get("session_manager") is None:
             manager = self._manager(scope, settings, tracker)
@@ -321,7 +321,7 @@ class MangaMemory:
         if self.settings.telemetry and isinstance(settings.get("codec"), Codec):
             given["codec"] = observed_codec(settings["codec"])
         if tracker is not None and "ttl" not in settings:  # an explicit policy keeps its own tier
-            given["ttl"] = agent_parts.with_tier(given["ttl"] or TtlPolicy(), tracker)
+            given["ttl"] = agent_parts.with_customer_tier(given["ttl"] or TtlPolicy(), tracker)
         manager = TieredSessionManager(scope, **given)
         self._managers.add(manager)
         return manager

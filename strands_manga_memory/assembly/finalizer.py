@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from strands.models import Model
 
-from strands_manga_memory.arguments import checked, seconds
+from strands_manga_memory.arguments import check_positive_seconds, checked
 from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.language.session_summaries import SessionSummarizer, resolve_summarizer
 from strands_manga_memory.memory.finalizing import MemoryKeeper
@@ -87,7 +87,7 @@ class SessionFinalizer:
             pii=pii or PiiPolicy(),
             codec=memory_codec,
             clock=clock,
-            timeout=seconds("timeout", timeout),
+            timeout=check_positive_seconds("timeout", timeout),
             retention=retention,
             hot=caches,
         )

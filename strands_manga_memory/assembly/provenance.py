@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from strands import Agent
 
 from strands_manga_memory import memory
-from strands_manga_memory.arguments import of_kind
+from strands_manga_memory.arguments import check_instance
 from strands_manga_memory.html_tables import ReportList
 from strands_manga_memory.memory.records import MemoryType
 from strands_manga_memory.messages.injection import escape_line
@@ -88,9 +88,9 @@ def explain(parts: Mapping[Any, ConversationScope], agent: Agent) -> list[Source
         return ReportList()
     found: list[Source] = ReportList()
     if user is not None:
-        found += _of_memory(user, scope)
+        found += _memory_sources(user, scope)
     if coordinator is not None:
-        found += _of_state(coordinator, scope)
+        found += _state_sources(coordinator, scope)
     recalls = [
         part
         for part, of in parts.items()
@@ -98,11 +98,11 @@ def explain(parts: Mapping[Any, ConversationScope], agent: Agent) -> list[Source
     ]
     question = user_query(agent.messages)
     if recalls and question:
-        found += _of_quotes(recalls[-1], question, agent, scope)
+        found += _quote_sources(recalls[-1], question, agent, scope)
     return found
 
 
-def _of_memory(user: memory.UserContext, scope: ConversationScope) -> Iterator[Source]:
+def _memory_sources(user: memory.UserContext, scope: ConversationScope) -> Iterator[Source]:
     from strands_manga_memory.memory.memory_reader import shown_texts
 
     shown = user.shown_text
@@ -136,7 +136,9 @@ def _of_memory(user: memory.UserContext, scope: ConversationScope) -> Iterator[S
         )
 
 
-def _of_state(coordinator: state.StateCoordinator, scope: ConversationScope) -> Iterator[Source]:
+def _state_sources(
+    coordinator: state.StateCoordinator, scope: ConversationScope
+) -> Iterator[Source]:
     shown = coordinator.shown_text
     source = partial(Source, scope=scope, session_id=scope.session_id)
     for entity in coordinator.entities.active():
@@ -149,7 +151,7 @@ def _of_state(coordinator: state.StateCoordinator, scope: ConversationScope) -> 
             yield source(kind="slot", text=text, message_id=slot.source or None)
 
 
-def _of_quotes(
+def _quote_sources(
     recall: conversation.HistoryRecall, question: str, agent: Agent, scope: ConversationScope
 ) -> Iterator[Source]:
     """Yield the old messages that the agent's last request quoted.
@@ -186,7 +188,7 @@ def retract(
     """
     from strands_manga_memory import conversation, state
 
-    scope = of_kind("source", source, Source, "a Source from explain(agent)").scope
+    scope = check_instance("source", source, Source, "a Source from explain(agent)").scope
     store = None if store_of is None else store_of(scope.user_id, tenant=scope.tenant)
     live = {
         part: of
@@ -210,7 +212,8 @@ def retract(
 def _is_shown(source: Source, user: memory.UserContext, scope: ConversationScope) -> bool:
     ids = {source.message_id, source.memory_id} - {None}
     return any(
-        not ids.isdisjoint((each.message_id, each.memory_id)) for each in _of_memory(user, scope)
+        not ids.isdisjoint((each.message_id, each.memory_id))
+        for each in _memory_sources(user, scope)
     )
 
 

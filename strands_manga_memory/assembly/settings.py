@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
 
-from strands_manga_memory.arguments import unknown_setting
+from strands_manga_memory.arguments import unknown_setting_text
 from strands_manga_memory.language.pii import DEFAULT_RULES, Action
 from strands_manga_memory.memory import RETENTION, MemoryType, PiiPolicy, Retention
 from strands_manga_memory.memory.records import DAY
@@ -294,7 +294,7 @@ class MangaMemorySettings(BaseModel):
     @classmethod
     def _is_no_boolean(cls, value: Any, info: Any) -> Any:
         if isinstance(value, bool) and cls.model_fields[info.field_name].annotation is not bool:
-            raise ValueError(takes(info.field_name))
+            raise ValueError(accepted_values(info.field_name))
         return value
 
     @field_validator("hot_url", "durable_url", "users_url")
@@ -359,7 +359,7 @@ class MangaMemorySettings(BaseModel):
         for name in sorted(os.environ):
             prefix, setting = name[: len(PREFIX)].upper(), name[len(PREFIX) :].lower()
             if prefix == PREFIX and setting not in cls.model_fields:
-                close = difflib.get_close_matches(name, map(variable, cls.model_fields), n=1)
+                close = difflib.get_close_matches(name, map(variable_name, cls.model_fields), n=1)
                 logger.warning(
                     "variable=<%s>, closest=<%s> | there is no such setting",
                     name,
@@ -369,11 +369,12 @@ class MangaMemorySettings(BaseModel):
             return cls(**{**given, **values})
         except SettingsError as error:
             problems = [
-                (name if name in values else variable(name), what) for name, what in error.problems
+                (name if name in values else variable_name(name), what)
+                for name, what in error.problems
             ]
             raise SettingsError(problems) from None
 
-    def over(self, **asked: Any) -> MangaMemorySettings:
+    def with_values(self, **values: Any) -> MangaMemorySettings:
         """Return a copy of these settings with the new values in ``asked``, keyed by setting.
 
         None in ``asked`` keeps the value of these settings.
@@ -382,7 +383,7 @@ class MangaMemorySettings(BaseModel):
             ValueError: A value is not allowed. The message names the setting and the allowed
                 values.
         """
-        given = {name: value for name, value in asked.items() if value is not None}
+        given = {name: value for name, value in values.items() if value is not None}
         own = {name: getattr(self, name) for name in self.model_fields_set}
         return MangaMemorySettings(**{**own, **given})
 
@@ -454,18 +455,24 @@ class MangaMemorySettings(BaseModel):
         return {"aux_model": model}
 
 
-def variable(name: str) -> str:
+def variable_name(name: str) -> str:
     """Return the environment variable of a setting, such as ``MANGA_MEMORY_HOT_URL``."""
     return PREFIX + name.upper()
 
 
-def rows() -> list[tuple[str, str, str, str, str]]:
+def setting_rows() -> list[tuple[str, str, str, str, str]]:
     """Return the table of all settings, with one row for each setting.
 
     A row has the setting's name, environment variable, default, accepted values and meaning.
     """
     return [
-        (name, variable(name), _written(field.default), takes(name), str(field.description))
+        (
+            name,
+            variable_name(name),
+            _written(field.default),
+            accepted_values(name),
+            str(field.description),
+        )
         for name, field in MangaMemorySettings.model_fields.items()
     ]
 
@@ -476,7 +483,7 @@ def _written(value: Any) -> str:
     return "unset" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def takes(name: str) -> str:
+def accepted_values(name: str) -> str:
     """Return the text that describes the accepted values of a setting, such as ``a URL``."""
     field = MangaMemorySettings.model_fields[name]
     if isinstance(field.json_schema_extra, dict):
@@ -486,7 +493,7 @@ def takes(name: str) -> str:
 
 def _problem(name: str, error: Any, given: object) -> str:
     if name not in MangaMemorySettings.model_fields:
-        return unknown_setting(name, MangaMemorySettings.model_fields)
+        return unknown_setting_text(name, MangaMemorySettings.model_fields)
     is_unknown_url = name.endswith("_url") and error["type"] == "value_error"
-    what = str(error["ctx"]["error"]) if is_unknown_url else takes(name).replace("`", "")
+    what = str(error["ctx"]["error"]) if is_unknown_url else accepted_values(name).replace("`", "")
     return f"must be {what}, got {without_password(str(given))!r:.200}"

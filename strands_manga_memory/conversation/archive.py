@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import function, positive
+from strands_manga_memory.arguments import check_callable, check_positive_int
 from strands_manga_memory.conversation.message_truncation import (
     is_truncated,
     result_text,
@@ -170,7 +170,7 @@ class MessageArchive:
         source: Source | None = None,
         limit: int = 50_000,
     ) -> None:
-        self._limit = positive("limit", limit)
+        self._limit = check_positive_int("limit", limit)
         self._retriever = retriever
         self._lock = threading.RLock()
         self._words = LexicalIndex[int]()
@@ -375,8 +375,8 @@ class DenseRetriever:
     """
 
     def __init__(self, embed: Embed, *, limit: int = 5_000) -> None:
-        self._embed = function("embed", embed, "a function from texts to vectors")
-        self._limit = positive("limit", limit)
+        self._embed = check_callable("embed", embed, "a function from texts to vectors")
+        self._limit = check_positive_int("limit", limit)
         self._vectors: dict[int, list[float]] = {}
         self._missing: dict[int, str] = {}
 

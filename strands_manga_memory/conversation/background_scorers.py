@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from strands.models import Model
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import function
+from strands_manga_memory.arguments import check_callable
 from strands_manga_memory.conversation.background import BackgroundTask
 from strands_manga_memory.conversation.importance import (
     WEIGHTS,
@@ -71,7 +71,7 @@ class BackgroundScorer:
     """
 
     def __init__(self, judge: Judge, *, weights: ImportanceWeights | None = None) -> None:
-        self._judge = function("judge", judge, "a function of lines")
+        self._judge = check_callable("judge", judge, "a function of lines")
         self.revision = 0
         """Number that grows with each new answer of the judge.
         Scores that were read at a lower revision are out of date.
@@ -263,7 +263,7 @@ class EmbeddingScorer(BackgroundScorer):
                 f"examples must be sentences by dialogue act, got the acts {sorted(examples)!r:.80}"
             )
         self._embed, self._least = (
-            function("embed", embed, "a function from texts to vectors"),
+            check_callable("embed", embed, "a function from texts to vectors"),
             least,
         )
         self._examples = [(act, text) for act, texts in examples.items() for text in texts]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from strands_manga_memory.arguments import whole
+from strands_manga_memory.arguments import check_int
 from strands_manga_memory.messages.model_calls import model_setting
 
 # --- The request ----------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ class BudgetPlan:
 
     def __post_init__(self) -> None:
         for part in fields(self):
-            whole(part.name, getattr(self, part.name), least=0)
+            check_int(part.name, getattr(self, part.name), minimum=0)
 
     @property
     def total(self) -> int:

@@ -14,7 +14,7 @@ from strands.hooks import AgentInitializedEvent, BeforeModelCallEvent, HookOrder
 from strands.types.content import Message
 from strands.types.exceptions import ContextWindowOverflowException
 
-from strands_manga_memory.arguments import checked, whole
+from strands_manga_memory.arguments import check_int, checked
 from strands_manga_memory.conversation.budget import Thresholds, thresholds, window_of
 from strands_manga_memory.conversation.importance import LOW, band_of, same_objects
 from strands_manga_memory.conversation.importance_manager import (
@@ -115,7 +115,7 @@ class ToolResultCap:
     name = "tool-result cap"
 
     def __init__(self, characters: int = 10_000) -> None:
-        self.characters = whole("characters", characters, least=_FLOOR)
+        self.characters = check_int("characters", characters, minimum=_FLOOR)
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
         """Truncate large tool results. Return the new history, or None if no result is large."""
@@ -175,7 +175,7 @@ class MicroCompaction:
     name = "micro-compaction"
 
     def __init__(self, characters: int = 400) -> None:
-        self.characters = whole("characters", characters, least=_FLOOR)
+        self.characters = check_int("characters", characters, minimum=_FLOOR)
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
         """Truncate older tool results. Return the new history, or None if it is unchanged."""
@@ -414,7 +414,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
         trimmer: ImportanceWeightedConversationManager | None = None,
     ) -> None:
         self.stages: list[Stage] = default_stages() if stages is None else list(stages)
-        whole("untouched", untouched, least=0)
+        check_int("untouched", untouched, minimum=0)
         thresholds(window, trigger=trigger)  # refuses what is out of range
         self._share, self._untouched, self._window = trigger, untouched, window
         summaries = [stage.manager for stage in self.stages if isinstance(stage, VerifiedSummary)]

@@ -26,7 +26,7 @@ from strands.hooks import (
 from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import checked, positive, whole
+from strands_manga_memory.arguments import check_int, check_positive_int, checked
 from strands_manga_memory.conversation.budget import history_tokens, window_of
 from strands_manga_memory.conversation.history import (
     History,
@@ -134,9 +134,13 @@ class ImportanceWeightedConversationManager(ConversationManager):
     ) -> None:
         super().__init__(proactive_compression=proactive_compression)
         self.follows_window = max_tokens is None
-        high = history_tokens(None) if max_tokens is None else positive("max_tokens", max_tokens)
-        max_turns = None if max_turns is None else positive("max_turns", max_turns)
-        trim_every = whole("trim_every", trim_every, least=0)
+        high = (
+            history_tokens(None)
+            if max_tokens is None
+            else check_positive_int("max_tokens", max_tokens)
+        )
+        max_turns = None if max_turns is None else check_positive_int("max_turns", max_turns)
+        trim_every = check_int("trim_every", trim_every, minimum=0)
         self.scorer = scorer if scorer is not None else RuleScorer()
         self.counter = counter if counter is not None else default_counter()
         self.includes_recall = includes_recall

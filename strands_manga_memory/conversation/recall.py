@@ -16,7 +16,7 @@ from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import checked, positive
+from strands_manga_memory.arguments import check_positive_int, checked
 from strands_manga_memory.conversation.archive import (
     ArchivedMessage,
     MessageArchive,
@@ -149,7 +149,9 @@ class HistoryRecall(Plugin):
         self.counter = counter if counter is not None else default_counter()
         self.archive = MessageArchive(retriever, source=history)
         self._follows_window = max_tokens is None
-        tokens = _MOST_TOKENS if max_tokens is None else positive("max_tokens", max_tokens)
+        tokens = (
+            _MOST_TOKENS if max_tokens is None else check_positive_int("max_tokens", max_tokens)
+        )
         self._quotes = QuoteFormatter(tokens, self.counter)
         self._clock = clock
         if not offer_tool:

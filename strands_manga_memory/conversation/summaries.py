@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from opentelemetry import metrics
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import whole
+from strands_manga_memory.arguments import check_int
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, State
 from strands_manga_memory.conversation.background import BackgroundTask
 from strands_manga_memory.conversation.selection import is_pinned
@@ -79,7 +79,7 @@ class SummaryTrigger:
     def __post_init__(self) -> None:
         for name in ("tokens", "turns", "keep_recent_turns", "hard_tokens"):
             if (number := getattr(self, name)) is not None:
-                whole(name, number, least=1)
+                check_int(name, number, minimum=1)
         if (hard := self.hard_tokens) is None:
             return
         if self.tokens is None:

@@ -21,7 +21,7 @@ from strands.models import Model
 from strands.types.content import Message
 from strands.types.exceptions import ContextWindowOverflowException
 
-from strands_manga_memory.arguments import checked, positive
+from strands_manga_memory.arguments import check_positive_int, checked
 from strands_manga_memory.circuit_breaker import State
 from strands_manga_memory.conversation.budget import window_of
 from strands_manga_memory.conversation.importance_manager import (
@@ -150,7 +150,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         proactive_compression: bool | ProactiveCompressionConfig | None = None,
     ) -> None:
         trigger = trigger or SummaryTrigger()
-        positive("summary_tokens", summary_tokens)
+        check_positive_int("summary_tokens", summary_tokens)
         if trimmer is None:
             trimmer = ImportanceWeightedConversationManager(
                 min(_MAX_TOKENS, trigger.tokens or _MAX_TOKENS)

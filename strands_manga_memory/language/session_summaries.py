@@ -22,7 +22,7 @@ from strands.agent.conversation_manager import NullConversationManager
 from strands.models import Model
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import seconds
+from strands_manga_memory.arguments import check_positive_seconds
 from strands_manga_memory.language.open_questions import (
     MOST_OPEN,
     Line,
@@ -403,7 +403,7 @@ class ModelSessionSummarizer:
 
     def __init__(self, model: Model, *, timeout: float = 20.0) -> None:
         self._model = model
-        self._timeout = seconds("timeout", timeout)
+        self._timeout = check_positive_seconds("timeout", timeout)
 
     def __call__(self, lines: Sequence[Line], *, max_tokens: int) -> SessionSummary:
         """Ask the model for a summary of a session.

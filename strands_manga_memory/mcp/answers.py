@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
-from strands_manga_memory.arguments import seconds
+from strands_manga_memory.arguments import check_positive_seconds
 from strands_manga_memory.mcp.classify import (
     BAD_ANSWER,
     BAD_ARGUMENTS,
@@ -39,7 +39,7 @@ Key = tuple[str, str, str, str, str]
 
 
 @dataclass(frozen=True)
-class GoodResult:
+class CachedResult:
     """Earlier successful result of a tool, with its age in seconds."""
 
     content: list[dict[str, Any]]
@@ -60,7 +60,7 @@ class ResultCache:
     """
 
     def __init__(self, ttl: float, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._ttl = seconds("stale_ttl", ttl)
+        self._ttl = check_positive_seconds("stale_ttl", ttl)
         self._clock = clock
         self._lock = threading.Lock()
         self._kept: OrderedDict[Key, tuple[float, list[dict[str, Any]]]] = OrderedDict()
@@ -89,7 +89,7 @@ class ResultCache:
                 if len(self._kept) > MOST_RESULTS:
                     self._kept.popitem(last=False)
 
-    def find(self, key: Key) -> GoodResult | None:
+    def find(self, key: Key) -> CachedResult | None:
         """Return the cached tool result of a key, or None if it is missing or too old."""
         with self._lock:
             found = self._kept.get(key)
@@ -99,7 +99,7 @@ class ResultCache:
             if age > self._ttl:
                 del self._kept[key]
                 return None
-            return GoodResult(copy.deepcopy(found[1]), age)
+            return CachedResult(copy.deepcopy(found[1]), age)
 
 
 REASONS = {
@@ -215,12 +215,12 @@ class ToolFailure:
 
 
 def error_result(
-    problem: ToolFailure, *, original: Mapping[str, Any] | None = None, text: str = ""
+    failure: ToolFailure, *, original: Mapping[str, Any] | None = None, text: str = ""
 ) -> dict[str, Any]:
     """Return a tool result with the status ``error``, which describes a failed call to the model.
 
     Args:
-        problem: The failure.
+        failure: The failure.
         original: Error result of the tool. Its fields ``isError`` and ``metadata`` are copied.
         text: Error text of the tool, without secrets.
     """
@@ -229,50 +229,52 @@ def error_result(
         for name in ("isError", "metadata")
         if original is not None and name in original
     }
-    words = f"{text}\n{problem.as_text()}" if text else problem.as_text()
-    result = {**rest, "toolUseId": problem.request_id, "status": "error"}
-    return _with_details(result, problem, [{"text": words}])
+    words = f"{text}\n{failure.as_text()}" if text else failure.as_text()
+    result = {**rest, "toolUseId": failure.request_id, "status": "error"}
+    return _with_details(result, failure, [{"text": words}])
 
 
-def stale_result(problem: ToolFailure, good: GoodResult) -> dict[str, Any]:
+def stale_result(failure: ToolFailure, good: CachedResult) -> dict[str, Any]:
     """Return an earlier result for a failed tool call, with a note that it may be outdated."""
     note = (
-        f"Note: {problem.reason} This is its last good answer to the same call, {_ago(good.age)}"
+        f"Note: {failure.reason} This is its last good answer to the same call, {_ago(good.age)}"
         " old; it may be out of date. Say so if it matters."
     )
-    result = {"toolUseId": problem.request_id, "status": "success"}
+    result = {"toolUseId": failure.request_id, "status": "success"}
     return _with_details(
-        result, problem, [{"text": note}, *good.content], stale=True, age_s=round(good.age, 3)
+        result, failure, [{"text": note}, *good.content], stale=True, age_s=round(good.age, 3)
     )
 
 
 def fallback_result(
-    result: Mapping[str, Any], problem: ToolFailure, *, used: str
+    result: Mapping[str, Any], failure: ToolFailure, *, tool_name: str
 ) -> dict[str, Any]:
     """Return the result of a fallback tool for a failed call, with a note for the model.
 
     ``used`` is the name of the fallback tool.
     """
-    note = f"Note: {problem.reason} {used} answered instead."
-    return _with_details(result, problem, [{"text": note}, *content_list(result)], fallback=used)
+    note = f"Note: {failure.reason} {tool_name} answered instead."
+    return _with_details(
+        result, failure, [{"text": note}, *content_list(result)], fallback=tool_name
+    )
 
 
 def _with_details(
-    result: Mapping[str, Any], problem: ToolFailure, content: list[Any], **marks: Any
+    result: Mapping[str, Any], failure: ToolFailure, content: list[Any], **extra: Any
 ) -> dict[str, Any]:
     """Return a tool result with new content and with data about the failed call.
 
     A JSON block after the content shows the model the most important data. The metadata contains
-    all data. ``marks`` are further data, such as ``stale=True``.
+    all data. ``extra`` are further data, such as ``stale=True``.
     """
     given = result.get("metadata")
     metadata = {
         **(given if isinstance(given, Mapping) else {}),
-        GUARD: {**problem.details(), **marks},
+        GUARD: {**failure.details(), **extra},
     }
     return {
         **result,
-        "content": [*content, {"json": {**problem.as_json(), **marks}}],
+        "content": [*content, {"json": {**failure.as_json(), **extra}}],
         "metadata": metadata,
     }
 

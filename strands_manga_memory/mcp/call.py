@@ -45,7 +45,7 @@ from strands_manga_memory.mcp.classify import (
     error_text,
     is_control_flow,
     rpc_code,
-    text_of,
+    safe_str,
 )
 from strands_manga_memory.mcp.client import FailedResult
 from strands_manga_memory.mcp.guard import GRACE, Guard
@@ -89,8 +89,8 @@ class Call:
         result: Final event of the call. None before the end, and if the tool requested an
             interrupt.
         verdict: Classification of the call. None if the call was rejected or interrupted.
-        unavailable: Failure of the call, if the result of a fallback tool or an earlier result may
-            replace it. Otherwise None.
+        replaceable_failure: Failure of the call, if the result of a fallback tool or an earlier
+            result may replace it. Otherwise None.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Call:
         self.arguments = arguments
         self.result: ToolResultEvent | None = None
         self.verdict: Verdict | None = None
-        self.unavailable: ToolFailure | None = None
+        self.replaceable_failure: ToolFailure | None = None
 
     def record_progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Record a progress message that the MCP server sent during the call.
@@ -123,14 +123,14 @@ class Call:
         # model.
         self._partial.append(Progress(progress, total, message and message[:_MESSAGE_CHARACTERS]))
 
-    async def _admit(self, *, check: bool) -> Permit | None:
+    async def _admit(self, *, check_arguments: bool) -> Permit | None:
         """Ask the circuit breaker for a permit for the call. Return None if the call is rejected.
 
         The call is also rejected if the arguments are wrong or the server is unreachable. After a
         rejection, ``result`` is an error for the model.
         """
         guard, server, breaker = self._guard, self._guard.server, self._guard.breaker
-        wrong = guard.schema.find_error(self.arguments) if check else None
+        wrong = guard.schema.find_error(self.arguments) if check_arguments else None
         if wrong is not None:
             self._reject(
                 BAD_ARGUMENTS.code,
@@ -140,7 +140,7 @@ class Call:
             return None
         # Only a probe needs a connection, an open breaker does not.
         is_cut_off = server is not None and not server.is_up and breaker.retry_after <= 0
-        if server and is_cut_off and not await server.is_ready(within=guard.policy.timeout):
+        if server and is_cut_off and not await server.ensure_connected(wait=guard.policy.timeout):
             self._reject(
                 NO_SERVER.code,
                 f"The server {guard.server_name} of {guard.tool_name} cannot be reached.",
@@ -161,7 +161,7 @@ class Call:
         return permit
 
     async def events(
-        self, start: Callable[[], AsyncGenerator[Any, None]], *, check: bool
+        self, start: Callable[[], AsyncGenerator[Any, None]], *, check_arguments: bool
     ) -> AsyncGenerator[Any, None]:
         """Call the tool, and yield the events of the call before the final event.
 
@@ -169,9 +169,9 @@ class Call:
 
         Args:
             start: Function that starts the call and returns the stream of its events.
-            check: Whether to check the arguments first.
+            check_arguments: Whether to check the arguments first.
         """
-        permit = await self._admit(check=check)
+        permit = await self._admit(check_arguments=check_arguments)
         if permit is None:
             return
         guard, server = self._guard, self._guard.server
@@ -218,7 +218,7 @@ class Call:
         permit: Permit,
         key: tuple[str, int],
     ) -> None:
-        """Record the end of the call, and set ``result``, ``verdict`` and ``unavailable``.
+        """Record the end of the call, and set ``result``, ``verdict`` and ``replaceable_failure``.
 
         The outcome is reported to the circuit breaker, the statistics, and the supervisor of the
         server.
@@ -237,7 +237,7 @@ class Call:
             if guard.server is not None:
                 guard.server.remove_call(self._number)
             return
-        self.verdict = verdict = self._judge(outcome)
+        self.verdict = verdict = self._classify(outcome)
         guard.report_outcome(verdict, permit, self._user)
         if event is not None and verdict in _PASSED_ON:
             guard.log.end(key, verdict)
@@ -248,13 +248,13 @@ class Call:
         if verdict == CANCELLED:
             self.result = result_event(cancelled_result(self.request_id), outcome.exception)
             return
-        problem = self._problem(outcome, verdict, duration)
+        failure = self._tool_failure(outcome, verdict, duration)
         self.result = result_event(
-            error_result(problem, original=outcome.result, text=text), outcome.exception
+            error_result(failure, original=outcome.result, text=text), outcome.exception
         )
         failed_probe = permit.is_probe and verdict.outcome is Outcome.TOOL_FAILURE
         if guard.read_only and (failed_probe or verdict.outcome is Outcome.SERVER_FAILURE):
-            self.unavailable = problem
+            self.replaceable_failure = failure
 
     def _answer(self, event: ToolResultEvent | None) -> CallOutcome:
         if event is None:
@@ -275,7 +275,7 @@ class Call:
         cancelled = self.cancel_signal is not None and self.cancel_signal.is_set()
         return CallOutcome(tool=self._guard.remote_name, cancelled=cancelled, **how)
 
-    def _judge(self, outcome: CallOutcome) -> Verdict:
+    def _classify(self, outcome: CallOutcome) -> Verdict:
         """Return the effect of the ended call on the tool's circuit breaker and on the server.
 
         The call is a success, a failure of the tool, a failure of the server, or has no effect. The
@@ -301,7 +301,7 @@ class Call:
             server.record_answer()
         return verdict
 
-    def _problem(self, outcome: CallOutcome, verdict: Verdict, duration: float) -> ToolFailure:
+    def _tool_failure(self, outcome: CallOutcome, verdict: Verdict, duration: float) -> ToolFailure:
         guard, code = self._guard, verdict.code
         reason = REASONS.get(code, "{tool} failed.")
         sent = not isinstance(outcome.exception, MCPClientInitializationError)
@@ -321,12 +321,12 @@ class Call:
         )
 
     def _reject(self, code: str, reason: str, *, retryable: bool = True) -> None:
-        problem = self._guard.describe_failure(
+        failure = self._guard.describe_failure(
             code, reason, request_id=self.request_id, retryable=retryable
         )
         self._guard.log.count_rejection(code, reason if retryable else redact_secrets(reason))
-        self.result = result_event(error_result(problem))
-        self.unavailable = problem if retryable else None
+        self.result = result_event(error_result(failure))
+        self.replaceable_failure = failure if retryable else None
 
 
 def result_event(
@@ -343,7 +343,7 @@ def _error_text(outcome: CallOutcome) -> str:
     if outcome.result is not None:
         return error_text(outcome.result)
     error = outcome.exception
-    return f"{type(error).__name__}: {text_of(error)}" if error is not None else ""
+    return f"{type(error).__name__}: {safe_str(error)}" if error is not None else ""
 
 
 def _must_be_raised(error: BaseException) -> bool:

@@ -198,12 +198,12 @@ def error_text(result: Mapping[str, Any]) -> str:
         if left <= 0:
             break
         if isinstance(block, dict) and "text" in block:
-            texts.append(text_of(block["text"])[:left])
+            texts.append(safe_str(block["text"])[:left])
             left -= len(texts[-1]) + 1
     return "\n".join(texts)
 
 
-def text_of(value: object) -> str:
+def safe_str(value: object) -> str:
     """Return the ``str()`` of an object, up to 10,000 characters.
 
     If ``str()`` raises an exception, return the name of the object's type.
@@ -254,7 +254,7 @@ def _raised(exception: BaseException) -> Verdict:
         return NO_SERVER
     if isinstance(exception, TimeoutError):
         return TIMEOUT
-    code, text = rpc_code(exception), text_of(exception)
+    code, text = rpc_code(exception), safe_str(exception)
     if isinstance(exception, ValueError) and text.startswith(_DECORATED_ARGUMENTS_TEXT):
         return BAD_ARGUMENTS
     if (code is not None or isinstance(exception, RuntimeError)) and _NO_SERVER_TEXT.search(text):

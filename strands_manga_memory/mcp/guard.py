@@ -18,7 +18,7 @@ from referencing import Registry
 from strands.tools.mcp import MCPAgentTool
 from strands.types.tools import AgentTool, ToolSpec
 
-from strands_manga_memory.arguments import function, positive, with_known_fields
+from strands_manga_memory.arguments import check_callable, check_positive_int, with_known_fields
 from strands_manga_memory.call_state import declares_read_only
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, Health, Permit
 from strands_manga_memory.exceptions import logged_errors
@@ -80,8 +80,8 @@ class BreakerPolicy:
     read_only: bool | None = None
 
     def __post_init__(self) -> None:
-        positive("failures", self.failures)
-        positive("users", self.users)
+        check_positive_int("failures", self.failures)
+        check_positive_int("users", self.users)
         for name in ("reset_after", "timeout"):
             value = getattr(self, name)
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -94,7 +94,7 @@ class BreakerPolicy:
         if self.read_only not in (True, False, None):
             raise ValueError(f"read_only must be True, False or None, got {self.read_only!r:.80}")
         if self.classify is not None:
-            function("classify", self.classify, "a function or None")
+            check_callable("classify", self.classify, "a function or None")
 
     @property
     def lease(self) -> float:
@@ -209,7 +209,7 @@ class CallLog:
             return {
                 **self._counts,
                 "failures": dict(self._failures),
-                "latency_ms": latency(seconds),
+                "latency_ms": summarize_latency(seconds),
                 "last_error": (
                     None
                     if last is None
@@ -221,7 +221,7 @@ class CallLog:
             }
 
 
-def latency(seconds: list[float]) -> dict[str, float | None]:
+def summarize_latency(seconds: list[float]) -> dict[str, float | None]:
     """Return the mean and the percentiles of call durations, in milliseconds.
 
     ``seconds`` contains the durations in ascending order.
@@ -342,7 +342,7 @@ class Guard:
         self.read_only = declares_read_only(spec) if policy.read_only is None else policy.read_only
 
     @classmethod
-    def of(cls, tool: AgentTool, policy: BreakerPolicy, **settings: Any) -> Guard:
+    def for_tool(cls, tool: AgentTool, policy: BreakerPolicy, **settings: Any) -> Guard:
         """Create the guard of a tool: its circuit breaker, argument schema and statistics.
 
         All MCP tools of one client share the supervisor of the server's connection. ``settings``

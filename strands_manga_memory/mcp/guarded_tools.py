@@ -45,7 +45,7 @@ class GuardedTool(AgentTool):
     Args:
         tool: The wrapped tool.
         guard: Circuit breaker, argument schema and call statistics of the tool.
-        last_good: Cache of earlier results, for a read-only tool; None for no cache.
+        cache: Cache of earlier results, for a read-only tool; None for no cache.
         owner: Object that is notified of calls of the tool, or None.
     """
 
@@ -54,14 +54,14 @@ class GuardedTool(AgentTool):
         tool: AgentTool,
         guard: Guard,
         *,
-        last_good: ResultCache | None = None,
+        cache: ResultCache | None = None,
         owner: ToolOwner | None = None,
     ) -> None:
         super().__init__()
         self.tool = tool
         self.guard = guard
         self.fallbacks: tuple[GuardedTool, ...] = ()
-        self._last_good = last_good if guard.read_only else None
+        self._cache = cache if guard.read_only else None
         self.owner = owner
         # A decorated function checks its arguments itself, and accepts more than its schema ("5"
         # for 5).
@@ -131,7 +131,7 @@ class GuardedTool(AgentTool):
             async for event in events:
                 yield event
         key = self._key(tool_use, invocation_state)
-        for other in self.fallbacks if call.unavailable is not None else ():
+        for other in self.fallbacks if call.replaceable_failure is not None else ():
             replaced: ToolUse = {**tool_use, "name": other.tool_name}
             instead, events = other._begin(replaced, invocation_state, kwargs)  # noqa: SLF001
             async with aclosing(events):
@@ -139,10 +139,12 @@ class GuardedTool(AgentTool):
                     yield event
             if instead.result is None:
                 return  # the tool interrupted the agent
-            if instead.verdict == OK and call.unavailable is not None:
+            if instead.verdict == OK and call.replaceable_failure is not None:
                 self.guard.log.count_substitute(stale=False)
                 answer, used = instead.result.tool_result, other.tool_name
-                yield result_event(fallback_result(answer, call.unavailable, used=used))
+                yield result_event(
+                    fallback_result(answer, call.replaceable_failure, tool_name=used)
+                )
                 return
         if (result := self._result(call, key)) is not None:
             yield result
@@ -159,7 +161,7 @@ class GuardedTool(AgentTool):
                 return _call_server(cast("MCPAgentTool", self.tool), tool_use, call)
             return self.tool.stream(tool_use, invocation_state, **kwargs)
 
-        return call, call.events(start, check=self._checks_arguments)
+        return call, call.events(start, check_arguments=self._checks_arguments)
 
     def _result(self, call: Call, key: Key | None) -> ToolResultEvent | None:
         """Return the final event of a call, or a cached result if the tool is unavailable.
@@ -168,18 +170,18 @@ class GuardedTool(AgentTool):
         """
         if call.verdict == UNKNOWN_TOOL and self.owner is not None:
             self.owner.on_unknown_tool()
-        cache, result = self._last_good, call.result
+        cache, result = self._cache, call.result
         if cache is None or key is None or result is None:
             return result
         if call.verdict == OK:
             cache.keep(key, result.tool_result)
-        elif call.unavailable is not None and (good := cache.find(key)) is not None:
+        elif call.replaceable_failure is not None and (good := cache.find(key)) is not None:
             self.guard.log.count_substitute(stale=True)
-            return result_event(stale_result(call.unavailable, good))
+            return result_event(stale_result(call.replaceable_failure, good))
         return result
 
     def _key(self, tool_use: ToolUse, invocation_state: Mapping[str, Any]) -> Key | None:
-        if self._last_good is None:
+        if self._cache is None:
             return None
         try:
             return (
@@ -247,7 +249,7 @@ def guard_tool(
         ValueError: ``tool`` is not a tool or is guarded already, or ``stale_ttl`` is not over 0.
     """
     policy = policy or BreakerPolicy()
-    last_good = None if stale_ttl is None else ResultCache(stale_ttl, clock=clock)
+    cache = None if stale_ttl is None else ResultCache(stale_ttl, clock=clock)
     settings: dict[str, Any] = {"clock": clock, "on_event": on_event}
     tools = [other for each in fallbacks for other in _tools_of(each)]
     others = [guard_unless_guarded(other, policy, **settings) for other in tools]
@@ -258,7 +260,7 @@ def guard_tool(
                 "tool must not be guarded already, or its failures count twice; got"
                 f" {one.tool_name!r:.80}"
             )
-        guarded = GuardedTool(one, Guard.of(one, policy, **settings), last_good=last_good)
+        guarded = GuardedTool(one, Guard.for_tool(one, policy, **settings), cache=cache)
         guarded.set_fallbacks(others)
         return guarded
 
@@ -276,7 +278,7 @@ def guard_unless_guarded(tool: AgentTool, policy: BreakerPolicy, **settings: Any
     """Add a circuit breaker to a tool. A tool that has one already is returned unchanged."""
     if isinstance(tool, GuardedTool):
         return tool
-    return GuardedTool(tool, Guard.of(tool, policy, **settings))
+    return GuardedTool(tool, Guard.for_tool(tool, policy, **settings))
 
 
 class GuardedToolProvider(ToolProvider):

@@ -73,5 +73,5 @@ class BreakerMiddleware:
         with self._lock:
             if key not in self._guards:
                 policy = self._overrides.get(tool.tool_name) or self._policy
-                self._guards[key] = Guard.of(tool, policy, **self._settings)
+                self._guards[key] = Guard.for_tool(tool, policy, **self._settings)
             return self._guards[key]

@@ -85,7 +85,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         self.policy = policy or BreakerPolicy()
         self._overrides = dict(overrides or {})
         self._fallbacks = {name: _listed(others) for name, others in (fallbacks or {}).items()}
-        self._last_good = None if stale_ttl is None else ResultCache(stale_ttl, clock=clock)
+        self._cache = None if stale_ttl is None else ResultCache(stale_ttl, clock=clock)
         self._settings: dict[str, Any] = {"clock": clock, "on_event": on_event}
         self._clock = clock
         # Reentrant: garbage collection of an agent may call remove_consumer at any moment.
@@ -196,7 +196,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         self._refreshed_at = self._clock()
         self._update(self._listed_tools(start=False))
 
-    def reconnected(self) -> None:
+    def on_reconnected(self) -> None:
         """Read the list of the server's tools again after a reconnection. Errors are ignored."""
         try:
             self.refresh()
@@ -256,8 +256,8 @@ class GuardedMCPTools(ToolProvider, HookProvider):
     def _guarded(self, tool: MCPAgentTool) -> GuardedTool:
         listed = self._overrides
         policy = listed.get(tool.mcp_tool.name) or listed.get(tool.tool_name) or self.policy
-        guard = Guard.of(tool, policy, **self._settings)
-        return GuardedTool(tool, guard, last_good=self._last_good, owner=self)
+        guard = Guard.for_tool(tool, policy, **self._settings)
+        return GuardedTool(tool, guard, cache=self._cache, owner=self)
 
     def _other(self, other: AgentTool | str) -> GuardedTool | None:
         if isinstance(other, str):
@@ -293,7 +293,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         if self._clock() - self._refreshed_at < _REFRESH_AT_MOST_EVERY:
             return
         self._refreshed_at = self._clock()
-        threading.Thread(target=self.reconnected, name="mcp-refresh", daemon=True).start()
+        threading.Thread(target=self.on_reconnected, name="mcp-refresh", daemon=True).start()
 
     def _update_agent(self, agent: Agent) -> None:
         """Replace the MCP server's tools in an agent by the current tools of the server.

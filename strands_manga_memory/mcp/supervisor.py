@@ -144,7 +144,7 @@ class ServerSupervisor:
             self._postpone()
         logger.warning("server=<%s> | the connection to the MCP server was lost", self.name)
 
-    async def is_ready(self, *, within: float) -> bool:
+    async def ensure_connected(self, *, wait: float) -> bool:
         """Return whether the MCP server can be called.
 
         If the connection is lost, try to restore it.
@@ -152,7 +152,7 @@ class ServerSupervisor:
         No attempt is made during the pause after a failed attempt.
 
         Args:
-            within: Seconds to wait for the new connection. A longer attempt to connect continues in
+            wait: Seconds to wait for the new connection. A longer attempt to connect continues in
                 its own thread.
         """
         if self._next_attempt is None:
@@ -162,7 +162,7 @@ class ServerSupervisor:
             return self._next_attempt is None
         done = asyncio.wrap_future(attempt)
         try:
-            await asyncio.wait({done}, timeout=within)
+            await asyncio.wait({done}, timeout=wait)
         finally:
             # otherwise the attempt would call back into this loop, which may be closed by then
             done.cancel()
@@ -229,14 +229,14 @@ class ServerSupervisor:
             logger.info("server=<%s> | reconnected to the MCP server", self.name)
         attempt.set_result(failed)
         for listener in list(self._listeners) if failed is None and was_down else ():
-            listener.reconnected()
+            listener.on_reconnected()
 
     def _postpone(self) -> None:
         delay = min(_MOST_BACKOFF, self._backoff * 2 ** min(self._failed_attempts, 30))
         self._next_attempt = self._clock() + delay * self._random.uniform(0.5, 1.0)
 
     def add_listener(self, listener: Any) -> None:
-        """Register an object whose method ``reconnected()`` is called after each reconnection.
+        """Register an object whose method ``on_reconnected()`` is called after each reconnection.
 
         The method runs in the thread that has reconnected, and must not raise errors. The
         supervisor has only a weak reference to the object.

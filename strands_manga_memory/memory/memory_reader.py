@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from datetime import UTC, datetime
 from functools import partial
 
-from strands_manga_memory.arguments import positive
+from strands_manga_memory.arguments import check_positive_int
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.language.preference_slots import DISLIKES, remove_values, slot_for_key
 from strands_manga_memory.language.search import Embed
@@ -174,7 +174,7 @@ class MemoryReader:
         and monthly summaries. ``wanted`` contains further conditions for the memories.
         """
         if limit is not None:
-            positive("limit", limit)
+            check_positive_int("limit", limit)
         with measured(RECALL, operation="recall") as noted:
             self.older.drop_copy()
             query = query if query is not None and query.strip() else None

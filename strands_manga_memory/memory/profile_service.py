@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import TypeAdapter, ValidationError
 
-from strands_manga_memory.arguments import checked, of_protocol, seconds
+from strands_manga_memory.arguments import check_positive_seconds, check_protocol, checked
 from strands_manga_memory.exceptions import CorruptRecordError, StoreError, StoreUnavailableError
 from strands_manga_memory.lifecycle import renew_in_child
 from strands_manga_memory.memory.partition import UserPartition
@@ -215,9 +215,9 @@ class ProfileReader:
     """
 
     def __init__(self, source: ProfileSource, *, deadline: float = PROFILE_DEADLINE) -> None:
-        of_protocol("profile", source, ProfileSource, "a ProfileSource")
+        check_protocol("profile", source, ProfileSource, "a ProfileSource")
         self._source = source
-        self._deadline = min(seconds("deadline", deadline), threading.TIMEOUT_MAX)
+        self._deadline = min(check_positive_seconds("deadline", deadline), threading.TIMEOUT_MAX)
         self.renew_after_fork()
         renew_in_child(self)
 

@@ -20,7 +20,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field, InstanceOf, Strict, TypeAdapter
 
-from strands_manga_memory.arguments import seconds
+from strands_manga_memory.arguments import check_positive_seconds
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.scope import checked_id, encoded_id, encoded_user
 from strands_manga_memory.stores.codec import Codec, is_json, parsing
@@ -104,7 +104,7 @@ class Retention:
     def __post_init__(self) -> None:
         for name, value in (("seconds", self.seconds), ("half_life", self.half_life)):
             if value is not None:
-                seconds(name, value)
+                check_positive_seconds(name, value)
         checked_importance("importance", self.importance)
 
     def expires_at(self, learned_at: float) -> int | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from strands.memory import ExtractionConfig, MemoryEntry, MemoryStore, SearchOptions
 
-from strands_manga_memory.arguments import checked, filled, of_kind, positive, seconds, whole
+from strands_manga_memory import arguments
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, StoreError
 from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
 from strands_manga_memory.language.preference_slots import Preference, slot_for_key
@@ -107,7 +107,7 @@ class UserMemoryStore(MemoryStore):
         ValueError: An argument is out of range, or the table has another schema.
     """
 
-    @checked
+    @arguments.checked
     def __init__(
         self,
         table: Table,
@@ -134,7 +134,7 @@ class UserMemoryStore(MemoryStore):
                 " open_table(url, USER_MEMORY)"
             )
         if max_search_results is not None:
-            positive("max_search_results", max_search_results)
+            arguments.check_positive_int("max_search_results", max_search_results)
         if missing := sorted(set(MemoryType) - set(retention)):
             raise ValueError(f"retention must name every MemoryType, {missing} are missing")
         self.name = name
@@ -259,8 +259,8 @@ class UserMemoryStore(MemoryStore):
             CorruptRecordError: The user's preference log or the stored preference is damaged.
             StoreUnavailableError: The table is unavailable.
         """
-        filled("key", key)
-        filled("value", value)
+        arguments.check_not_blank("key", key)
+        arguments.check_not_blank("value", value)
         if len(key) > _MAX_KEY_CHARACTERS:
             most = _MAX_KEY_CHARACTERS
             raise ValueError(f"key must have at most {most} characters, got {len(key)}")
@@ -344,7 +344,7 @@ class UserMemoryStore(MemoryStore):
             "session_id": checked_id("session_id", session_id),
             "topics": _texts("topics", topics),
             "sentiment": sentiment,
-            "turn_count": whole("turn_count", turn_count, least=0),
+            "turn_count": arguments.check_int("turn_count", turn_count, minimum=0),
             "open_questions": _texts("open_questions", open_questions),
             "ended_at": self.partition.clock(),
         }
@@ -390,7 +390,8 @@ class UserMemoryStore(MemoryStore):
         type_ = None if type is None else checked_type(type)
         types = None if type_ is None else frozenset({type_})
         named = {} if metadata is None else metadata
-        query = None if query is None else of_kind("query", query, str, "a text or None")
+        if query is not None:
+            arguments.check_instance("query", query, str, "a text or None")
         wanted = MemoryQuery(
             types=types, min_importance=min_importance, metadata=named, since=since, until=until
         )
@@ -451,8 +452,8 @@ class UserMemoryStore(MemoryStore):
             ValueError: ``message_id`` is empty, or ``at`` is not a valid time.
             StoreUnavailableError: The table is unavailable. The preferences are deleted later.
         """
-        filled("message_id", message_id)
-        at = self.partition.clock() if at is None else seconds("at", at)
+        arguments.check_not_blank("message_id", message_id)
+        at = self.partition.clock() if at is None else arguments.check_positive_seconds("at", at)
         signals = self.preference_log.signals_of([Statement(Preference("", ""), at, message_id)])
         change = PreferenceChange(
             removals=[Removal(at, message=message_digest(message_id))],
@@ -499,7 +500,7 @@ class UserMemoryStore(MemoryStore):
 
     def agent_context(self, max_tokens: int = MAX_TOKENS) -> AgentContext:
         """Return the text about the user in two parts: for the system prompt and the messages."""
-        return self.reader.context(positive("max_tokens", max_tokens))
+        return self.reader.context(arguments.check_positive_int("max_tokens", max_tokens))
 
     # Inside
 
@@ -517,7 +518,7 @@ class UserMemoryStore(MemoryStore):
         With ``summary_name``, an encoded session id, replace the stored summary of that session.
         """
         type_ = checked_type(type_)
-        filled("content", content)
+        arguments.check_not_blank("content", content)
         rule, worth = self._retention[type_], self._importance(type_, importance)
         text, extra = self.pii_filter.text(content), self.pii_filter.metadata(metadata)
         now, id_ = self.partition.clock(), content_id(type_, text)

@@ -56,7 +56,7 @@ def ttl_advice(gaps: LogHistogram) -> TtlAdvice:
         )
     curve: list[tuple[float, float]] = []
     seen = 0
-    for bound, count in gaps.steps():
+    for bound, count in gaps.buckets():
         seen += count
         curve.append((bound, seen / total))
     longest = min(curve[-1][0], 86_400.0)

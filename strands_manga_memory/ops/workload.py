@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from strands_manga_memory.arguments import of_kind
+from strands_manga_memory.arguments import check_instance
 
 DAYS_A_MONTH = 30.0
 _COMPRESSED_FROM = 2_048  # bytes of a turn, as in the record format of sessions
@@ -85,7 +85,7 @@ class Workload:
             raise ValueError(
                 f"models must be shares of 0 to 1 with a sum of 1, got {dict(self.models)!r:.80}"
             )
-        of_kind("keeps_agents", self.keeps_agents, bool, "True or False")
+        check_instance("keeps_agents", self.keeps_agents, bool, "True or False")
         for name, value in vars(self).items():
             if name in ("models", "keeps_agents") or (name, value) == ("earlier_sessions", None):
                 continue

@@ -22,7 +22,7 @@ from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 from strands.types.content import ContentBlock
 
-from strands_manga_memory.arguments import checked, seconds
+from strands_manga_memory.arguments import check_positive_seconds, checked
 from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.messages import content_fingerprint, fingerprint
 from strands_manga_memory.messages.injection import injected_count
@@ -197,7 +197,7 @@ class PromptCacheMonitor(Plugin):
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
-        self._lifetime = seconds("lifetime", lifetime)
+        self._lifetime = check_positive_seconds("lifetime", lifetime)
         self._variant = variant
         self._clock = clock
         self._lock = threading.Lock()

@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Literal, TypeVar
 
-from strands_manga_memory.deadline import wait_while
+from strands_manga_memory.deadline import wait_until_done
 from strands_manga_memory.exceptions import (
     ConflictError,
     CorruptRecordError,
@@ -359,10 +359,10 @@ async def wait_for_save(saver: ConversationSaver, future: Future[None]) -> None:
         deadline, health = tiers.durable_deadline, saver.durable_health
     try:
         # The deadline counts from the request to the tier.
-        held_up = await wait_while(
+        held_up = await wait_until_done(
             future,
             lambda held_up: saver.remaining_seconds(deadline + held_up),
-            most=max(deadline, _MAX_WAIT_SECONDS),
+            limit=max(deadline, _MAX_WAIT_SECONDS),
         )
         if not future.done():
             if not saver.remaining_seconds(deadline + held_up):

@@ -18,7 +18,7 @@ from strands.hooks import AfterInvocationEvent
 from strands.middleware import InvokeModelContext
 from strands.types.content import Message
 
-from strands_manga_memory.deadline import awaitable
+from strands_manga_memory.deadline import as_asyncio_future
 from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
 from strands_manga_memory.lifecycle import attachments, renew_in_child
 from strands_manga_memory.messages import calls_tools, for_model, is_repair, tool_result_ids
@@ -315,7 +315,7 @@ class SessionAgent:
         futures, self._awaited_redactions = self._awaited_redactions, []
         tiers = self.conversation.tiers
         for future in futures:
-            await asyncio.wait([awaitable(future)], timeout=tiers.durable_deadline)
+            await asyncio.wait([as_asyncio_future(future)], timeout=tiers.durable_deadline)
             block_until_saved(future, tiers, has_waited=True)
 
     def end_turn(self, agent: Agent) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import Protocol
 
-from strands_manga_memory.arguments import checked, seconds
+from strands_manga_memory.arguments import check_positive_seconds, checked
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.messages import is_message
 from strands_manga_memory.messages.injection import message_text
@@ -239,7 +239,7 @@ class SessionSweeper:
         clock: Callable[[], float] = time.time,
         lease: float = 60.0,
     ) -> None:
-        self._finalizer, self._lease = finalizer, seconds("lease", lease)
+        self._finalizer, self._lease = finalizer, check_positive_seconds("lease", lease)
         self._tiers = Tiers.of(
             hot_store_of(hot), table_of(durable), codec=codec, clock=clock, ttl=ttl
         )

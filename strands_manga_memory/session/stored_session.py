@@ -12,7 +12,7 @@ from typing import Any
 from strands import Agent
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import whole
+from strands_manga_memory.arguments import check_int
 from strands_manga_memory.exceptions import ConflictError, StoreUnavailableError
 from strands_manga_memory.lifecycle import attachments, members_of
 from strands_manga_memory.scope import ConversationScope, checked_id, checked_session_id, encoded_id
@@ -190,7 +190,7 @@ class StoredSession:
             ValueError: ``last`` is negative.
         """
         if last is not None:
-            whole("last", last, least=0)
+            check_int("last", last, minimum=0)
         yield from (entry.record for entry in self._log(agent_id, last=last))
 
     def history_page(
@@ -211,7 +211,7 @@ class StoredSession:
             ValueError: ``limit`` is below 1, or ``after`` names no message of the log.
             StoreUnavailableError: The stored conversation cannot be read.
         """
-        whole("limit", limit, least=1)
+        check_int("limit", limit, minimum=1)
         before = None if after is None else LogPosition.parse(after)
         in_use = [conversation for _, conversation in self._in_process(self._agent_id(agent_id))]
         entries, earlier = self._inspect(agent_id, in_use).page(limit=limit, before=before)
@@ -245,7 +245,7 @@ class StoredSession:
         fork(
             self._key_of(id_),
             self._tiers,
-            at_turn=whole("at_turn", at_turn, least=1),
+            at_turn=check_int("at_turn", at_turn, minimum=1),
             to=target._key_of(id_),
             ids={**target._ids, "member": id_},
         )
@@ -275,7 +275,7 @@ class StoredSession:
         """
         id_ = self._agent_id(agent_id)
         self._save_in_process(id_, idle=True)
-        rewind(self._key_of(id_), self._tiers, at_turn=whole("at_turn", at_turn, least=0))
+        rewind(self._key_of(id_), self._tiers, at_turn=check_int("at_turn", at_turn, minimum=0))
         for _, conversation in self._in_process(id_):
             conversation.saver.request_refresh().result()
 
@@ -341,7 +341,7 @@ class StoredSession:
             )
         check_messages(messages)
         if keep is not None:
-            whole("keep", keep, least=0)
+            check_int("keep", keep, minimum=0)
         conversation = self._get_or_inspect(id_)
         with conversation.lock:
             for message in messages:

@@ -15,7 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, get_args
 from urllib.parse import unquote
 
-from strands_manga_memory.arguments import function, of_kind, positive, seconds
+from strands_manga_memory.arguments import (
+    check_callable,
+    check_instance,
+    check_positive_int,
+    check_positive_seconds,
+)
 from strands_manga_memory.scope import ConversationScope, encoded_id
 from strands_manga_memory.session.ttl import TtlPolicy
 from strands_manga_memory.stores.codec import Codec
@@ -449,13 +454,13 @@ class Tiers:
         if self.refresh not in get_args(Refresh):
             known = ", ".join(map(repr, get_args(Refresh)))
             raise ValueError(f"refresh must be one of {known}, got {self.refresh!r:.80}")
-        positive("flush_every", self.flush_every)
-        positive("max_unsaved", self.max_unsaved)
-        seconds("hot_deadline", self.hot_deadline)
-        seconds("durable_deadline", self.durable_deadline)
-        of_kind("codec", self.codec, Codec, "a Codec(...)")
-        of_kind("ttl", self.ttl, TtlPolicy, "a TtlPolicy(...)")
-        function("clock", self.clock, "a function that returns seconds since 1970")
+        check_positive_int("flush_every", self.flush_every)
+        check_positive_int("max_unsaved", self.max_unsaved)
+        check_positive_seconds("hot_deadline", self.hot_deadline)
+        check_positive_seconds("durable_deadline", self.durable_deadline)
+        check_instance("codec", self.codec, Codec, "a Codec(...)")
+        check_instance("ttl", self.ttl, TtlPolicy, "a TtlPolicy(...)")
+        check_callable("clock", self.clock, "a function that returns seconds since 1970")
         if self.hot is None and self.durable is None:
             raise ValueError(
                 "hot and durable are both None: pass a store or a URL, such as"

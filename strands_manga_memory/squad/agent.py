@@ -19,7 +19,7 @@ from strands.agent import AgentResult
 from strands.hooks import AfterInvocationEvent, MessageAddedEvent
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import not_negative
+from strands_manga_memory.arguments import check_seconds
 from strands_manga_memory.exceptions import BusyError
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.scope import ConversationScope, checked_id
@@ -119,8 +119,8 @@ class SessionStrandsAgent(SquadAgent):
         self._turns = ConversationTurns(hot, lease=lease)
         self._handoffs = handoffs
         self._tenant = tenant
-        self._wait = not_negative("wait", wait)
-        self._grace = not_negative("grace", grace)
+        self._wait = check_seconds("wait", wait)
+        self._grace = check_seconds("grace", grace)
         self._failed_text = failed_text
         self._busy_text = busy_text
         self._cancelled_text = cancelled_text
@@ -196,7 +196,7 @@ class SessionStrandsAgent(SquadAgent):
     ) -> None:
         try:
             scope = ConversationScope(user_id, session_id, self.id, tenant=self._tenant)
-            async with self._turns.hold(scope, wait=self._wait):
+            async with self._turns.wait_for_turn(scope, wait=self._wait):
                 if gone.is_set():  # cancelled before its turn began
                     return
                 final = await self._turn(scope, text, params, emit, gone)
@@ -252,7 +252,7 @@ class SessionStrandsAgent(SquadAgent):
                 await self.callbacks.on_llm_new_token(event["data"])
                 emit(AgentStreamResponse(text=event["data"]))
             result = event.get("result", result)
-        answer = _message("" if result is None else _text(result))
+        answer = _message("" if result is None else _answer_text(result))
         try:
             if self._handoffs is not None and handoffs:
                 await asyncio.to_thread(self._handoffs.remove, scope, handoffs)
@@ -315,7 +315,7 @@ def _open_questions(agent: Agent) -> list[str]:
     )
 
 
-def _text(result: AgentResult) -> str:
+def _answer_text(result: AgentResult) -> str:
     """Return the text of an agent's answer, followed by the reasons of its interrupts."""
     reasons = [
         one.reason if isinstance(one.reason, str) else f"{one.name}: {one.reason}"

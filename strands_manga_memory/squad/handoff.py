@@ -10,7 +10,7 @@ from xml.sax.saxutils import quoteattr
 from strands import ToolContext, tool
 from strands.types.tools import AgentTool
 
-from strands_manga_memory.arguments import of_kind
+from strands_manga_memory.arguments import check_instance
 from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.messages.injection import escape_line, escape_tags
@@ -79,7 +79,7 @@ class Handoffs:
     """
 
     def __init__(self, memory: MangaMemory) -> None:
-        self._memory = of_kind("memory", memory, MangaMemory, "a MangaMemory")
+        self._memory = check_instance("memory", memory, MangaMemory, "a MangaMemory")
 
     def write(
         self, handoff: Handoff, *, user_id: str, session_id: str, tenant: str | None = None

@@ -55,7 +55,7 @@ class ConversationTurns:
         self._queues: dict[Key, deque[Future[None]]] = {}
 
     @asynccontextmanager
-    async def hold(self, scope: ConversationScope, *, wait: float) -> AsyncIterator[None]:
+    async def wait_for_turn(self, scope: ConversationScope, *, wait: float) -> AsyncIterator[None]:
         """Run a ``with`` block after the earlier requests of a conversation have ended.
 
         Later requests of the conversation wait for the end of the block.
@@ -129,7 +129,7 @@ class ConversationTurns:
         try:
             try:
                 pause = _FIRST_PAUSE
-                while not await _in_thread_to_its_end(acquire):
+                while not await _acquire_in_thread(acquire):
                     await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
                     pause = min(2 * pause, _LONGEST_PAUSE)
                 renewal = asyncio.create_task(self._renew(acquire))
@@ -150,10 +150,10 @@ class ConversationTurns:
         while True:
             await asyncio.sleep(self._lease / 3)
             with suppress(StoreError):
-                await _in_thread_to_its_end(acquire)
+                await _acquire_in_thread(acquire)
 
 
-async def _in_thread_to_its_end(acquire: Callable[[], bool]) -> bool:
+async def _acquire_in_thread(acquire: Callable[[], bool]) -> bool:
     """Call ``acquire``, which acquires a lock, in a thread, and wait even if the task is cancelled.
 
     Without this wait, a cancelled task could release the lock before the thread acquires it.

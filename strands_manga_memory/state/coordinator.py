@@ -12,7 +12,7 @@ from strands import Agent, tool
 from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 
-from strands_manga_memory.arguments import checked, positive
+from strands_manga_memory.arguments import check_positive_int, checked
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.entities import SHOP, EntityTypes
 from strands_manga_memory.language.pii import redact_identifiers
@@ -164,7 +164,7 @@ class StateCoordinator(Plugin):
             kinds, types, self._intents, clock, wall_clock, limits or StateLimits()
         )
         self.task = TaskState(store, float(time_budget_ms))
-        self.max_tokens = positive("max_tokens", max_tokens)
+        self.max_tokens = check_positive_int("max_tokens", max_tokens)
         self._session = None
         if hot is not None and scope is not None:
             self._session = SessionState(

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from strands import Agent
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import whole
+from strands_manga_memory.arguments import check_int
 from strands_manga_memory.language.open_questions import Line
 from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.language.session_summaries import (
@@ -132,7 +132,7 @@ def export_for_human(
     Raises:
         ValueError: ``turns`` is negative.
     """
-    whole("turns", turns, least=0)
+    check_int("turns", turns, minimum=0)
     messages = list(agent.messages if history is None else history)
     lines: list[Line] = [
         (message["role"], redact_identifiers(text))

@@ -24,7 +24,7 @@ from strands import Agent
 from strands.plugins import Plugin
 
 from strands_manga_memory import telemetry
-from strands_manga_memory.deadline import wait_while
+from strands_manga_memory.deadline import wait_until_done
 from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError
 from strands_manga_memory.lifecycle import attachments, renew_in_child
 from strands_manga_memory.messages.injection import escape_line
@@ -123,10 +123,10 @@ class BackgroundRead:
 
     async def _has_ended(self, running: Future[Any]) -> bool:
         since, limit = time.monotonic(), self._deadline
-        await wait_while(
+        await wait_until_done(
             running,
             lambda held_up: max(0.0, since + limit + held_up - time.monotonic()),
-            most=20 * limit,
+            limit=20 * limit,
         )
         if not running.done():
             self._late = running

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 from strands import Agent
 
-from strands_manga_memory.arguments import whole, with_known_fields
+from strands_manga_memory.arguments import check_int, with_known_fields
 from strands_manga_memory.exceptions import CorruptRecordError, StateError
 from strands_manga_memory.language.entities import EntityTypes
 from strands_manga_memory.stores.codec import MALFORMED
@@ -64,7 +64,7 @@ class StateLimits:
 
     def __post_init__(self) -> None:
         for name, limit in vars(self).items():
-            whole(name, limit, least=0 if name == "goals_kept" else 1)
+            check_int(name, limit, minimum=0 if name == "goals_kept" else 1)
 
 
 class StateValue(BaseModel):

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import Field
 
-from strands_manga_memory.arguments import of_kind
+from strands_manga_memory.arguments import check_instance
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.messages.injection import escape_line
@@ -342,7 +342,7 @@ class TaskState:
             ValueError: The kind does not exist, ``text`` is empty or not a string, or
                 ``confidence`` is not from 0 to 1.
         """
-        of_kind("text", text, str, "a text")
+        check_instance("text", text, str, "a text")
         with self._lock:
             step = self.add_step(shorten_line(text, 300), kind=kind, confidence=confidence)
             if ok is not None:

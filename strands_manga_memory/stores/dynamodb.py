@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from strands_manga_memory.arguments import checked, not_negative, with_method
+from strands_manga_memory.arguments import check_method, check_seconds, checked
 from strands_manga_memory.exceptions import StoreError, StoreRefusedError, StoreUnavailableError
 from strands_manga_memory.lifecycle import renew_in_child
 from strands_manga_memory.stores.dynamodb_requests import (
@@ -95,10 +95,10 @@ class DynamoDBTable:
     ) -> None:
         self.schema = schema
         self.name = name or schema.name
-        self.client = with_method(
+        self.client = check_method(
             "client", client, "get_item(**request)", 'boto3.client("dynamodb")'
         )
-        self._deadline = not_negative("deadline", deadline)
+        self._deadline = check_seconds("deadline", deadline)
         renew_in_child(self)
 
     def __repr__(self) -> str:

@@ -16,7 +16,7 @@ from psycopg import errors
 from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
-from strands_manga_memory.arguments import seconds
+from strands_manga_memory.arguments import check_positive_seconds
 from strands_manga_memory.exceptions import (
     NO_TABLE,
     StoreError,
@@ -77,7 +77,7 @@ class PostgresTable(SQLTable):
     def __init__(
         self, conninfo: str, schema: TableSchema = SESSIONS, *, deadline: float = 2.0
     ) -> None:
-        seconds("deadline", deadline)
+        check_positive_seconds("deadline", deadline)
         try:
             psycopg.conninfo.conninfo_to_dict(conninfo)
         except psycopg.Error:  # whose text may contain a password

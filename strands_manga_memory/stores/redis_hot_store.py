@@ -31,7 +31,7 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-from strands_manga_memory.arguments import checked, not_negative
+from strands_manga_memory.arguments import check_seconds, checked
 from strands_manga_memory.exceptions import (
     CorruptRecordError,
     StoreError,
@@ -141,8 +141,8 @@ class RedisHotStore:
             )
         self.client: Any = client
         self._prefix = prefix
-        self._deadline = not_negative("deadline", deadline)
-        self._grace = _milliseconds(not_negative("grace", grace))
+        self._deadline = check_seconds("deadline", deadline)
+        self._grace = _milliseconds(check_seconds("grace", grace))
 
     def __repr__(self) -> str:
         return f"RedisHotStore(prefix={self._prefix!r}, deadline={self._deadline})"

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from strands_manga_memory.arguments import checked, seconds
+from strands_manga_memory.arguments import check_positive_seconds, checked
 from strands_manga_memory.exceptions import (
     NO_TABLE,
     CorruptRecordError,
@@ -117,7 +117,7 @@ class SQLiteTable(SQLTable):
             )
         if "\0" in os.fspath(path):
             raise ValueError(f"path must have no NUL character, got {path!r:.200}")
-        seconds("deadline", deadline)
+        check_positive_seconds("deadline", deadline)
         self.schema = schema
         # a later change of the working directory must not move the table
         self.path = Path(path).absolute()

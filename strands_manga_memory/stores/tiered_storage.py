@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from strands.storage import Storage
 from strands.types.exceptions import StorageError
 
-from strands_manga_memory.arguments import checked, seconds, with_method
+from strands_manga_memory.arguments import check_method, check_positive_seconds, checked
 from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError, StoreError
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.stores.codec import Codec, parsing
@@ -111,8 +111,8 @@ class TieredStorage(Storage):
         self._owner = ConversationScope(user_id, "storage", tenant=tenant).storage_user_id
         self._partition = f"storage/{self._owner}"
         self._codec = codec or Codec()
-        self._hot_ttl = seconds("hot_ttl", hot_ttl)
-        self._search = search_strategy and with_method(
+        self._hot_ttl = check_positive_seconds("hot_ttl", hot_ttl)
+        self._search = search_strategy and check_method(
             "search_strategy", search_strategy, "search(storage, query)"
         )
         self._clock = clock

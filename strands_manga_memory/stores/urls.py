@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
-from strands_manga_memory.arguments import checked, of_protocol
+from strands_manga_memory.arguments import check_protocol, checked
 from strands_manga_memory.exceptions import StoreRefusedError
 from strands_manga_memory.stores.hot import HotStore, InMemoryHotStore
 from strands_manga_memory.stores.table import SESSIONS, USER_MEMORY, Table, TableSchema
@@ -299,7 +299,7 @@ def table_of(
         StoreUnavailableError: The store is unavailable.
     """
     if not isinstance(given, str):
-        return given if given is None else of_protocol(name, given, Table, "a Table or its URL")
+        return given if given is None else check_protocol(name, given, Table, "a Table or its URL")
     key = (os.getcwd(), given, schema.name)
     table: Table | None = _opened.get(key)
     if table is None:
@@ -321,7 +321,7 @@ def hot_store_of(given: HotStore | str | None) -> Any:
     """
     if not isinstance(given, str):
         words = "a HotStore or its URL"
-        return given if given is None else of_protocol("hot", given, HotStore, words)
+        return given if given is None else check_protocol("hot", given, HotStore, words)
     store: HotStore | None = _opened.get((given,))
     return store if store is not None else _opened.setdefault((given,), open_hot_store(given))
 

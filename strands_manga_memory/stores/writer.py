@@ -21,7 +21,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
-from strands_manga_memory.arguments import positive
+from strands_manga_memory.arguments import check_positive_int
 from strands_manga_memory.circuit_breaker import CircuitBreaker
 from strands_manga_memory.exceptions import (
     OvertakenError,
@@ -305,7 +305,10 @@ class Writer:
     """
 
     def __init__(self, *, threads: int = 8, clock: Callable[[], float] = time.monotonic) -> None:
-        self._max_threads, self._max_slow = positive("threads", threads), max(1, threads - 2)
+        self._max_threads, self._max_slow = (
+            check_positive_int("threads", threads),
+            max(1, threads - 2),
+        )
         self._clock = clock
         self.hot_health = TierHealth(tier="hot", clock=clock)
         self.durable_health = TierHealth(tier="durable", clock=clock)

@@ -468,19 +468,19 @@ class LogHistogram:
         """Number of values in all buckets of the histogram."""
         return self.counts.total()
 
-    def steps(self) -> Iterator[tuple[float, int]]:
+    def buckets(self) -> Iterator[tuple[float, int]]:
         """Yield the upper bound and the count of each non-empty bucket, lowest bucket first."""
         for bucket in sorted(self.counts):
             yield self.growth**bucket, self.counts[bucket]
 
-    def quantile(self, share: float) -> float:
+    def quantile(self, fraction: float) -> float:
         """Estimate a quantile of the histogram's values, such as the median for a ``share`` of 0.5.
 
         The estimate is the upper bound of the quantile's bucket, or 0 without values.
         """
-        left = share * self.total
+        left = fraction * self.total
         found = 0.0
-        for bound, count in self.steps():
+        for bound, count in self.buckets():
             found, left = bound, left - count
             if left <= 0:
                 break

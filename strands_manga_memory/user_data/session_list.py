@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from strands_manga_memory.arguments import whole
+from strands_manga_memory.arguments import check_int
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
 from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.memory.records import Owner
@@ -106,7 +106,7 @@ def list_sessions(
         ValueError: ``limit`` is below 1.
         StoreUnavailableError: A store does not answer.
     """
-    whole("limit", limit, least=1)
+    check_int("limit", limit, minimum=1)
     scopes = sorted(sessions_of(durable, owner), key=lambda scope: scope.session_id)
     left = [scope for scope in scopes if after is None or scope.session_id > after]
     page = [_list_entry(scope, open_session(scope)) for scope in left[:limit]]
@@ -158,7 +158,7 @@ def list_users(durable: Table, *, limit: int, after: str | None) -> UserPage:
         ValueError: ``limit`` is below 1.
         StoreUnavailableError: The durable store does not answer.
     """
-    whole("limit", limit, least=1)
+    check_int("limit", limit, minimum=1)
     owners = set()
     for entry in ExpiryIndex(durable).due(_ANY_TIME):
         if user := entry.ids.get("user"):

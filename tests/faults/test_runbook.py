@@ -215,10 +215,10 @@ def test_agents_that_wait_for_one_another() -> None:
     async def calls(
         mine: ConversationScope, other: ConversationScope, both: asyncio.Barrier, wait: float
     ) -> str:
-        async with turns.hold(mine, wait=60):
+        async with turns.wait_for_turn(mine, wait=60):
             await both.wait()
             try:
-                async with turns.hold(other, wait=wait):
+                async with turns.wait_for_turn(other, wait=wait):
                     return "answered"
             except BusyError:
                 return "refused"

@@ -68,9 +68,9 @@ def two_writers(memory: MangaMemory) -> None:
 
 async def _waits_for_itself(scope: ConversationScope) -> None:
     turns = ConversationTurns()
-    async with turns.hold(scope, wait=5):
+    async with turns.wait_for_turn(scope, wait=5):
         with suppress(BusyError):
-            async with turns.hold(scope, wait=5):
+            async with turns.wait_for_turn(scope, wait=5):
                 pass
 
 

@@ -419,7 +419,7 @@ def dying(valkey_server: servers.Valkey, unique: str) -> tuple[Child, str]:
 
     async def hold(parent: Child) -> None:
         turns = ConversationTurns(open_hot_store(url), lease=0.6)
-        async with turns.hold(ConversationScope("u1", "s1", "alpha"), wait=30):
+        async with turns.wait_for_turn(ConversationScope("u1", "s1", "alpha"), wait=30):
             await asyncio.sleep(0.9)  # longer than the lease
             parent.say(holds=True)
             await asyncio.sleep(600)

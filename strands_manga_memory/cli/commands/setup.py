@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from strands_manga_memory.assembly.settings import MangaMemorySettings, rows
+from strands_manga_memory.assembly.settings import MangaMemorySettings, setting_rows
 from strands_manga_memory.cli.options import Durable, Json, Users, read_settings
 from strands_manga_memory.cli.output import messages, print_json, print_lines
 from strands_manga_memory.ops.provisioning import cloudformation_yaml, iam_policy
@@ -85,7 +85,7 @@ def settings(as_json: Json = False) -> None:
         print_json(values)
         return
     lines = []
-    for name, variable, _, takes, _ in rows():
+    for name, variable, _, takes, _ in setting_rows():
         source = "set" if os.environ.get(variable) else "default"
         lines += [
             (variable, f"{values[name]} ({source})"),

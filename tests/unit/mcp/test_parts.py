@@ -13,14 +13,14 @@ from strands_manga_memory.mcp import redact_secrets
 from strands_manga_memory.mcp.answers import (
     MOST_BYTES,
     MOST_RESULTS,
-    GoodResult,
+    CachedResult,
     ResultCache,
     ToolFailure,
     error_result,
     stale_result,
 )
 from strands_manga_memory.mcp.classify import CANCELLED, OK, TIMEOUT
-from strands_manga_memory.mcp.guard import ArgumentSchema, CallLog, latency
+from strands_manga_memory.mcp.guard import ArgumentSchema, CallLog, summarize_latency
 from strands_manga_memory.testing import FakeClock
 from tests.lines import rows
 from tests.provider_formats import PROVIDERS, request_text
@@ -148,14 +148,14 @@ def test_calls_are_counted_and_timed() -> None:
 
 
 def test_percentiles_are_the_nearest_rank() -> None:
-    assert latency([number / 1000 for number in range(1, 101)]) == {
+    assert summarize_latency([number / 1000 for number in range(1, 101)]) == {
         "mean": 50.5,
         "p50": 50,
         "p95": 95,
         "p99": 99,
     }
-    assert latency([0.002]) == {"mean": 2, "p50": 2, "p95": 2, "p99": 2}
-    assert latency([]) == {"mean": None, "p50": None, "p95": None, "p99": None}
+    assert summarize_latency([0.002]) == {"mean": 2, "p50": 2, "p95": 2, "p99": 2}
+    assert summarize_latency([]) == {"mean": None, "p50": None, "p95": None, "p99": None}
 
 
 def problem(**fields: Any) -> ToolFailure:
@@ -222,7 +222,7 @@ def test_model_is_sent_a_short_json_and_callers_get_all_data() -> None:
         "side_effects_unknown": True,
         "alternatives": ["y"],
     }
-    stale = stale_result(problem(retry_after=1.5), GoodResult([{"text": "3 copies"}], 12.0))
+    stale = stale_result(problem(retry_after=1.5), CachedResult([{"text": "3 copies"}], 12.0))
     assert stale["content"][2]["json"] == {
         "code": "circuit_open",
         "retry_after_s": 1.5,

@@ -39,7 +39,7 @@ async def test_news_of_a_connection_that_was_replaced_is_no_news() -> None:
     old = supervisor.generation
     supervisor.report_loss(old)
     clock.advance(1)
-    await supervisor.is_ready(within=10)
+    await supervisor.ensure_connected(wait=10)
     supervisor.report_loss(old)
     assert supervisor.is_up
     supervisor.report_loss(supervisor.generation)
@@ -54,14 +54,14 @@ async def test_attempts_that_fail_come_less_and_less_often() -> None:
     for _ in range(8):
         waits.append(supervisor.retry_after)
         clock.advance(waits[-1])
-        assert not await supervisor.is_ready(within=10)
+        assert not await supervisor.ensure_connected(wait=10)
     assert all(
         low <= wait <= 2 * low
         for wait, low in zip(waits, [0.25, 0.5, 1, 2, 4, 8, 15, 15], strict=True)
     )
     server.up = True
     clock.advance(30)
-    assert await supervisor.is_ready(within=10)
+    assert await supervisor.ensure_connected(wait=10)
 
 
 def test_one_attempt_at_a_time_over_all_threads_and_loops() -> None:
@@ -71,11 +71,13 @@ def test_one_attempt_at_a_time_over_all_threads_and_loops() -> None:
     supervisor.report_loss(supervisor.generation)
     clock.advance(1)
     first = ThreadPoolExecutor(1)
-    waiting = first.submit(lambda: asyncio.run(supervisor.is_ready(within=10)))
+    waiting = first.submit(lambda: asyncio.run(supervisor.ensure_connected(wait=10)))
     while supervisor.state != "reconnecting":
         pass
     with ThreadPoolExecutor(16) as threads:
-        others = list(threads.map(lambda _: asyncio.run(supervisor.is_ready(within=10)), range(16)))
+        others = list(
+            threads.map(lambda _: asyncio.run(supervisor.ensure_connected(wait=10)), range(16))
+        )
     assert others == [False] * 16  # at once, while the first still waits
     server.may_answer.set()
     assert waiting.result(timeout=10)
@@ -89,7 +91,7 @@ async def test_an_attempt_that_takes_long_goes_on_without_its_caller() -> None:
     supervisor, clock = supervisor_of(server)
     supervisor.report_loss(supervisor.generation)
     clock.advance(1)
-    assert not await supervisor.is_ready(within=0.01)
+    assert not await supervisor.ensure_connected(wait=0.01)
     assert supervisor.state == "reconnecting"
     server.may_answer.set()
     await until(lambda: supervisor.is_up)

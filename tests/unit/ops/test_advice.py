@@ -99,7 +99,7 @@ def test_recorded_gaps_of_a_conversation_are_found(tmp_path: Path, capsys: Any) 
     memory.close()
     found = stored_gaps(SQLiteTable(tmp_path / "s.sqlite3"))
     assert found.total == 4
-    assert [count for _, count in found.steps()] == [2, 1, 1]
+    assert [count for _, count in found.buckets()] == [2, 1, 1]
 
 
 def test_the_command_shows_the_recorded_gaps(
