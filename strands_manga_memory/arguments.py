@@ -1,4 +1,4 @@
-"""Checks of function arguments, which raise errors that name the wrong argument."""
+"""Checks of arguments. Each error contains ``name``, the name of the wrong argument."""
 
 from __future__ import annotations
 
@@ -25,15 +25,12 @@ _WORDS = {"int": "a whole number", "float": "a number", "bool": "True or False",
 def checked(call: Callable[P, _T]) -> Callable[P, _T]:
     """Decorate a function so that a wrong argument raises an error that names the argument.
 
-    The type of each argument is compared with its annotation. Types that are imported only for type
-    checkers (``if TYPE_CHECKING``) are not checked. Ranges of numbers and values of ``Literal``
-    types are not checked either.
+    Types are compared with the annotations, except types that are imported only for type checkers.
+    Ranges and the values of ``Literal`` types are not checked.
 
     Raises:
-        TypeError: An argument is unknown, missing or given twice. For an unknown argument, the
-            message suggests the closest name.
-        ValueError: An argument has a wrong type. The message shows the value, unless it may be a
-            secret key.
+        TypeError: An argument is unknown, missing or given twice.
+        ValueError: An argument has a wrong type. The message shows no secret key.
     """
     parameters = inspect.signature(call).parameters
     takes_others = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
@@ -64,11 +61,7 @@ def checked(call: Callable[P, _T]) -> Callable[P, _T]:
 
 
 def with_known_fields(kind: type[_T]) -> type[_T]:
-    """Decorate a dataclass so that its constructor rejects arguments with unknown names.
-
-    The ``TypeError`` suggests the field with the closest name. The types of arguments are not
-    checked.
-    """
+    """Decorate a dataclass so that the error for an unknown argument suggests the closest field."""
     create = vars(kind)["__init__"]
     parameters = inspect.signature(create).parameters
 
@@ -88,12 +81,7 @@ def _refuse_unknown(given: Iterable[str], known: Collection[str]) -> None:
 
 
 def _has_type(value: Any, kind: Any) -> bool:
-    """Return whether a value has the type that an annotation requires, such as ``Sequence[str]``.
-
-    The items of a collection are checked, too: ``["a", 1]`` is not a ``Sequence[str]``. An object
-    matches a ``Protocol`` if it has all methods of the protocol. A str, list or dict never matches
-    a ``Protocol``.
-    """
+    """Return whether a value, including the items of a collection, matches an annotation."""
     origin, parts = get_origin(kind), get_args(kind)
     if kind is Any:
         return True
@@ -129,10 +117,6 @@ def missing_methods(value: Any, protocol: type) -> list[str]:
 
 
 def _wrong_type_text(name: str, value: Any, kind: Any, annotation: str, *, is_secret: bool) -> str:
-    """Return the error text for an argument of a wrong type.
-
-    For a collection, the text names the first wrong item, such as ``tools[2]``.
-    """
     lacks = ""
     for part in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):
         if Protocol in getattr(part, "__bases__", ()) and not isinstance(
@@ -158,10 +142,7 @@ def _wrong_type_text(name: str, value: Any, kind: Any, annotation: str, *, is_se
 
 
 def unknown_setting_text(name: str, known: Iterable[str]) -> str:
-    """Return the error text for a setting with an unknown name.
-
-    The text suggests the closest known name. If no name is close, the text lists all known names.
-    """
+    """Return an error text with the closest known name, or all known names if none is close."""
     known = [each for each in known if each != "self"]
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}"
@@ -169,24 +150,12 @@ def unknown_setting_text(name: str, known: Iterable[str]) -> str:
 
 
 def check_positive_int(name: str, value: object) -> int:
-    """Check that an argument is a positive whole number, and return the number.
-
-    ``name`` is the argument's name in the error.
-
-    Raises:
-        ValueError: ``value`` is not a positive whole number.
-    """
+    """Return ``value`` if it is a whole number above 0; otherwise raise a ValueError."""
     return check_int(name, value, minimum=1)
 
 
 def check_int(name: str, value: object, *, minimum: int) -> int:
-    """Check that an argument is a whole number of at least ``minimum``, and return the number.
-
-    ``name`` is the argument's name in the error.
-
-    Raises:
-        ValueError: ``value`` is not a whole number, or is below ``minimum``.
-    """
+    """Return ``value`` if it is a whole number from ``minimum``; otherwise raise a ValueError."""
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
         expected = (
             "a positive whole number" if minimum == 1 else f"a whole number of {minimum} or more"
@@ -196,54 +165,29 @@ def check_int(name: str, value: object, *, minimum: int) -> int:
 
 
 def check_not_blank(name: str, value: object) -> None:
-    """Check that an argument is a string with at least one character that is not white space.
-
-    ``name`` is the argument's name in the error.
-
-    Raises:
-        ValueError: ``value`` is not a string, or is blank.
-    """
+    """Raise a ValueError unless ``value`` is a text that is not blank."""
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{name} must be a text that is not empty, got {value!r:.80}")
 
 
 def check_positive_seconds(name: str, value: float) -> float:
-    """Check that an argument is a number of seconds above 0, and return the number.
-
-    ``name`` is the argument's name in the error.
-
-    Raises:
-        ValueError: ``value`` is not a number above 0.
-    """
+    """Return ``value`` if it is a number of seconds above 0; otherwise raise a ValueError."""
     if isinstance(value, bool) or not isinstance(value, Real) or not value > 0:
         raise ValueError(f"{name} must be a positive number of seconds, got {value!r:.80}")
     return value
 
 
 def check_seconds(name: str, value: float) -> float:
-    """Check that an argument is a number of seconds of at least 0, and return the number.
-
-    ``name`` is the argument's name in the error.
-
-    Raises:
-        ValueError: ``value`` is not a number, or is below 0.
-    """
+    """Return ``value`` if it is a number of seconds, 0 or more; otherwise raise a ValueError."""
     if isinstance(value, bool) or not isinstance(value, Real) or not value >= 0:
         raise ValueError(f"{name} must be 0 or more seconds, got {value!r:.80}")
     return value
 
 
 def check_instance(name: str, value: object, kind: type[_T], description: str = "") -> _T:
-    """Check that an argument is an instance of the class ``kind``, and return the argument.
+    """Return ``value`` if it is an instance of ``kind``; otherwise raise a ValueError.
 
-    Args:
-        name: Name of the argument in the error.
-        value: Value of the argument.
-        kind: Expected class.
-        description: Description of the expected value in the error. Default: the name of ``kind``.
-
-    Raises:
-        ValueError: ``value`` is no instance of ``kind``.
+    ``description`` describes the expected value in the error. Default: the name of ``kind``.
     """
     if not isinstance(value, kind):
         raise ValueError(f"{name} must be {description or f'a {kind.__name__}'}, got {value!r:.80}")
@@ -251,17 +195,9 @@ def check_instance(name: str, value: object, kind: type[_T], description: str = 
 
 
 def check_protocol(name: str, value: _T, protocol: type, description: str) -> _T:
-    """Check that an argument has all methods of a protocol, and return the argument.
+    """Return ``value`` if it has all methods of ``protocol``; otherwise raise a ValueError.
 
-    Args:
-        name: Name of the argument in the error.
-        value: Value of the argument.
-        protocol: The ``Protocol`` class.
-        description: Description of the expected object in the error.
-
-    Raises:
-        ValueError: ``value`` lacks a method. The message names the class of ``value`` and the
-            missing methods.
+    ``description`` describes the expected object in the error.
     """
     if not _has_type(value, protocol):
         raise ValueError(_wrong_type_text(name, value, protocol, description, is_secret=False))
@@ -269,15 +205,9 @@ def check_protocol(name: str, value: _T, protocol: type, description: str) -> _T
 
 
 def check_callable(name: str, value: _T, description: str = "a function") -> _T:
-    """Check that an argument is callable, and return the argument.
+    """Return ``value`` if it is callable; otherwise raise a ValueError.
 
-    Args:
-        name: Name of the argument in the error.
-        value: Value of the argument.
-        description: Description of the expected function in the error.
-
-    Raises:
-        ValueError: ``value`` is not callable.
+    ``description`` describes the expected function in the error.
     """
     if not callable(value):
         raise ValueError(f"{name} must be {description}, got {value!r:.80}")
@@ -285,18 +215,10 @@ def check_callable(name: str, value: _T, description: str = "a function") -> _T:
 
 
 def check_method(name: str, value: Any, method: str, description: str = "") -> Any:
-    """Check that an argument has a certain method, and return the argument.
+    """Return ``value`` if it has a certain method; otherwise raise a ValueError.
 
-    Args:
-        name: Name of the argument in the error.
-        value: Value of the argument.
-        method: Name of the method with its parameters, such as ``count(message)``. Only the name is
-            checked.
-        description: Description of the expected object in the error. Default: the method's
-            name.
-
-    Raises:
-        ValueError: ``value`` has no such method.
+    ``method`` is written with parameters, such as ``count(message)``. The error contains
+    ``description``, or else ``method``.
     """
     if not callable(getattr(value, method.partition("(")[0], None)):
         expected = f"be {description}" if description else f"have a method {method}"

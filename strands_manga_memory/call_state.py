@@ -1,7 +1,4 @@
-"""Invocation state of one tool call: the dict that Strands passes to the tool.
-
-The module also checks whether a tool is read-only.
-"""
+"""Invocation state (the dict that Strands passes to a tool) of a single tool call."""
 
 from __future__ import annotations
 
@@ -36,13 +33,12 @@ else:
 
 
 class CallState(_Dict):
-    """Invocation state (dict that Strands passes to tools) that keeps the agent of one tool call.
+    """Invocation state of one tool call, in which parallel calls cannot replace the agent.
 
-    Parallel nodes of a Graph share one dict, and Strands writes the agent of each tool call into
-    it. A tool that waits could therefore find the agent of another node in the shared dict.
-
-    A ``CallState`` keeps the agent of its call, and the agent's model, messages, system prompt and
-    tool configuration. All other keys are read from the shared dict and written to it.
+    Parallel nodes of a Graph share one invocation state (the dict that Strands passes to tools).
+    Strands writes the agent of each call into this dict, where a tool that waits could find the
+    agent of another node. A ``CallState`` keeps the agent of its own call, and the agent's model,
+    messages, system prompt and tool configuration. All other keys are those of the shared dict.
 
     Args:
         shared: Shared invocation state.
@@ -84,11 +80,7 @@ class CallState(_Dict):
 
 
 def with_own_state(context: _Context) -> _Context:
-    """Return a copy of a tool call's context in which parallel calls cannot replace the agent.
-
-    Parallel tool calls share one invocation state, into which Strands writes the agent of each
-    call. The copy has a ``CallState`` instead, which keeps the agent of this call.
-    """
+    """Return a copy of a tool call's context, with a ``CallState`` that keeps the call's agent."""
     return replace(context, invocation_state=CallState(context.invocation_state, context.agent))
 
 

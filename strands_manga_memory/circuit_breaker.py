@@ -27,7 +27,7 @@ class State(StrEnum):
 
 
 class Health(StrEnum):
-    """Health of a tool or store, derived from its circuit breaker's state and failures."""
+    """Health of a tool or store: healthy, degraded or unavailable, according to its breaker."""
 
     HEALTHY = "healthy"
     """The breaker is closed, with fewer than half of the failures that open it."""
@@ -200,7 +200,6 @@ class CircuitBreaker:
         self._notify(event)
 
     def _count(self, *, succeeded: bool) -> BreakerEvent | None:
-        """Count a success or a failure, and return the breaker's change of state, if any."""
         if succeeded:
             return self._change(_CLOSED, "probe_succeeded")
         self._failures += 1
@@ -211,12 +210,11 @@ class CircuitBreaker:
     # Changes from outside
 
     def restore(self, failures: int, seconds: float) -> None:
-        """Restore the failures and the waiting time of the circuit breaker of an earlier process.
+        """Restore the state that the circuit breaker of an earlier process had.
 
         Args:
-            failures: Number of failures in a row that the earlier breaker had.
-            seconds: Remaining waiting time of the earlier breaker. Above 0: this breaker opens for
-                that time.
+            failures: Number of failures in a row.
+            seconds: Seconds for which the breaker is open; 0 if it is closed.
         """
         with self._lock:
             if seconds > 0:
@@ -225,7 +223,7 @@ class CircuitBreaker:
             self._failures = failures
 
     def reset(self) -> None:
-        """Close the circuit breaker, and forget its failures and its doubled waiting time."""
+        """Close the circuit breaker, and reset its failures and its waiting time."""
         with self._lock:
             event = self._change(_CLOSED, "reset")
             self._next_wait = self._reset_after

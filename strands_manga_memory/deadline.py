@@ -1,4 +1,4 @@
-"""Deadlines for event streams, such as those of tools, and for work in threads."""
+"""Deadlines for event streams and for background work."""
 
 from __future__ import annotations
 
@@ -18,14 +18,11 @@ END = object()
 
 
 class DeadlineError(TimeoutError):
-    """The deadline passed before a stream of events, such as that of a tool call, had ended."""
+    """The deadline of an event stream passed before the stream had ended."""
 
 
 def in_thread(call: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """Return an asynchronous version of a blocking function, which does not block the event loop.
-
-    Each call of the function runs in a thread.
-    """
+    """Return an asynchronous version of a blocking function, which runs in a thread."""
 
     @functools.wraps(call)
     async def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -35,11 +32,10 @@ def in_thread(call: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
 
 
 class DeadlineReader:
-    """Reader of an event stream, such as that of a tool call, that stops the stream at a deadline.
+    """Reader of an asynchronous event stream, such as that of a tool call, with a deadline.
 
-    The stream runs in its own ``asyncio`` task. ``close`` waits at most ``grace`` seconds for the
-    end of the stream, even if the stream ignores the cancellation or waits for a thread. A stream
-    that blocks the event loop cannot be stopped.
+    The stream runs in its own ``asyncio`` task. A stream that ignores its cancellation is
+    abandoned. A stream that blocks the event loop cannot be stopped.
 
     Args:
         stream: Stream of events.
@@ -85,10 +81,7 @@ class DeadlineReader:
         return event
 
     async def close(self) -> None:
-        """Cancel a stream of events that still runs, and wait for its end.
-
-        The wait takes at most ``grace`` seconds.
-        """
+        """Cancel the stream if it still runs, and wait at most ``grace`` seconds for its end."""
         task = self._task
         if task.done():
             return
@@ -102,11 +95,7 @@ _left_behind: set[asyncio.Task[None]] = set()
 
 
 def _replace_thread_pool(loop: asyncio.AbstractEventLoop) -> None:
-    """Give an event loop a new thread pool, after a blocking call did not return in time.
-
-    ``asyncio.run`` (and so ``agent(...)``) would otherwise wait for the stuck thread before it
-    returns. Other calls in the old threads continue.
-    """
+    """Give an event loop a new thread pool, so that its end does not wait for a stuck thread."""
     loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
 
 
@@ -119,17 +108,16 @@ async def wait_until_done(
 ) -> float:
     """Wait for background work, without blocking the event loop.
 
-    Pauses of the whole process, such as for garbage collection, can be left out of the waiting
-    time. A busy machine is then not mistaken for a store that does not answer.
+    Pauses of the whole process, such as for garbage collection, need not count as waiting time.
 
     Args:
         future: Future of the work.
-        remaining: Function that returns the remaining seconds of the wait. Its argument is the
-            total duration of the pauses so far, in seconds.
+        remaining: Function from the total seconds of pauses so far to the remaining seconds of the
+            wait.
         limit: Maximum seconds of the wait, including pauses.
 
     Returns:
-        Total duration of the pauses in seconds.
+        Total seconds of pauses.
     """
     waiter, end, held_up = as_asyncio_future(future), time.monotonic() + limit, 0.0
     while (seconds := remaining(held_up)) and not waiter.done():
@@ -142,11 +130,7 @@ async def wait_until_done(
 
 
 def as_asyncio_future(future: Future[Any]) -> asyncio.Future[None]:
-    """Return an ``asyncio`` future that ends when a future of another thread ends.
-
-    A coroutine can wait for the new future without blocking the event loop. The result of the new
-    future is always None, even if the work failed.
-    """
+    """Return an ``asyncio`` future that ends, with None, when a future of another thread ends."""
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
 

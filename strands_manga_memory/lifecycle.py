@@ -42,20 +42,14 @@ _fork_lock = threading.Lock()
 
 
 def members_of(objects: weakref.WeakSet[_Member]) -> list[_Member]:
-    """Return the members of a weak set as a list, even while other threads change the set.
-
-    A plain iteration would raise ``RuntimeError`` when the set changes.
-    """
+    """Return the members of a weak set as a list, even while other threads change the set."""
     while True:
         with suppress(RuntimeError):  # the set changed its size during the iteration
             return list(objects)
 
 
 def renew_in_child(renewable: Renewable) -> None:
-    """Register an object whose ``renew_after_fork`` is called in each forked process.
-
-    The registration does not keep the object alive.
-    """
+    """Call an object's ``renew_after_fork`` in each forked process, while the object exists."""
     _renewables.add(renewable)
 
 

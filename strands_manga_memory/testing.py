@@ -188,7 +188,7 @@ class FakeClock:
 
 
 class _FaultyStore:
-    """Wrapper of a store that makes chosen calls fail, and passes all other calls to the store."""
+    """Wrapper of a store whose calls fail on request."""
 
     def __init__(self, store: Any) -> None:
         self._store = store

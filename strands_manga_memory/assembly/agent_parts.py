@@ -55,17 +55,14 @@ def check_options(
     call: Callable[..., object] | None = None,
     agent_method: Callable[..., object] | None = None,
 ) -> None:
-    """Raise an error if the name of a keyword argument is unknown.
+    """Raise a ``SettingsError``, which suggests the closest name, for unknown keyword arguments.
 
     Args:
         given: Names of the given arguments.
         known: Accepted names.
         call: Function or class whose parameters the error may also suggest.
-        agent_method: Method that takes the settings of one agent. If it takes an unknown name, the
-            error refers to ``memory.agent``.
-
-    Raises:
-        SettingsError: A name is unknown. The message suggests the closest name.
+        agent_method: Method that builds an agent. For a name of its parameters, the error refers to
+            ``memory.agent``.
     """
     known = tuple(known)
     unknown = [name for name in given if name not in known]
@@ -93,11 +90,7 @@ def _parameters(call: Callable[..., object] | None) -> list[str]:
 
 
 def scope_of(scope: ConversationScope | None, **ids: str | None) -> ConversationScope:
-    """Return the scope of a conversation: the given scope, or a scope made from the given ids.
-
-    Args:
-        scope: The scope; None if there are ids instead.
-        ids: ``user_id``, ``session_id``, ``agent_id`` and ``tenant``; None for a missing id.
+    """Return the given scope of a conversation, or a scope made from the given ids.
 
     Raises:
         ValueError: A scope and ids are both given, the user or session id is missing, or an id is
@@ -117,15 +110,11 @@ def scope_of(scope: ConversationScope | None, **ids: str | None) -> Conversation
 
 
 def merge_arguments(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge this package's arguments for ``strands.Agent`` with those of the application.
+    """Merge this package's arguments for ``strands.Agent`` (``ours``) with the application's.
 
-    The application's argument replaces the package's argument of the same name, unless it is None.
-    All plugins are kept. A ``context_manager`` of the application also removes the package's
+    An argument of the application replaces that of the package, unless it is None. All plugins are
+    kept. A ``context_manager`` of the application also removes the package's
     ``conversation_manager``.
-
-    Args:
-        ours: Arguments of this package.
-        theirs: Arguments of the application.
     """
     if not isinstance(theirs.get("plugins"), list | tuple | None):
         raise ValueError(f"plugins must be a list of plugins, got {theirs['plugins']!r:.80}")
@@ -150,12 +139,10 @@ def guard_client(
     options: dict[str, Any],
     settings: MangaMemorySettings,
 ) -> mcp.GuardedMCPTools:
-    """Return the tools of an MCP client with circuit breakers, which reject calls of failing tools.
-
-    All agents of ``owner`` (a ``MangaMemory``) share the tools and the breakers.
+    """Return the tools of an MCP client with circuit breakers, which all agents of ``owner`` share.
 
     Args:
-        owner: Object that keeps the guarded tools: a ``MangaMemory``.
+        owner: The ``MangaMemory``.
         client: The MCP client.
         policy: Breaker policy of tools without a policy of their own. None: the policy in
             ``settings``.
@@ -283,9 +270,7 @@ def make_recall_plugin(
 ) -> conversation.HistoryRecall:
     """Return the plugin that quotes evicted messages in the requests of an agent.
 
-    Evicted messages are messages that were removed from the history to save tokens. The setting
-    ``recall_tokens`` limits the tokens of the quotes. The default is 1,024, but at most a quarter
-    of the history's token limit.
+    Evicted messages are messages that were removed from the history to save tokens.
 
     Args:
         settings: Settings of the process.
@@ -323,8 +308,8 @@ def make_environment_tracker(
 ) -> state.EnvironmentTracker | None:
     """Return the plugin that keeps a conversation's environment up to date; None without a source.
 
-    The environment is data from other systems, such as the user's cart and locale. The function
-    loads the environment, and waits for the source until a deadline.
+    The environment is data from other systems, such as the user's cart and locale. It is loaded at
+    once, for at most the setting ``profile_deadline``.
 
     Args:
         source: Source of the environment.
@@ -345,10 +330,9 @@ def make_environment_tracker(
 
 
 def with_customer_tier(policy: TtlPolicy, tracker: state.EnvironmentTracker) -> TtlPolicy:
-    """Return a copy of a time-to-live policy that depends on the user's customer tier.
+    """Return a copy of a time-to-live policy with the customer tier of the tracked environment.
 
-    The customer tier, such as ``premium``, comes from the environment (data from other systems
-    about the user). While the environment has no tier, the tier of ``policy`` is used.
+    While the environment has no tier, such as ``premium``, the tier of ``policy`` is used.
     """
 
     def tier() -> str:
@@ -402,10 +386,7 @@ def make_prompt_plugins(
 ) -> list[Plugin]:
     """Return the plugins that add instruction files to a prompt, and that count cached tokens.
 
-    Args:
-        instructions: The instruction files, which are added to the system prompt. True: the files
-            in the default folders. False: no plugin.
-        cache_monitor: The monitor of cached prompt tokens. None: no plugin.
+    ``instructions`` is True for the files in the default folders, and False for no files.
 
     Raises:
         ValueError: An argument has another type.

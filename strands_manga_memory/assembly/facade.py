@@ -352,7 +352,7 @@ class MangaMemory:
     def changes(
         self, *, user_id: str, session_id: str, tenant: str | None = None
     ) -> state.EnvironmentChanges:
-        """Return the announcer of changes to a session's environment, such as the user's cart.
+        """Return the object that announces changes to a session's environment, such as the cart.
 
         Its ``publish`` makes the agents of the session read the environment again.
         """
@@ -433,10 +433,7 @@ class MangaMemory:
 
     @checked
     def fork(self, scope: ConversationScope, at_turn: int, *, session_id: str) -> ConversationScope:
-        """Copy the first turns of a conversation to a new session, and return the new scope.
-
-        See ``TieredSessionManager.fork``.
-        """
+        """Copy turns to a new session, and return its scope: see ``TieredSessionManager.fork``."""
         self.session(scope).fork(at_turn, session_id=session_id)
         return dataclasses.replace(scope, session_id=session_id)
 
@@ -490,8 +487,7 @@ class MangaMemory:
     def disconnected(self, scope: ConversationScope) -> bool:
         """Restart the time to live of a conversation whose user has disconnected and may return.
 
-        Returns:
-            Whether the hot tier has the conversation. A sweeper then ends it after that time.
+        Return whether the hot tier has the conversation, which a sweeper ends after that time.
         """
         return self.finalizer().disconnected(scope)
 
@@ -566,8 +562,8 @@ class MangaMemory:
         the 1,000 saved last, for at most 5 s. A sweeper later writes the remaining sessions.
 
         Raises:
-            StoreUnavailableError: A session is not stored: repeat the call, the stores stay open.
-                Or a preference is not stored: keep the process running, which stores it later.
+            StoreUnavailableError: A session is not stored (repeat the call), or
+                a preference is not stored (keep the process running, which stores it later).
             ConflictError: Another writer's change of a session cannot be merged. The stores stay
                 open.
         """

@@ -96,11 +96,7 @@ class SessionFinalizer:
         return f"SessionFinalizer({self._tiers.store_names})"
 
     def __call__(self, conversation: EndedConversation) -> None:
-        """Store memories, such as a summary, of a conversation that has expired.
-
-        A ``SessionSweeper`` makes this call after it has written the conversation to the durable
-        tier.
-        """
+        """Store memories of an expired conversation, such as a summary, for ``SessionSweeper``."""
         for transcript in conversation.transcripts():
             self._finalized(transcript)
 
@@ -134,8 +130,7 @@ class SessionFinalizer:
     def _claim(self, conversation_key: ConversationKey, lease: float) -> HotRecord | None:
         """Reserve a conversation in the hot tier, so that no other process finalizes it now.
 
-        The result is the reserved record, or None if the hot tier does not have the conversation. A
-        reservation that is older than ``lease`` seconds is replaced.
+        Return the reserved record, or None if the hot tier does not have the conversation.
 
         Raises:
             ConflictError: Another process has reserved the conversation within the last ``lease``
@@ -174,9 +169,7 @@ class SessionFinalizer:
     def disconnected(self, scope: ConversationScope) -> bool:
         """Restart the time to live of a conversation whose user has disconnected and may return.
 
-        Returns:
-            True if the conversation is in the hot tier. A sweeper (process that ends expired
-                sessions) then makes its memories after the time to live. False: nothing happens.
+        Return whether the hot tier has the conversation, which a sweeper ends after that time.
         """
         if self._tiers.hot is None:
             return False

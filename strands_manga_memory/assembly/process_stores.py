@@ -99,15 +99,8 @@ def close_sessions(
 def close_memories(hot: HotStore, memories: Table) -> bool:
     """Write the pending changes of users' memories, and close the memory table.
 
-    The writes take at most 5 s per store.
-
-    Args:
-        hot: Hot store.
-        memories: Memory table.
-
-    Returns:
-        Whether all preferences are in the memory table. Their delivery to another service may still
-            be pending.
+    The writes take at most 5 s per store. Return whether the table has all preferences; their
+    delivery to another service may still be pending.
     """
     shared_writer(hot, None).drain(_DRAIN_SECONDS)
     writer = shared_writer(None, memories)

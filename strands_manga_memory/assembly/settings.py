@@ -78,12 +78,9 @@ def _switch(description: str, *, default: bool) -> Any:
 class SettingsError(ValueError):
     """Error for settings that have an unknown name or a value that is not allowed.
 
-    The message names the argument or environment variable of each setting.
-
     Args:
-        problems: Name and problem of each setting. A problem that begins with a capital is a
-            sentence with the name. Any other problem is a phrase that follows the name in the
-            message.
+        problems: Pairs of a setting's name and its problem. A problem is a phrase that follows the
+            name, such as ``must be a URL``, or a sentence that begins with a capital.
     """
 
     def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
@@ -375,9 +372,7 @@ class MangaMemorySettings(BaseModel):
             raise SettingsError(problems) from None
 
     def with_values(self, **values: Any) -> MangaMemorySettings:
-        """Return a copy of these settings with the new values in ``asked``, keyed by setting.
-
-        None in ``asked`` keeps the value of these settings.
+        """Return a copy of these settings with new values. None keeps the old value.
 
         Raises:
             ValueError: A value is not allowed. The message names the setting and the allowed
@@ -396,10 +391,9 @@ class MangaMemorySettings(BaseModel):
         return PiiPolicy(actions=self.pii_actions, cipher=None if codec is None else codec.cipher)
 
     def retention(self) -> Mapping[MemoryType, Retention]:
-        """Return the storage time of users' memories, keyed by type of memory.
+        """Return storage times and ranking values of users' memories, keyed by type of memory.
 
-        The setting ``retention_days`` replaces default storage times. The values by which a search
-        ranks memories of each type are included.
+        The setting ``retention_days`` replaces default storage times.
         """
         retention = dict(RETENTION)
         for name, days in (self.retention_days or {}).items():
@@ -429,10 +423,9 @@ class MangaMemorySettings(BaseModel):
         )
 
     def memory_table(self) -> str | bool | None:
-        """Return the table for users' memories that the setting ``users_url`` names.
+        """Return the argument ``memories`` of ``MangaMemory`` from the setting ``users_url``.
 
-        The result is the argument ``memories`` of ``MangaMemory``: a URL, True for the default
-        table, False for no table, or None if the setting is unset.
+        A URL is kept. True is the default table, False is no table, and None is an unset setting.
         """
         users = self.users_url
         return users if users is None else {"true": True, NO_USERS: False}.get(users.lower(), users)
@@ -484,7 +477,7 @@ def _written(value: Any) -> str:
 
 
 def accepted_values(name: str) -> str:
-    """Return the text that describes the accepted values of a setting, such as ``a URL``."""
+    """Return a description of the accepted values of a setting, such as ``a URL``."""
     field = MangaMemorySettings.model_fields[name]
     if isinstance(field.json_schema_extra, dict):
         return str(field.json_schema_extra["takes"])

@@ -66,10 +66,10 @@ class ResultCache:
         self._kept: OrderedDict[Key, tuple[float, list[dict[str, Any]]]] = OrderedDict()
 
     def keep(self, key: Key, result: Mapping[str, Any]) -> None:
-        """Store a successful tool result, in place of an earlier result with the same key.
+        """Store a successful result, keyed by tenant, user, server, tool and arguments of the call.
 
-        A result that is too large, or has other blocks than text and JSON, is not stored. The
-        earlier result is then removed.
+        A result that is too large, or has other blocks than text and JSON, only removes the earlier
+        result.
         """
         try:
             content = list(result.get("content") or ())
@@ -90,7 +90,7 @@ class ResultCache:
                     self._kept.popitem(last=False)
 
     def find(self, key: Key) -> CachedResult | None:
-        """Return the cached tool result of a key, or None if it is missing or too old."""
+        """Return the cached result of an equal call, or None if it is missing or too old."""
         with self._lock:
             found = self._kept.get(key)
             if found is None:
@@ -158,11 +158,7 @@ class ToolFailure:
     alternatives: Sequence[str] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return the data that help the model to decide how to continue after a failed tool call.
-
-        The data are the error code, the seconds until a retry may succeed (``retry_after_s``),
-        whether the call may have had side effects, and the names of alternative tools.
-        """
+        """Return data for the model: code, seconds until a retry, side effects and other tools."""
         return {
             "code": self.code,
             "retry_after_s": (
@@ -173,7 +169,7 @@ class ToolFailure:
         }
 
     def details(self) -> dict[str, Any]:
-        """Return all data about the failed tool call as JSON values, for callers and hooks."""
+        """Return all fields as JSON values, for the metadata of the tool result."""
         return {
             **asdict(self),
             "duration": round(self.duration, 3),
@@ -220,9 +216,9 @@ def error_result(
     """Return a tool result with the status ``error``, which describes a failed call to the model.
 
     Args:
-        failure: The failure.
+        failure: Description of the failure.
         original: Error result of the tool. Its fields ``isError`` and ``metadata`` are copied.
-        text: Error text of the tool, without secrets.
+        text: Error text of the tool, from which the caller has removed secrets.
     """
     rest = {
         name: original[name]
@@ -249,10 +245,7 @@ def stale_result(failure: ToolFailure, good: CachedResult) -> dict[str, Any]:
 def fallback_result(
     result: Mapping[str, Any], failure: ToolFailure, *, tool_name: str
 ) -> dict[str, Any]:
-    """Return the result of a fallback tool for a failed call, with a note for the model.
-
-    ``used`` is the name of the fallback tool.
-    """
+    """Return the result of the fallback tool ``tool_name``, with a note on the failed call."""
     note = f"Note: {failure.reason} {tool_name} answered instead."
     return _with_details(
         result, failure, [{"text": note}, *content_list(result)], fallback=tool_name
@@ -262,10 +255,9 @@ def fallback_result(
 def _with_details(
     result: Mapping[str, Any], failure: ToolFailure, content: list[Any], **extra: Any
 ) -> dict[str, Any]:
-    """Return a tool result with new content and with data about the failed call.
+    """Return a tool result with new content, data about the failed call, and ``extra`` data.
 
-    A JSON block after the content shows the model the most important data. The metadata contains
-    all data. ``extra`` are further data, such as ``stale=True``.
+    The content ends with a JSON block of the data for the model. The metadata has all data.
     """
     given = result.get("metadata")
     metadata = {

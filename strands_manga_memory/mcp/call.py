@@ -81,16 +81,14 @@ class Call:
         guard: Circuit breaker, argument schema and statistics of the tool.
         request_id: The ``toolUseId``.
         arguments: The input of the tool.
-        cancel_signal: Event that is set when the agent is cancelled. None: the agent cannot be
-            cancelled.
+        cancel_signal: Event that is set when the agent is cancelled, or None.
         user: User for whom the tool is called, or None if unknown.
 
     Attributes:
-        result: Final event of the call. None before the end, and if the tool requested an
-            interrupt.
+        result: Final event of the call. None before the end, and after an interrupt by the tool.
         verdict: Classification of the call. None if the call was rejected or interrupted.
-        replaceable_failure: Failure of the call, if the result of a fallback tool or an earlier
-            result may replace it. Otherwise None.
+        replaceable_failure: Failure that the result of a fallback tool or a cached result may
+            replace, or None.
     """
 
     def __init__(
@@ -124,10 +122,9 @@ class Call:
         self._partial.append(Progress(progress, total, message and message[:_MESSAGE_CHARACTERS]))
 
     async def _admit(self, *, check_arguments: bool) -> Permit | None:
-        """Ask the circuit breaker for a permit for the call. Return None if the call is rejected.
+        """Return the circuit breaker's permit for the call, or None if the call is rejected.
 
-        The call is also rejected if the arguments are wrong or the server is unreachable. After a
-        rejection, ``result`` is an error for the model.
+        Wrong arguments or an unreachable server also reject the call. ``result`` is then an error.
         """
         guard, server, breaker = self._guard, self._guard.server, self._guard.breaker
         wrong = guard.schema.find_error(self.arguments) if check_arguments else None
@@ -218,14 +215,10 @@ class Call:
         permit: Permit,
         key: tuple[str, int],
     ) -> None:
-        """Record the end of the call, and set ``result``, ``verdict`` and ``replaceable_failure``.
-
-        The outcome is reported to the circuit breaker, the statistics, and the supervisor of the
-        server.
+        """Report the ended call to breaker, statistics and supervisor, and set the attributes.
 
         Args:
-            outcome: End of the call. None if the call was interrupted, cancelled or abandoned. The
-                breaker ignores such a call.
+            outcome: End of the call. None if the call was interrupted, cancelled or abandoned.
             event: Final event of the tool, if there is one.
             permit: Permit of the tool's breaker.
             key: Key of the call in the statistics.
@@ -276,11 +269,7 @@ class Call:
         return CallOutcome(tool=self._guard.remote_name, cancelled=cancelled, **how)
 
     def _classify(self, outcome: CallOutcome) -> Verdict:
-        """Return the effect of the ended call on the tool's circuit breaker and on the server.
-
-        The call is a success, a failure of the tool, a failure of the server, or has no effect. The
-        supervisor of the server is notified if the server answered or the connection was lost.
-        """
+        """Classify the ended call, and report an answer or a lost connection to the supervisor."""
         server, number = self._guard.server, self._number
         verdict = self._guard.classify_call(outcome)
         if server is None:
@@ -347,11 +336,7 @@ def _error_text(outcome: CallOutcome) -> str:
 
 
 def _must_be_raised(error: BaseException) -> bool:
-    """Return whether an exception of a tool must reach the caller of the agent.
-
-    Examples are an interrupt of the agent and a cancellation that the caller requested. A
-    cancellation that the tool itself caused is a failure of the tool.
-    """
+    """Return whether an exception must reach the agent's caller, such as an interrupt."""
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         return task is None or task.cancelling() > 0

@@ -38,7 +38,7 @@ from strands.types.exceptions import (
 
 
 class Outcome(StrEnum):
-    """Effect of a tool call on the tool's circuit breaker and on the connection to the server."""
+    """Effect of a tool call: success, failure of the tool, failure of its server, or none."""
 
     SUCCESS = "success"
     """The tool works."""
@@ -204,10 +204,7 @@ def error_text(result: Mapping[str, Any]) -> str:
 
 
 def safe_str(value: object) -> str:
-    """Return the ``str()`` of an object, up to 10,000 characters.
-
-    If ``str()`` raises an exception, return the name of the object's type.
-    """
+    """Return the first 10,000 characters of ``str(value)``, or the type's name if it raises."""
     try:
         return str(value)[:MOST_CHARACTERS]
     except BaseException:  # noqa: BLE001 - ``__str__`` is foreign code

@@ -1,4 +1,4 @@
-"""Access to private attributes of Strands' ``MCPClient``. No other module uses private attributes.
+"""Only access of the package to private attributes of Strands' ``MCPClient``.
 
 If Strands removes an attribute, the functions still work without it. A test detects the removal.
 """
@@ -56,10 +56,7 @@ def stop(client: MCPClient) -> None:
 def _stop_without_warnings(
     client: MCPClient, own_stop: Callable[..., None], *exit_details: Any
 ) -> None:
-    """Stop an MCP client without warnings about unfinished coroutines.
-
-    ``own_stop`` is the ``stop`` method of the client.
-    """
+    """Call ``own_stop``, the client's ``stop``, without warnings about unfinished coroutines."""
     thread, loop, started = (
         getattr(client, name, None) for name in ("_background_thread", _LOOP, "_init_future")
     )

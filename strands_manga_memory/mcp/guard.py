@@ -55,11 +55,10 @@ class BreakerPolicy:
         tool_errors: Meaning of a result with ``isError``. ``"failure"`` (default) counts the result
             as a failure, ``"ignore"`` does not. Use ``"ignore"`` for tools that report findings as
             errors.
-        users: Number of different users who must get an error of the tool before such errors open
-            the breaker. Default 2, so that wrong arguments of one user do not make the tool
-            unavailable for others. If fewer users have called the tool, all of them must get an
-            error, and the first call of another user closes the breaker. Timeouts, other failures,
-            and errors of unknown users always count.
+        users: Number of users who must get errors of the tool before these errors open the breaker.
+            Default 2, because wrong arguments of one user may cause them. While fewer users have
+            called the tool, all of them must get an error, and the first call of a new user closes
+            the breaker. Other failures, such as timeouts, and errors of unknown users always count.
         classify: Function that takes a ``CallOutcome`` and returns a ``Verdict``, or None to apply
             the built-in rules. Default: the built-in rules.
         read_only: Whether the tool has no side effects, so that an earlier result may replace a
@@ -186,7 +185,7 @@ class CallLog:
         return now - began
 
     def count_rejection(self, code: str, text: str = "") -> None:
-        """Count a tool call that was rejected before it reached the tool."""
+        """Count a call that was rejected before it reached the tool, by its error code."""
         with self._lock:
             self._counts["rejected"] += 1
             self._failures[code] += 1
@@ -194,10 +193,7 @@ class CallLog:
                 self._last_error = (code, text, self._clock())
 
     def count_substitute(self, *, stale: bool) -> None:
-        """Count a tool call that got a substitute result.
-
-        The substitute is an earlier result (``stale`` is True), or the result of a fallback tool.
-        """
+        """Count a call that got an earlier result (``stale``) or the result of a fallback tool."""
         with self._lock:
             self._counts["stale" if stale else "fallbacks"] += 1
 
@@ -222,10 +218,7 @@ class CallLog:
 
 
 def summarize_latency(seconds: list[float]) -> dict[str, float | None]:
-    """Return the mean and the percentiles of call durations, in milliseconds.
-
-    ``seconds`` contains the durations in ascending order.
-    """
+    """Return mean and percentiles, in milliseconds, of durations in ascending order."""
 
     def rank(share: float) -> float | None:
         return round(1000 * seconds[math.ceil(share * len(seconds)) - 1], 3) if seconds else None
@@ -282,9 +275,7 @@ class ArgumentSchema:
 
 
 def canonical_json(value: Any) -> str:
-    """Return the JSON text of a value, which is the same for all equal values.
-
-    Keys are sorted, and there are no optional spaces.
+    """Return JSON text with sorted keys, so that equal values have equal texts.
 
     Raises:
         TypeError: The value cannot be represented in JSON.
@@ -343,10 +334,9 @@ class Guard:
 
     @classmethod
     def for_tool(cls, tool: AgentTool, policy: BreakerPolicy, **settings: Any) -> Guard:
-        """Create the guard of a tool: its circuit breaker, argument schema and statistics.
+        """Create the guard of a tool. ``settings`` are further arguments of ``Guard``.
 
-        All MCP tools of one client share the supervisor of the server's connection. ``settings``
-        are further arguments of ``Guard``.
+        All MCP tools of one client share the supervisor of the server's connection.
         """
         if not isinstance(tool, MCPAgentTool):
             return cls(tool.tool_spec, policy, **settings)
@@ -368,11 +358,7 @@ class Guard:
             self._on_event(event)
 
     def classify_call(self, call: CallOutcome) -> Verdict:
-        """Classify an ended call by the classifier of the tool's policy.
-
-        The built-in rules apply if the policy has no classifier, or if the classifier fails or
-        returns None.
-        """
+        """Classify an ended call by the policy's classifier, or else by the built-in rules."""
         if self.policy.classify is not None:
             with logged_errors(
                 logger, f"the classifier of {self.tool_name} failed, the built-in rules apply"
@@ -383,10 +369,10 @@ class Guard:
         return classify(call, tool_errors=self.policy.tool_errors)
 
     def acquire_permit(self, user: Hashable | None) -> Permit | None:
-        """Ask the tool's circuit breaker for a permit. Return None if the breaker rejects the call.
+        """Return a permit of the tool's circuit breaker, or None if the breaker rejects the call.
 
-        If only errors of fewer than ``policy.users`` users have opened the breaker, the cause may
-        be their arguments. The first call of another user then closes the breaker.
+        The first call of a new user closes a breaker that was opened by errors of fewer than
+        ``policy.users`` users, because their arguments may be the cause.
         """
         permit = self.breaker.try_acquire()
         is_new = user is not None and user not in self._callers
@@ -399,11 +385,9 @@ class Guard:
     def report_outcome(self, verdict: Verdict, permit: Permit, user: Hashable | None) -> None:
         """Report the outcome of a user's call to the tool's circuit breaker.
 
-        An error of the tool may be caused by wrong arguments of one user, such as an order id that
-        does not exist. Such errors open the breaker only after ``policy.users`` different users got
-        an error. If fewer users called the tool, all of them must have got an error.
-
-        Other failures, such as timeouts, and errors of unknown users always count.
+        Wrong arguments of one user, such as an unknown order id, may cause errors of the tool. Such
+        errors open the breaker only after ``policy.users`` users, or all users if they are fewer,
+        got one. Other failures, such as timeouts, and errors of unknown users always count.
         """
         if user is not None and len(self._callers) < self.policy.users:
             self._callers.add(user)

@@ -25,13 +25,13 @@ from strands_manga_memory.mcp.guard import BreakerPolicy, Guard, ToolStatus, can
 
 
 class ToolOwner(Protocol):
-    """Protocol of objects that are notified of the calls of guarded tools."""
+    """Owner of guarded tools, such as their provider, which is notified of calls."""
 
     def on_call(self, invocation_state: Mapping[str, Any]) -> None:
         """Handle the start of a guarded tool's call."""
 
     def on_unknown_tool(self) -> None:
-        """Handle the error that the MCP server does not have a called tool."""
+        """Handle a call of a tool that the MCP server does not have."""
 
 
 class GuardedTool(AgentTool):
@@ -164,10 +164,7 @@ class GuardedTool(AgentTool):
         return call, call.events(start, check_arguments=self._checks_arguments)
 
     def _result(self, call: Call, key: Key | None) -> ToolResultEvent | None:
-        """Return the final event of a call, or a cached result if the tool is unavailable.
-
-        A successful result is cached under ``key``. Nothing is cached if ``key`` is None.
-        """
+        """Cache and return the call's result, or return a cached result in place of a failure."""
         if call.verdict == UNKNOWN_TOOL and self.owner is not None:
             self.owner.on_unknown_tool()
         cache, result = self._cache, call.result
@@ -275,7 +272,7 @@ def guard_tool(
 
 
 def guard_unless_guarded(tool: AgentTool, policy: BreakerPolicy, **settings: Any) -> GuardedTool:
-    """Add a circuit breaker to a tool. A tool that has one already is returned unchanged."""
+    """Add a circuit breaker to a tool, unless the tool has one already."""
     if isinstance(tool, GuardedTool):
         return tool
     return GuardedTool(tool, Guard.for_tool(tool, policy, **settings))
@@ -321,10 +318,7 @@ class GuardedToolProvider(ToolProvider):
 
 
 def _tools_of(tool: Any) -> list[AgentTool]:
-    """Return the Strands tools in one element of ``Agent(tools=[...])``.
-
-    A module or file is loaded, and may contain several tools.
-    """
+    """Return the tools in one element of ``Agent(tools=[...])``, such as a module or a file."""
     if isinstance(tool, AgentTool):
         return [tool]
     registry = ToolRegistry()

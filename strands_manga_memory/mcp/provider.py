@@ -279,17 +279,14 @@ class GuardedMCPTools(ToolProvider, HookProvider):
     # --- notifications of tools (ToolOwner)--------------------------------------------------------
 
     def on_call(self, invocation_state: Mapping[str, Any]) -> None:
-        """Update the tools of an agent at its first call, and after each change of the tools."""
+        """Update the tools of an agent at its first call, and register it for later updates."""
         agent = invocation_state.get("agent")
         if isinstance(agent, Agent) and agent not in self._agents:
             self._agents.add(agent)
             self._update_agent(agent)
 
     def on_unknown_tool(self) -> None:
-        """Read the list of the server's tools again, because the server lacks a called tool.
-
-        The list is read in a thread, at most every 5 seconds.
-        """
+        """Read the list of the server's tools again, in a thread, at most every 5 seconds."""
         if self._clock() - self._refreshed_at < _REFRESH_AT_MOST_EVERY:
             return
         self._refreshed_at = self._clock()

@@ -145,15 +145,10 @@ class ServerSupervisor:
         logger.warning("server=<%s> | the connection to the MCP server was lost", self.name)
 
     async def ensure_connected(self, *, wait: float) -> bool:
-        """Return whether the MCP server can be called.
+        """Try to restore a lost connection, and return whether the MCP server is connected.
 
-        If the connection is lost, try to restore it.
-
-        No attempt is made during the pause after a failed attempt.
-
-        Args:
-            wait: Seconds to wait for the new connection. A longer attempt to connect continues in
-                its own thread.
+        No attempt is made during the pause after a failed attempt. An attempt that takes longer
+        than ``wait`` seconds continues in its own thread.
         """
         if self._next_attempt is None:
             return True
@@ -261,11 +256,10 @@ class ServerSupervisor:
             self._unanswered = {}
 
     def is_server_drop(self) -> bool:
-        """Record that a call ended without an answer, and return whether the server is the cause.
+        """Record a call that ended without an answer, and return whether the server is the cause.
 
-        The server is the cause if another call ended without an answer in the last half second.
-        With version 1.x of the MCP SDK, a dying server ends all calls at once. A proxy that closes
-        a slow response stream ends only one call.
+        The server is the cause if another call ended so in the last half second: with version 1.x
+        of the MCP SDK, a dying server ends all calls, and a proxy that closes a slow stream one.
         """
         with self._lock:
             now = self._clock()
@@ -279,11 +273,10 @@ class ServerSupervisor:
             self._unanswered.pop(number, None)
 
     def is_blocked_by_another(self, number: int) -> bool:
-        """Return whether a tool call probably timed out because another tool blocks the server.
+        """Remove a timed-out call, and return whether another tool probably blocks the server.
 
-        The result is True if a call of another tool was waiting for an answer when this call began,
-        and the server has answered no call since then. The call is removed from the calls that wait
-        for an answer.
+        This is so if a call of another tool was waiting for an answer when this call began, and the
+        server has answered no call since then.
         """
         with self._lock:
             return self._unanswered.pop(number, ("", False))[1]

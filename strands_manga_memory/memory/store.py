@@ -378,8 +378,7 @@ class UserMemoryStore(MemoryStore):
             limit: Maximum number of results after the filters. None means no limit.
             query: Text to which the first results are most similar.
             metadata: Required metadata values, such as ``{"topics": "Uzumaki"}``.
-            since: Earliest end of a memory's session, in seconds since 1970. Without a session, the
-                time of the last update counts.
+            since: Earliest end of a memory's session (or else last update), in seconds since 1970.
             until: End of the period that begins at ``since``, exclusive.
 
         Raises:

@@ -156,25 +156,7 @@ class SessionChatStorage(ChatStorage):
         new_messages: list[ConversationMessage] | list[TimestampedMessage],
         max_history_size: int | None = None,
     ) -> list[ConversationMessage]:
-        """Store messages of an agent of another framework than Strands, and wait for the save.
-
-        Args:
-            user_id: Id of the user.
-            session_id: Id of the session, unique within the user.
-            agent_id: Id of the agent.
-            new_messages: Messages to store. Only their texts are stored.
-            max_history_size: Maximum number of messages to return, in this and in later calls for
-                the agent. The stored log keeps all messages. Odd numbers are rounded down. The
-                maximum is at least 2, and at most 100. Default: the previous maximum.
-
-        Returns:
-            The latest messages of the agent, oldest first.
-
-        Raises:
-            ValueError: An id is not allowed.
-            StoreUnavailableError: Neither the hot nor the durable store answered in time. The
-                messages are saved later.
-        """
+        """Store several messages of an agent. See ``save_chat_message``."""
         scope = self._scope(user_id, session_id, agent_id)
         limit = self._limits.get(agent_id, MOST_MESSAGES)
         if max_history_size is not None:
@@ -289,10 +271,7 @@ class SessionChatStorage(ChatStorage):
 
 @contextmanager
 def _user_facing_errors() -> Iterator[None]:
-    """Give store errors in a ``with`` block a text that is suitable for users.
-
-    Agent Squad shows the texts of errors to its users.
-    """
+    """Give store errors in a ``with`` block a text for users, because Agent Squad shows it."""
     try:
         yield
     except StoreError as error:

@@ -114,10 +114,7 @@ class Handoffs:
         ]
 
     def remove(self, scope: ConversationScope, handoffs: list[Handoff]) -> None:
-        """Remove handoffs, the messages from one agent to another, after their delivery.
-
-        A newer handoff of the same sender, stored after ``handoffs`` were read, is kept.
-        """
+        """Remove delivered handoffs, but no newer handoff of the same sender."""
         manager = self._memory.session(scope)
         delivered = [handoff for handoff in self.read(scope) if handoff in handoffs]
         if delivered:

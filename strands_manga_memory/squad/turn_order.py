@@ -89,10 +89,7 @@ class ConversationTurns:
 
     @asynccontextmanager
     async def _first_in_queue(self, key: Key) -> AsyncIterator[None]:
-        """Wait, before a ``with`` block, for a conversation's earlier requests in this process.
-
-        After the block, the next request in the queue may run.
-        """
+        """Run a ``with`` block after a conversation's earlier requests in this process."""
         mine = Future[None]()
         # so that the cancellation of a waiting request does not cancel the future
         mine.set_running_or_notify_cancel()
@@ -115,10 +112,7 @@ class ConversationTurns:
 
     @asynccontextmanager
     async def _holding_lease(self, hot: HotStore, scope: ConversationScope) -> AsyncIterator[None]:
-        """Hold the lock of a conversation in the hot store during a ``with`` block.
-
-        If the store fails, the block runs without the lock.
-        """
+        """Hold the lease of a conversation during a ``with`` block, unless the hot store fails."""
         # ``TieredSessionManager.lease`` uses the same lease.
         name, owner = (
             ConversationKey.of(scope.storage_session_id, "A", scope.agent_id).name,
@@ -154,9 +148,9 @@ class ConversationTurns:
 
 
 async def _acquire_in_thread(acquire: Callable[[], bool]) -> bool:
-    """Call ``acquire``, which acquires a lock, in a thread, and wait even if the task is cancelled.
+    """Call ``acquire`` in a thread, and wait for its end even if the task is cancelled.
 
-    Without this wait, a cancelled task could release the lock before the thread acquires it.
+    Otherwise, a cancelled task could release the lease before the thread acquires it.
     """
     acquiring = asyncio.ensure_future(asyncio.to_thread(acquire))
     try:

@@ -1,4 +1,4 @@
-"""Telemetry of the memory layer, with OpenTelemetry spans and metrics.
+"""OpenTelemetry spans and metrics of this package.
 
 The package uses only the OpenTelemetry API, as Strands does. To receive the data, set up an SDK,
 for example ``strands.telemetry.StrandsTelemetry``. ``MangaMemory.stats()`` returns statistics of
@@ -7,10 +7,9 @@ the process without an SDK.
 Events are queued. A thread exports them every second, so that no turn waits for an exporter.
 ``flush()`` and ``MangaMemory.close()`` export at once.
 
-Names of metrics and attributes follow the semantic conventions of OpenTelemetry. For example, calls
-of stores are measured by ``db.client.operation.duration`` with ``db.system.name``,
-``db.operation.name`` and ``error.type``. Texts and ids are never included. ``metrics()`` lists all
-metrics.
+Names of metrics and attributes follow the semantic conventions of OpenTelemetry, such as
+``db.client.operation.duration`` for calls of stores. Texts and ids are never included.
+``metrics()`` lists all metrics.
 """
 
 from __future__ import annotations

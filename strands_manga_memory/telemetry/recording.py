@@ -250,10 +250,7 @@ def observe_tiers() -> Iterator[_Sample]:
 
 
 def in_current_context(work: Callable[[], _T]) -> Callable[[], _T]:
-    """Wrap a function so that it runs in the current OpenTelemetry context, on any thread.
-
-    Spans that the function creates therefore become children of the current span.
-    """
+    """Wrap a function so that, on any thread, its spans are children of the current span."""
     return partial(contextvars.copy_context().run, work)
 
 
@@ -310,10 +307,7 @@ def with_turn_timing(registry: HookRegistry) -> HookRegistry:
 
 
 class _TurnClock:
-    """Stopwatch for a turn of an agent, and for the time in this package's callbacks (``layer``).
-
-    The callbacks of one agent never run at the same time, so that no lock is needed.
-    """
+    """Stopwatch for a turn, and for the part in this package's callbacks (``layer``)."""
 
     def __init__(self) -> None:
         self.layer = 0.0
@@ -474,7 +468,7 @@ class LogHistogram:
             yield self.growth**bucket, self.counts[bucket]
 
     def quantile(self, fraction: float) -> float:
-        """Estimate a quantile of the histogram's values, such as the median for a ``share`` of 0.5.
+        """Estimate a quantile of the values, such as the median for a ``fraction`` of 0.5.
 
         The estimate is the upper bound of the quantile's bucket, or 0 without values.
         """
