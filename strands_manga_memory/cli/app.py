@@ -81,11 +81,7 @@ def _options(
 
 
 def _placeholder() -> None:
-    """Do nothing, as the placeholder of a command that was not called.
-
-    Typer needs a function for each command in the help text. The real functions are not imported,
-    because imports are slow.
-    """
+    pass  # the help lists every command, but imports only the called one
 
 
 def _app(named: str | None) -> typer.Typer:

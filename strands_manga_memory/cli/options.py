@@ -66,11 +66,9 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")
 
 
 def read_settings(**options: Any) -> MangaMemorySettings:
-    """Return the settings of a deployment, from command options and environment variables.
+    """Return the settings of a deployment, from environment variables and command options.
 
-    Args:
-        options: Settings, such as ``hot_url``, that override environment variables. A value of None
-            means that the option was not given.
+    ``options``, such as ``hot_url``, override environment variables, unless they are None.
     """
     return MangaMemorySettings.from_env(
         **{name: value for name, value in options.items() if value is not None}
@@ -78,9 +76,9 @@ def read_settings(**options: Any) -> MangaMemorySettings:
 
 
 def hot_store_warnings(settings: MangaMemorySettings) -> list[str]:
-    """Return a list with a warning if no hot store is set, or else an empty list.
+    """Return a warning in a list if no hot store is set, or else an empty list.
 
-    The list is also empty if the durable store is a SQLite file, which no other machine uses.
+    A durable store in a SQLite file needs none, because no other machine uses the file.
     """
     if "hot_url" in settings.model_fields_set or settings.durable_url.startswith("sqlite:"):
         return []
@@ -93,10 +91,8 @@ def hot_store_warnings(settings: MangaMemorySettings) -> list[str]:
 def open_memory(*, codec: str | None = None, **options: Any) -> MangaMemory:
     """Open the stores of a deployment as a ``MangaMemory``. No tables are created.
 
-    Args:
-        codec: Name of the application's codec, as ``module:name``; None if the application has no
-            codec.
-        options: Settings, such as ``hot_url``, that override environment variables.
+    ``codec`` is named as ``module:name``. ``options`` are settings, such as ``hot_url``, that
+    override environment variables.
     """
     return MangaMemory.open(
         defaults=read_settings(**options), create_tables=False, codec=load_codec(codec)
@@ -104,9 +100,7 @@ def open_memory(*, codec: str | None = None, **options: Any) -> MangaMemory:
 
 
 def session_target(session: str, user: str | None, tenant: str | None) -> str | ConversationScope:
-    """Return the session that a command's arguments name.
-
-    The result is a ``ConversationScope`` if a user is given, or else the session id.
+    """Return the scope of a user's session, or the id of a session without a user.
 
     Raises:
         BadParameter: A tenant is given without a user.
@@ -135,14 +129,8 @@ def open_conversation(
 ) -> Iterator[tuple[TieredSessionManager, str]]:
     """Open one conversation for a command, and close the stores after the ``with`` block.
 
-    The block gets the session manager and the id of the agent.
-
-    Args:
-        session: Session id.
-        user: User of the session; None for a session without a user.
-        tenant: Tenant of the user.
-        agent: Agent id; None for the only agent of the session.
-        options: Arguments of ``open_memory``.
+    The block gets the session manager and the id of the agent, which is the session's only agent by
+    default. ``options`` are arguments of ``open_memory``.
 
     Raises:
         BadParameter: The session has several agents, and ``agent`` is None.
@@ -169,7 +157,7 @@ def open_conversation(
 def load_object(option: str, name: str) -> Any:
     """Import the object that a command option names as ``module:name``.
 
-    A function or class is called without arguments, and the result is returned.
+    A function or class is called, and its result returned. ``option`` is named in errors.
 
     Raises:
         BadParameter: The import or the call fails.

@@ -46,7 +46,7 @@ def print_json(value: Any) -> None:
 
 
 def print_result(value: Any, text: str, *, as_json: bool) -> None:
-    """Print the result of a command: JSON on standard output, or a text on standard error."""
+    """Print a result: ``value`` as JSON on standard output, or ``text`` on standard error."""
     if as_json:
         print_json(value)
     else:
@@ -60,14 +60,7 @@ def print_table(
     *,
     right: Sequence[int] = (),
 ) -> None:
-    """Print a table that fits the width of the terminal.
-
-    Args:
-        title: Title above the table.
-        headings: Headings of the columns.
-        rows: Cells of each row.
-        right: Indexes of the columns that are aligned right.
-    """
+    """Print a table that fits the terminal. Columns at the indexes ``right`` are aligned right."""
     table = Table(title=title, title_justify="left", expand=False)
     for number, heading in enumerate(headings):
         # The widest columns shrink first. A column of short cells keeps its width, so that no
@@ -85,10 +78,7 @@ def print_table(
 
 
 def print_lines(lines: Sequence[Sequence[str | Text]]) -> None:
-    """Print lines with several columns: short labels, and a text in the last column.
-
-    A long text is wrapped within its column.
-    """
+    """Print rows of short labels and a text. Long texts are wrapped within their column."""
     if not lines:
         return
     table = Table.grid(padding=(0, 1, 0, 0))
@@ -107,10 +97,7 @@ def print_error(error: str) -> None:
 
 @contextmanager
 def progress(label: str) -> Iterator[Callable[..., None]]:
-    """Show a counter on standard error during a ``with`` block.
-
-    The block gets the function that increments the counter.
-    """
+    """Show a counter with a label in a ``with`` block, which gets the function to increment it."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),

@@ -5,8 +5,7 @@ There are two kinds of added text. Placeholders replace removed content. Tagged 
 
 Plugins add sections, such as quotes, to the ``<context>`` block. The block precedes the user's text
 in the message that opened the turn. The sections have a fixed order and share one token budget. The
-metadata of the message contains the number of added content blocks, by which they are found and
-removed.
+metadata of the message contains the number of added content blocks, so that they can be removed.
 """
 
 from __future__ import annotations
@@ -89,11 +88,8 @@ def with_system_text(context: InvokeModelContext, text: str) -> InvokeModelConte
 def escape_line(text: object, most: int = 100) -> str:
     """Convert a text to one line that cannot open or close a tagged block, such as ``<context>``.
 
-    Line breaks become spaces. Tags are escaped, and invisible characters are removed.
-
-    Args:
-        text: Text to escape.
-        most: Maximum number of characters of the line, counted before escaping.
+    Line breaks become spaces. Tags are escaped, and invisible characters are removed. The line has
+    at most ``most`` characters, counted before escaping.
     """
     plain = str(text)
     if not plain.isprintable():
@@ -188,8 +184,7 @@ def strip_placeholders(text: str) -> str:
 def message_text(message: Message) -> str:
     """Return the text of a message, without notes such as ``[image, not kept]``.
 
-    The text has one line for each ``text``, ``guardContent`` and ``citationsContent`` block. Notes
-    of this package on removed content are left out.
+    The text has one line for each ``text``, ``guardContent`` and ``citationsContent`` block.
     """
     return strip_placeholders("\n".join(filter(None, map(spoken_text, message["content"]))))
 
@@ -270,9 +265,8 @@ class Added(NamedTuple):
 def without_added(context: InvokeModelContext) -> tuple[list[Message], Added]:
     """Separate the messages of a request from the content blocks that plugins added to them.
 
-    The function ``with_added`` puts the blocks back. Blocks next to tool results are returned in
-    ``Added.before``, and thereby move before the user's text, because Llama and Mistral on Bedrock
-    refuse text next to tool results.
+    The function ``with_added`` puts the blocks back. Blocks next to tool results move before the
+    user's text, because Llama and Mistral on Bedrock refuse text next to tool results.
     """
     messages = list(context.messages)
     opening = opening_position(messages)
@@ -332,12 +326,8 @@ def render_section(name: str, lines: Sequence[str]) -> str:
 def with_section(context: InvokeModelContext, section: str) -> InvokeModelContext:
     """Return a copy of a request with a section, such as quotes, in its ``<context>`` block.
 
-    A section with the same name is replaced. The request is returned unchanged if the section is
-    empty, or if the last message is the assistant's.
-
-    Args:
-        context: Request to change.
-        section: Text from ``render_section``.
+    The section is a text from ``render_section``, and replaces a section with the same name. The
+    request is returned unchanged if the section is empty, or the last message is the assistant's.
     """
     if not section or opening_position(context.messages) is None:
         return context

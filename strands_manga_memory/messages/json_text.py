@@ -196,10 +196,7 @@ def describe_json(value: Any) -> str:
 
 
 def _record_lines(value: Any) -> Iterator[str]:
-    """Yield the lines of a plain-text description of a JSON value.
-
-    Each object in a list of objects has its own line. All other fields together have one line.
-    """
+    """Yield the lines of ``describe_json``: one for each object in a list, one for other fields."""
     if isinstance(value, list) and _holds_records(value):
         yield from filter(None, map(_describe, value))
     elif isinstance(value, dict):

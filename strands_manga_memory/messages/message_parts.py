@@ -231,11 +231,7 @@ _MOST_PARTS = 1_000_000
 
 
 def _parts(value: Any) -> Iterator[tuple[type, Any]]:
-    """Yield the parts of a nested value from which its hash is computed.
-
-    A part of a dict, list or tuple is its type and length. A part of any other value is its type
-    and content.
-    """
+    """Yield the parts of a nested value that are hashed: type and length, or type and content."""
     remaining = [value]
     while remaining:
         one = remaining.pop()
@@ -249,11 +245,7 @@ def _parts(value: Any) -> Iterator[tuple[type, Any]]:
 
 
 def text_of(value: Any, written: Callable[[Any], str] = str) -> str:
-    """Convert a value of any type to text, without raising an error.
-
-    The function ``written`` writes the text. If it fails, the result is the name of the value's
-    type, such as ``<Order>``.
-    """
+    """Convert a value to text with ``written``; if this fails, to its type, such as ``<Order>``."""
     try:
         return written(value)
     except Exception:  # noqa: BLE001 - a foreign __str__

@@ -35,13 +35,9 @@ def model_setting(model: Any, name: str) -> Any:
 
 
 async def ask_structured(model: Model, kind: type[_T], source: str, instructions: str) -> _T:
-    """Ask a model about a text and return its structured answer.
+    """Ask a model about the text ``source``, and return the answer as an object of type ``kind``.
 
-    Args:
-        model: Model to ask.
-        kind: Type of the answer.
-        source: Text that the question is about.
-        instructions: System prompt with the question.
+    ``instructions`` is the system prompt with the question.
 
     Raises:
         ValueError: The answer is not an object of type ``kind``.

@@ -42,20 +42,16 @@ _MOST_IN_ID = 40
 def for_model(messages: list[Message]) -> list[Message]:
     """Return the messages of a request in a format that every model provider accepts.
 
-    Consecutive messages of one role are merged. Of several consecutive user messages, the last
-    stays separate, after a placeholder message of the assistant, so that the model answers only the
-    last one. Placeholders also fill empty messages, precede a history that starts with the
+    Consecutive messages of one role are merged. The last of several consecutive user messages stays
+    separate, after a placeholder message of the assistant, so that the model answers only this
+    message. Placeholders also fill empty messages, precede a history that starts with the
     assistant, and separate tool results from the user's next text.
 
     Each tool call gets exactly one result: its last result, or an error if it has none. Other
     results are left out. A repeated id of a tool call gets a suffix, in the call and in the result.
 
-    Args:
-        messages: History, which is not changed.
-
-    Returns:
-        The messages, or ``messages`` itself if no change is needed. Unchanged messages are not
-        copied.
+    ``messages`` is not changed, and is the result if nothing needs a change. Unchanged messages
+    are not copied.
     """
     if not messages:
         return messages
@@ -76,7 +72,6 @@ def _with_content(owner: Any, content: list[Any]) -> Any:
 
 
 def _is_plain_text(message: Message) -> bool:
-    """Return whether a message has only one block, which is a text that is not blank."""
     content = message["content"]
     block: Any = content[0] if len(content) == 1 else None
     return isinstance(block, dict) and [*block] == ["text"] and _has_content(block["text"])
@@ -142,10 +137,7 @@ def _has_content(text: Any) -> bool:
 
 
 def _valid_call(block: dict[str, Any]) -> dict[str, Any]:
-    """Return a block with a tool call whose input is a JSON object, as providers require.
-
-    Any other input is wrapped in an object.
-    """
+    """Wrap the input of a tool call in a JSON object, which providers require, unless it is one."""
     use = block["toolUse"]
     return (
         block
@@ -195,11 +187,7 @@ class UniqueNames:
         self._next: dict[str, int] = {}
 
     def unique(self, base: str) -> str:
-        """Return a name that was not returned before.
-
-        The name is ``base``, truncated to the maximum length. If this name was returned before, a
-        suffix with a number is added, within the maximum length.
-        """
+        """Return ``base``, truncated if needed, and with a number if it was returned before."""
         base = base[: self._most]
         name, number = base, self._next.get(base, 2)
         while name in self._used:
@@ -265,9 +253,8 @@ def _pair_results(messages: list[Message]) -> list[Message]:
 def _assign_results(message: Message, at: int, latest: dict[str, list[_Call]]) -> None:
     """Assign each tool result in a message to the earlier tool call with the same id.
 
-    Models may use an id again. ``latest`` maps each id to the tool calls of the last message that
-    used the id, and only these calls get results. Several calls with the same id get their results
-    in order. If there are more results than calls, the first results are ignored.
+    Models may use an id again, so ``latest`` has the calls of the last message that used each id.
+    Calls with the same id get their results in order. Of too many results, the last are used.
     """
     found: dict[str, list[tuple[int, Any]]] = {}
     for index, block in enumerate(message["content"]):
@@ -296,8 +283,7 @@ def _with_id(block: Any, kind: str, id_: str) -> Any:
 def _results(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Message:
     """Return the message with the results of the tool calls in the message at position ``at``.
 
-    If the next message of the history has tool results, this message is used. Its content becomes
-    the assigned results and the cache points that it had. Otherwise, the message is a new one.
+    If the next message has tool results, it is used, with these results and its cache points.
     """
     content: list[Any] = [call.result for call in sorted(calls, key=lambda call: call.place)]
     following = messages[at + 1] if at + 1 < len(messages) else None
@@ -337,11 +323,6 @@ def needs_placeholder(before: Message | None, message: Message, after: Message |
     A placeholder takes the place of a missing message of the other role. It is needed in three
     cases: the history starts with the assistant, the user writes a text after tool results, or the
     message is the last of several consecutive user messages.
-
-    Args:
-        before: Previous message in the history, or None.
-        message: Message to check.
-        after: Next message in the history, or None.
     """
     if before is None:
         return message["role"] == "assistant"
@@ -446,8 +427,7 @@ def _map_media(
 ) -> Any:
     """Apply the function ``change`` to each image or other medium in a message.
 
-    Media in tool results are included. With ``step=-1``, the last medium is changed first. If
-    nothing changes, the same object is returned.
+    Media in tool results are included. With ``step=-1``, the last medium is changed first.
     """
     after = []
     content = owner.get("content") or []
@@ -486,11 +466,10 @@ class.
 
 
 def prompt_tokens(usage: Mapping[str, Any], model_class: type) -> int:
-    """Return the number of tokens of a whole prompt, including cached tokens.
+    """Return the number of tokens of a whole prompt, including cached tokens; 0 if not reported.
 
-    The number is 0 if the model reports no tokens. Some providers include cached tokens in
-    ``inputTokens``, and others report them separately. The model's class determines which case
-    applies. For an unknown class, the reported total determines the case.
+    Some providers include cached tokens in ``inputTokens``, and others report them separately. The
+    model's class determines the case, or the reported total if the class is unknown.
 
     Args:
         usage: ``metadata.usage`` of a message. A missing value counts as 0.

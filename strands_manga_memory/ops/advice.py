@@ -16,9 +16,8 @@ class TtlAdvice:
     Attributes:
         gaps: Number of recorded gaps. A gap is the time between two turns of a conversation.
         has_enough_gaps: Whether at least 100 gaps were recorded, enough for a recommendation.
-        curve: Pairs of a time in seconds and the share of gaps that are not longer.
-        knee: Recommended TTL in seconds. A longer TTL covers few further gaps, because ``curve``
-            rises only slowly beyond this point.
+        curve: Pairs of seconds and the share of gaps that are at most that long.
+        knee: Recommended TTL in seconds. A longer TTL covers few further gaps.
     """
 
     gaps: int
@@ -27,10 +26,7 @@ class TtlAdvice:
     knee: float
 
     def share_within(self, seconds: float) -> float:
-        """Return the share of gaps between turns that are at most ``seconds`` long.
-
-        The share is interpolated between the points of ``curve``.
-        """
+        """Return the share of gaps of at most ``seconds``, interpolated from ``curve``."""
         before = (0.0, 0.0)
         for point in self.curve:
             if point[0] >= seconds:

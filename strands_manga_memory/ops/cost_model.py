@@ -292,10 +292,7 @@ class Difference:
 
 
 def differences(workload: Workload | None = None) -> list[Difference]:
-    """Return the differences in resources and cost between a published design and this package.
-
-    The design is that of ``CostModel.paper``.
-    """
+    """Return the differences in resources and cost between ``CostModel.paper`` and this package."""
     paper, ours = CostModel.paper(workload).cost(), CostModel.measured(workload).cost()
     rows: list[tuple[str, Any, str]] = [
         (

@@ -86,10 +86,7 @@ _MOST_COUNTED = 1000
 
 
 def _check_vocabulary() -> Finding:
-    """Check whether a tokenizer's vocabulary is installed.
-
-    Without a vocabulary, numbers of tokens are estimated.
-    """
+    """Check whether tokens are counted, with a tokenizer's installed vocabulary, or estimated."""
     if isinstance(default_counter(), EstimateCounter):
         return warning(
             "process.vocabulary",
@@ -101,10 +98,7 @@ def _check_vocabulary() -> Finding:
 
 
 def _check_sweeping(durable: Table, *, clock: Callable[[], float]) -> Finding:
-    """Warn if an expired conversation has waited for more than an hour for a sweeper.
-
-    A sweeper is a process that ends expired sessions.
-    """
+    """Warn if an expired conversation has waited for over an hour for a sweeper to end it."""
     due = ExpiryIndex(durable).due(clock() - _OVERDUE_SECONDS)
     if overdue := sum(1 for _ in islice(due, _MOST_COUNTED)):
         return warning(
@@ -121,13 +115,7 @@ _MOST_READ = 20
 
 
 def _check_codec(durable: Table, codec: Codec | None, *, clock: Callable[[], float]) -> Finding:
-    """Check that the application's codec can read a stored conversation.
-
-    Args:
-        durable: Table of the durable tier.
-        codec: Codec of the application; None if the application has none.
-        clock: Function that returns seconds since 1970.
-    """
+    """Check that the application's codec can read a stored conversation."""
     check = "durable.records"
     tiers = Tiers.of(None, durable, codec=codec, clock=clock)
     try:

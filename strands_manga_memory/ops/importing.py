@@ -73,17 +73,13 @@ class ImportedSession:
 
 @dataclass(frozen=True)
 class SessionsReport:
-    """Result of an import of sessions.
-
-    Attributes:
-        sessions: Results of the single sessions, one for each agent.
-    """
+    """Result of an import: ``sessions`` has one entry for each agent of each session."""
 
     sessions: list[ImportedSession] = field(default_factory=list)
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of sessions by outcome; the key ``messages`` counts imported messages."""
+        """Number of sessions for each outcome, and of imported messages (key ``messages``)."""
         counts: Counter[str] = Counter(one.outcome for one in self.sessions)
         counts["messages"] = sum(one.messages for one in self.sessions if one.outcome == "imported")
         return dict(counts)
@@ -168,10 +164,9 @@ def _read_repository(
     agent_id: str,
     conversation_manager: Callable[[], ConversationManager] | None,
 ) -> TransferredConversation | None:
-    """Read an agent's conversation from a Strands session repository.
+    """Read an agent's conversation, with the history that Strands would restore.
 
-    The history is the one that Strands would restore. The result is None if the repository does not
-    have the agent, or if the agent has neither messages nor state.
+    Return None if the repository lacks the agent, or the agent has neither messages nor state.
     """
     session_agent = (
         repository.read_agent(session_id, agent_id) if repository.read_session(session_id) else None
@@ -203,10 +198,7 @@ def _read_repository(
 def _read_snapshot(
     manager: SnapshotSessionManager, agent_id: str
 ) -> TransferredConversation | None:
-    """Read an agent's conversation from its latest snapshot in a ``SnapshotSessionManager``.
-
-    The messages get the current time.
-    """
+    """Read an agent's conversation from its latest snapshot. The messages get the current time."""
     history = _RestoredHistory()
     restored = _restore_agent(agent_id, history, manager)
     now = time.time()
@@ -221,10 +213,7 @@ def _read_snapshot(
 
 
 def _restore_agent(agent_id: str, history: ConversationManager, source: SessionManager) -> Agent:
-    """Create an agent whose history and state Strands restores from a stored session.
-
-    The agent is never run. Its model has a fixed answer.
-    """
+    """Let Strands restore an agent from a stored session. The agent is never run."""
     return Agent(
         model=StandInModel(),
         agent_id=agent_id,
@@ -237,10 +226,7 @@ def _restore_agent(agent_id: str, history: ConversationManager, source: SessionM
 def _to_conversation(
     log: list[tuple[Message, float]], window: list[Message], states: dict[str, Any], created: float
 ) -> TransferredConversation | None:
-    """Combine log, history and states into a conversation that can be stored.
-
-    Return None if the conversation has neither messages nor agent state.
-    """
+    """Return the conversation to store, or None if there are neither messages nor agent state."""
     if not (log or window or states.get("state")):
         return None
     states = {name: state for name, state in states.items() if state}
@@ -255,15 +241,7 @@ def _parse_time(text: str) -> float:
 
 
 def _require_message(value: object, *, record: str) -> Message:
-    """Return ``value`` if it is a Strands message.
-
-    Args:
-        value: Value to check.
-        record: Name of the record that contains the value, for the error.
-
-    Raises:
-        CorruptRecordError: The value is not a Strands message.
-    """
+    """Return ``value``, or raise ``CorruptRecordError`` if it is not a Strands message."""
     if not is_message(value) or value["role"] not in ("user", "assistant"):  # type: ignore[index]
         raise CorruptRecordError(
             f"record={record!r} is damaged: it is not a Strands message", record=record
@@ -272,10 +250,7 @@ def _require_message(value: object, *, record: str) -> Message:
 
 
 def _with_distinct_times(log: Iterable[tuple[Message, float]]) -> list[tuple[Message, float]]:
-    """Change the times of messages, so that no two messages have the same tracking id and time.
-
-    Of two such messages, the second one gets a slightly later time.
-    """
+    """Give a message a slightly later time if an earlier one has its tracking id and time."""
     seen: set[tuple[Any, float]] = set()
     result = []
     for message, at in log:
@@ -314,11 +289,7 @@ class _ReadOnlyRepository:
 
 
 class _RestoredHistory(ConversationManager):
-    """Conversation manager that restores the stored history of an agent, and removes no messages.
-
-    It is used for an import. The stored state contains the number of messages that the original
-    manager had removed, and possibly a summary of them.
-    """
+    """Conversation manager for an import, which restores an agent's history and removes nothing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -463,11 +434,7 @@ def import_user(
 def _store_memory(
     record: MemoryRecord, partition: UserPartition
 ) -> Literal["stored", "exists", "left out"]:
-    """Store an imported memory, and return the outcome.
-
-    The outcome is ``stored`` for a new memory. It is ``exists`` if the target has a memory with the
-    same id, which is not changed. It is ``left out`` if the user was deleted in the target.
-    """
+    """Store a memory unless its id exists or the user was deleted, and return the outcome."""
     there: list[MemoryRecord | None] = []
 
     def unless_there(found: MemoryRecord | None) -> MemoryRecord:
@@ -479,11 +446,7 @@ def _store_memory(
 
 
 def _parse_conversation(session: Mapping[str, Any]) -> TransferredConversation:
-    """Convert an exported conversation to the argument of ``TieredSessionManager.transfer``.
-
-    Invalid data raises errors such as ``KeyError`` or ``CorruptRecordError``, which the caller
-    handles.
-    """
+    """Convert an exported conversation to the argument of ``TieredSessionManager.transfer``."""
     name = f"{session['session_id']}/{session['agent_id']}"
     log = [
         (_require_message(_decode(record["message"]), record=name), float(record["at"]))

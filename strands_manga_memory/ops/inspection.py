@@ -84,11 +84,10 @@ class Inspection:
             messages of the log.
         window_tokens: Size of the agent's history in tokens.
         entities: Latest entity of each type in the messages, keyed by type.
-        tools: Statistics of each called tool from the log, keyed by tool name: the numbers
-            ``calls`` and ``errors``, and the tool's circuit breaker after the last call in this
-            conversation. ``state``, ``failures`` (in succession), ``retry_after`` (seconds from
-            now) and ``rejected_at`` (time of the last rejected call, in seconds since 1970) are
-            None if no call shows them, such as for a tool without a circuit breaker.
+        tools: Statistics of each called tool from the log, keyed by tool name: ``calls``,
+            ``errors``, and the circuit breaker after the last call: ``state``, ``failures`` in
+            succession, ``retry_after`` (seconds from now) and ``rejected_at`` (time of the last
+            rejected call, in seconds since 1970). None: no call shows the value.
     """
 
     conversation: str
@@ -200,13 +199,7 @@ def inspect(
 def _hot_state(
     tier: HotTier, tiers: Tiers, conversation_key: ConversationKey
 ) -> dict[str, Any] | None:
-    """Return state, version and time to live of a conversation in the hot store.
-
-    Return None if the hot store does not have the conversation.
-
-    Raises:
-        StoreUnavailableError: The hot store does not answer.
-    """
+    """Return a conversation's state, version and time to live in the hot store; None if missing."""
     assert tiers.hot is not None  # noqa: S101 - the tier has a store
     if not tier.is_known:
         raise StoreUnavailableError("the hot tier does not answer")
@@ -221,12 +214,8 @@ def _hot_state(
 def _durable_state(head: Record, base: Record, tier: DurableTier, tiers: Tiers) -> dict[str, Any]:
     """Return the properties of a conversation in the durable table, such as its version.
 
-    Args:
-        head: Conversation as stored in the durable table.
-        base: Conversation joined from both stores. A version newer than that of ``head`` means that
-            the hot store may have newer data.
-        tier: Access to this conversation in the durable table.
-        tiers: Stores and settings.
+    ``head`` is the stored conversation. ``base`` also has the changes in the hot store: if its
+    version is newer, the durable table is behind.
     """
     is_behind = base.version[:2] > head.version[:2] or not (head.is_closed or head.is_empty)
     return {
@@ -241,16 +230,9 @@ def _durable_state(head: Record, base: Record, tier: DurableTier, tiers: Tiers) 
 def _inspected_messages(
     logged: list[tuple[int, int, Any]], window: list[Any], scorer: Trimmer
 ) -> list[InspectedMessage]:
-    """Return the messages of a conversation for display, each with its outcome.
+    """Return the messages for display: those that only the history has, then those of the log.
 
-    The outcome is ``kept``, ``shortened``, ``left`` or ``written``, as in ``InspectedMessage``.
-    Messages that only the agent's history has, such as summaries, come first. The messages of the
-    log follow.
-
-    Args:
-        logged: Messages of the log, each with position and turn.
-        window: Messages of the agent's history.
-        scorer: Trimmer that scores the messages and counts tokens.
+    ``logged`` has each message of the log with its position and turn.
     """
     present = {message.get("tracking_id"): message for message in window}
     known = {message.get("tracking_id") for _, _, message in logged}
@@ -301,10 +283,9 @@ def _tool_statistics(entries: Iterable[LogEntry], now: float) -> dict[str, dict[
 def _breaker_state(
     result: Mapping[str, Any], at: float, now: float, *, is_guarded: bool
 ) -> dict[str, Any]:
-    """Return the state of a tool's circuit breaker after a call in the log; empty if unknown.
+    """Return the circuit breaker's state that the result of a tool call shows; empty if unknown.
 
-    The result of a failed call contains the state. A successful call of a guarded tool closes the
-    breaker.
+    The result of a failed call contains the state. A successful call closes the breaker.
     """
     details = guard_details(result)
     if not details:

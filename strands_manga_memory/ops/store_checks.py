@@ -65,12 +65,7 @@ def problem(check: str, detail: str, remedy: str) -> Finding:
 
 
 def _check_calls(tier: str, steps: Mapping[str, Callable[[], object]]) -> Finding:
-    """Check that a store allows all of the given calls, and stop at the first failure.
-
-    Args:
-        tier: Prefix for the name of the check.
-        steps: Functions that call the store, keyed by the name of the call in the result.
-    """
+    """Make the calls of ``steps``, keyed by name. Return the first failure, or a success."""
     for name, work in steps.items():
         try:
             work()
@@ -80,15 +75,9 @@ def _check_calls(tier: str, steps: Mapping[str, Callable[[], object]]) -> Findin
 
 
 def _compare_clocks(check: str, skew: float, where: str) -> Finding:
-    """Return the result of a comparison of a server's clock with the clock of this machine.
+    """Compare a server's clock with this machine's: warn over 2 seconds, fail over 30 seconds.
 
-    Up to 2 seconds of difference are accepted, up to 30 seconds give a warning, and more a problem.
-
-    Args:
-        check: Name of the check.
-        skew: Seconds by which the server's clock is ahead of this machine's clock; negative if
-            behind.
-        where: Name of the server.
+    ``skew`` is the number of seconds by which the server's clock is ahead.
     """
     if abs(skew) <= 2:
         return ok(check, f"clocks agree within {max(0.1, abs(skew)):.1f} s")
@@ -104,11 +93,8 @@ _CREATE, _TYPES = "strands-manga-memory init-table", "AttributeDefinitions"
 def check_durable(table: Table, *, tier: str, clock: Callable[[], float]) -> Iterator[Finding]:
     """Check a durable table of a deployment, and yield the result of each check.
 
-    Args:
-        table: Table to check.
-        tier: Prefix for the names of the checks: ``durable`` for the table of conversations,
-            ``users`` for the memory table.
-        clock: Function that returns seconds since 1970.
+    The names of the checks begin with ``tier``: ``durable`` for the table of conversations,
+    ``users`` for the memory table.
     """
     if isinstance(table, DynamoDBTable):
         try:
@@ -143,10 +129,7 @@ _CONNECT = (
 
 
 def _failed_check(tier: str, error: StoreError, step: str = "") -> Finding:
-    """Return the result of a check that failed with an error of the store.
-
-    ``step`` is the beginning of the description, such as the name of the call.
-    """
+    """Return the result of a failed check, described by ``step`` and the text of the error."""
     if isinstance(error, CorruptRecordError):
         return problem(f"{tier}.schema", f"{step}{error}", "upgrade this package")
     check = _CHECKS.get(getattr(error, "reason", ""), "reach")
@@ -249,12 +232,9 @@ _MEND = "redis-cli --cluster fix <node>, or restart the node that holds them"
 
 
 def check_hot(store: HotStore, *, url: str, clock: Callable[[], float]) -> Iterator[Finding]:
-    """Check a hot store (such as Redis) for the doctor, and yield the result of each check.
+    """Check a hot store, such as Redis, and yield the result of each check.
 
-    Args:
-        store: Store to check.
-        url: URL of the store without the password.
-        clock: Function that returns seconds since 1970.
+    ``url`` is the URL of the store without the password.
     """
     if not isinstance(store, RedisHotStore):
         yield warning(
@@ -300,10 +280,7 @@ def _check_reachable(store: RedisHotStore, url: str) -> Finding:
 
 
 def _node_arguments(client: Any) -> dict[str, Any]:
-    """Return keyword arguments that send a Redis command to one node of a cluster.
-
-    The dict is empty for a single server.
-    """
+    """Return the arguments that send a Redis command to one node; empty without a cluster."""
     return {"target_nodes": client.get_random_node()} if isinstance(client, RedisCluster) else {}  # type: ignore[no-untyped-call]
 
 
@@ -360,10 +337,9 @@ def _check_server(info: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _check_cluster(info: Mapping[str, Any], store: RedisHotStore) -> Iterator[Finding]:
-    """Check the slots and the URL of a Redis cluster; yield nothing for a single server.
+    """Check that a Redis cluster serves all keys, and that the store's URL is for a cluster.
 
-    Each slot (part of the keys) must be served by a node, and the store's URL must be one for a
-    cluster.
+    Nothing is checked for a single server.
     """
     if not int(info.get("cluster_enabled", 0)):
         return

@@ -225,10 +225,7 @@ def _turn_bytes(workload: Workload) -> float:
 
 
 def _hot_bytes(workload: Workload) -> float:
-    """Return the bytes of a session in the hot store.
-
-    These are the turns in the agent's history, and the turns that are not yet in the durable table.
-    """
+    """Return a session's bytes in the hot store: its history, and turns not in the table yet."""
     tokens = 2 * (workload.bytes_per_message / _BYTES_PER_TOKEN + _TOKENS_PER_MESSAGE)
     shown = max(1.0, workload.history_tokens / tokens)
     turns = min(workload.turns_per_session, shown + _WAITING_TURNS)

@@ -35,9 +35,8 @@ logger = logging.getLogger(__name__)
 class Cause(StrEnum):
     """Reason why the provider's prompt cache could not serve a request.
 
-    ``CONSTRAINTS`` means a change of the text that plugins add to the system prompt. ``DEPLOY``
-    means that this process has not seen an earlier request of the conversation, as after a
-    deployment.
+    ``CONSTRAINTS``: plugins changed their text in the system prompt. ``DEPLOY``: the conversation
+    is new to this process, as after a deployment.
     """
 
     PROMPT = "prompt changed"
@@ -94,16 +93,15 @@ class CacheUse(TypedDict):
 class CacheStats(CacheUse):
     """Statistics of the prompt cache over the recorded model calls.
 
-    The prefix of a request is its system prompt, tools, model and prompt variant. The first request
-    of a conversation has no previous request. It does not count for ``prefix_changes``,
-    ``prefix_stability`` and ``whole_prefixes``.
+    The prefix of a request is its system prompt, tools, model and prompt variant. Prefix and
+    messages are compared with the previous request of the conversation, if there is one.
 
     Attributes:
         by_hour: Cache use in the last 31 days, keyed by hour in UTC, such as ``2026-11-03 14:00``.
         worst_day: Day with the lowest hit rate, and its hit rate. None without calls.
-        saved_tokens: Cost that the cache saved, as a number of uncached input tokens with the same
-            price. A token read from the cache costs 0.1 of an uncached token, and a token written
-            to it 1.25. Negative if writing cost more than reading saved.
+        saved_tokens: Saved cost, as a number of uncached input tokens with the same price. Reading
+            a token from the cache costs 0.1 of an uncached token, and writing it 1.25. Negative if
+            writing cost more than reading saved.
         drops: Number of calls that missed the cache or had a changed prefix, for each cause.
         prefix_changes: Number of calls with a changed prefix.
         prefix_stability: Share of calls with an unchanged prefix. 1 without calls.
@@ -121,10 +119,7 @@ class CacheStats(CacheUse):
 
 
 def _fingerprint_messages(context: InvokeModelContext) -> list[int]:
-    """Return a hash of each message of a request, to compare it with the next request.
-
-    The hashes ignore content that plugins added only to this request.
-    """
+    """Return a hash of each message, without content that plugins added only to this request."""
     return [
         content_fingerprint({"role": message["role"], "content": _stored_blocks(context, at)})
         for at, message in enumerate(context.messages)
@@ -132,10 +127,7 @@ def _fingerprint_messages(context: InvokeModelContext) -> list[int]:
 
 
 def _stored_blocks(context: InvokeModelContext, at: int) -> list[ContentBlock]:
-    """Return the content blocks of a message that the stored history also contains.
-
-    Blocks that plugins added only to this request are left out. ``at`` is the index of the message.
-    """
+    """Return the blocks of the message at index ``at`` that the stored history also has."""
     message = context.messages[at]
     added = context.dynamic_trailing_blocks if at == len(context.messages) - 1 else 0
     return message["content"][injected_count(message) : len(message["content"]) - added]

@@ -43,9 +43,8 @@ class InstructionFiles:
 
     - Files with several hard links, and symbolic links that leave the folder or lead to a hidden
       file or folder.
-    - Files that a tool of the agent could change, because an attacker could use the tool to rewrite
-      the model's instructions. Any tool that is not read-only counts if this process can change the
-      file.
+    - Files that this process can change, if the agent has a tool that is not read-only: an attacker
+      could use the tool to rewrite the model's instructions.
 
     A tool is read-only if ``read_only`` has its name, or if its MCP server declares
     ``readOnlyHint`` without ``destructiveHint``.
@@ -262,15 +261,11 @@ def access_of(path: Path) -> Access:
 
 
 def can_change(path: Path, *, look: Callable[[Path], Access] = access_of) -> bool:
-    """Return whether this process can change or replace a file.
+    """Return whether this process can change or replace the file at an absolute path.
 
     It can if it owns the file or a folder above, or may write to one of them. In a folder with the
     sticky bit, such as ``/tmp``, only ownership counts. If the path cannot be inspected, the result
-    is True.
-
-    Args:
-        path: Absolute path of the file.
-        look: Function that returns the permissions on a path.
+    is True. ``look`` returns the permissions on a path.
     """
     try:
         file, *folders = map(look, (path, *path.parents))

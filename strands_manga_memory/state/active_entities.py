@@ -70,8 +70,8 @@ class ActiveEntity(StateValue):
     def spelling(self) -> str:
         """Text that shows the entity to the model, such as ``One Piece`` for ``one piece``.
 
-        A date is shown as written in the message, and so is a value that differs from the written
-        text only in upper and lower case. Any other entity is shown in its standard form.
+        A date, and a value that differs from the written text only in case, are shown as written.
+        Other values are shown in standard form.
         """
         is_shown = self.type == "date" or self.text.casefold() == self.value
         return (is_shown and self.text) or self.value
@@ -171,12 +171,11 @@ class ActiveEntities(StatePart):
     def mention(self, entities: Iterable[ActiveEntity], *, by_user: bool = True) -> None:
         """Replace the active entities of some types, such as ASINs, by newly named entities.
 
-        Entities that a tool or the assistant named (``by_user`` is False) are less reliable. The
-        new entities of a type are then ignored in three cases:
+        New entities of a type that the user did not name (``by_user`` is False) are ignored if
 
-        - One of the new entities is active already. That entity counts as named again.
-        - There are more than ``MAX_VALUES`` (5) new entities of the type.
-        - A confirmed entity of the type was named in the same turn.
+        - one of them is active already, and then counts as named again,
+        - there are more than ``MAX_VALUES`` (5) of them, or
+        - a confirmed entity of the type was named in the same turn.
         """
         named: dict[str, dict[str, ActiveEntity]] = {}
         for entity in entities:
@@ -216,10 +215,10 @@ def _replace(
     *,
     by_user: bool,
 ) -> None:
-    """Replace the active entities of one type by new entities, keyed by value.
+    """Replace the active entities of one type by the entities ``new``, which are keyed by value.
 
-    Entities that the user did not name may be ignored: see ``ActiveEntities.mention``. A new title
-    or series also removes the volumes, ASINs, ISBNs and prices of the earlier title or series.
+    Entities that the user did not name may be ignored, as in ``ActiveEntities.mention``. A new
+    title or series also removes the volumes, ASINs, ISBNs and prices of the earlier one.
     """
     known = {each.value: each for each in groups.get(type_, ())}
     first = next(iter(new.values()))

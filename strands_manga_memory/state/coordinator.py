@@ -58,8 +58,8 @@ class StateStats(TypedDict):
         tokens: Estimated tokens of the stored dialogue (key ``conversation``), entities and goals.
         caps: Limits in estimated tokens. ``session``: all stored goals. ``archives``: archived
             goals. ``warning``: size of all goals above which a warning is logged.
-        compression: Share of the characters of tool calls that archiving saves: an archived goal
-            has statistics instead of arguments and results. None if no tool calls are archived.
+        compression: Share of the tool calls' characters that archived goals save, because they
+            have only statistics of the calls. None if no tool calls are archived.
         unreadable: Reasons why stored parts of the state cannot be read, by their key in
             ``agent.state``.
     """
@@ -103,7 +103,7 @@ class StateCoordinator(Plugin):
         types: Entity types to extract. Default ``SHOP``. Types that identify a thing (ASIN, ISBN,
             order id) are also extracted from tool calls and the assistant's text; others come from
             the user only.
-        max_tokens: Most estimated tokens of the rendered state. Default 400.
+        max_tokens: Maximum estimated tokens of the rendered state. Default 400.
         time_budget_ms: Milliseconds of a task after which the rendered state asks the model to
             answer. Default 3,000.
         offer_tools: Whether the model gets tools that change the state (``TOOL_NAMES``). Default
@@ -115,9 +115,9 @@ class StateCoordinator(Plugin):
         hot: Hot store for the state that the session's agents share, and for announced changes of
             the environment. None: the agent shares no state and receives no announcements.
         codec: Codec of the shared state.
-        is_stored: Function that takes an agent id, and returns whether the session still has that
-            agent's conversation. A new agent ignores the shared state if no agent that wrote it has
-            a conversation any more, as after a deletion. None: no check.
+        is_stored: Function that returns whether the session still has the conversation of an agent,
+            by its id. A new agent ignores shared state whose writers have no conversation any more.
+            None: no check.
         deadline: Seconds that a turn waits for the hot store. Default 0.05.
         clock: Function that returns monotonic seconds.
         wall_clock: Function that returns seconds since 1970.
@@ -125,7 +125,7 @@ class StateCoordinator(Plugin):
     Attributes:
         task: Steps, time budget and findings of the current request.
         store: Store of dialogue, entities and goals.
-        max_tokens: Most estimated tokens of the rendered state.
+        max_tokens: Maximum estimated tokens of the rendered state.
 
     Raises:
         ValueError: An argument is invalid, or the coordinator belongs to another agent already.
@@ -236,11 +236,7 @@ class StateCoordinator(Plugin):
         return with_section(context, self._turn_text(context))
 
     def _turn_text(self, context: InvokeModelContext) -> str:
-        """Return the block of text that shows the state to the model in the next request.
-
-        All requests of a turn contain the same text, unless the environment or the warning about
-        the time budget changes.
-        """
+        """Return the block of text that shows the state to the model in the next request."""
         source = opening_id(context.agent.messages), self.environment, self.task.urgency()
         if begins_turn(context.messages) or source != self._rendered_from:
             self._rendered_from, self._rendered = source, self.to_agent_context()

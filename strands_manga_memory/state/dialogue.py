@@ -440,11 +440,9 @@ class Dialogue(StatePart):
     def _fill_from_mentions(self, *, is_answer: bool, is_correction: bool = False) -> None:
         """Fill slots with the entities, such as a volume, that the user's last message named.
 
-        - An answer to the current question gives a confirmed value. All other values are inferred.
-        - If the message names more values of an entity type than there are slots for the type,
-          these values are ignored as ambiguous.
-        - Only a correction replaces a confirmed value, and only if the type has a single slot. The
-          new value is inferred.
+        - Only an answer to the current question gives a confirmed value.
+        - More values of an entity type than slots of the type are ignored as ambiguous.
+        - Only a correction replaces a confirmed value, and only if the type has a single slot.
         """
         filled_names = set[str]()
         mentions = list(dict.fromkeys((each.type, each.value) for each in self._mentions))

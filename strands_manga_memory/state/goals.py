@@ -47,8 +47,8 @@ def added_finding(known: tuple[str, ...], text: str, limit: int) -> tuple[str, .
 def counted(counts: Mapping[str, int], pattern: str) -> dict[str, int]:
     """Count one more success or error of a kind, and return the new counts.
 
-    The kind (``pattern``) is, for example, a tool name or an error text without numbers. At most 20
-    kinds are counted separately. Further kinds are counted together, as ``other``.
+    The kind (``pattern``) is, for example, a tool name. At most 20 kinds are counted separately,
+    and further kinds together, as ``other``.
     """
     name = pattern if pattern in counts or len(counts) < MAX_PATTERNS else "other"
     return {**counts, name: counts.get(name, 0) + 1}
@@ -125,8 +125,7 @@ class GoalRecord(StateValue):
             the 5 most frequent.
         first_at: Time of the goal's first tool call, in seconds since 1970.
         last_at: Time of the goal's last tool call, in seconds since 1970.
-        raw_characters: Total characters of the tool calls' arguments and results. Shows how many
-            characters archiving saves.
+        raw_characters: Total characters of the tool calls' arguments and results.
     """
 
     id: int = Field(ge=1)
@@ -483,9 +482,8 @@ class Goals(StatePart):
     def enforce_limits(self) -> None:
         """Drop parts of the stored goals at the end of a turn if the goals exceed their size limit.
 
-        These parts are dropped in order, until the goals fit: the oldest archived goals, the
-        context of the active goal, the results of its subtasks. If the goals would still be too
-        large, nothing is dropped, and a warning is logged.
+        Parts are dropped as in ``reduce``. If the goals would still be too large, nothing is
+        dropped, and a warning is logged.
         """
         limit = self._store.limits.goal_tokens
         if len(self.stored()) <= limit // 2:  # a character has at most 2 tokens

@@ -55,10 +55,10 @@ class BackgroundRead:
         read: Function that reads the data and keeps them. It may block.
         name: Name of the read in telemetry.
         deadline: Seconds that a caller waits.
-        key: Key of the read in ``writer``. Tasks with equal keys run one after another.
-        hot: Hot store that is read. During its outage, a caller waits only when the next attempt to
-            reach the store is due. A store in the memory of this process does not block, so the
-            read then runs in the caller's thread. None: no hot store is read.
+        key: Tasks of ``writer`` with equal keys run one after another.
+        hot: Hot store that is read, or None. A store in the memory of this process is read in the
+            caller's thread. During an outage of another store, a caller waits only when the next
+            attempt to reach the store is due.
 
     Attributes:
         writer: Background threads that run the read.
@@ -165,9 +165,9 @@ class SessionState:
         scope: Scope of the session.
         store: Store of this agent's state.
         codec: Codec of the shared data.
-        is_stored: Function that takes an agent id, and returns whether the session still has that
-            agent's conversation. A new agent ignores the shared state if no agent that wrote it has
-            a conversation any more, as after a deletion. None: no check.
+        is_stored: Function that returns whether the session still has the conversation of an agent,
+            by its id. A new agent ignores shared state whose writers have no conversation any more.
+            None: no check.
         deadline: Seconds that a turn waits for the shared state. Default 0.05.
     """
 
@@ -438,8 +438,8 @@ class CallableEnvironmentSource:
 class EnvironmentChanges:
     """Announcements that the environment of a session, such as the user's cart, has changed.
 
-    Each announcement writes a new random id to the hot store. Before each model call, an agent
-    compares this id with the last id that the agent has read, and finds missed changes, too.
+    Each announcement writes a new random id to the hot store. An agent reads the id before each
+    model call, and so also notices announcements that it missed.
 
     Args:
         hot: Hot store through which changes are announced.
@@ -496,9 +496,8 @@ class EnvironmentTracker(Plugin):
     The source is read at the start of the session and after each announced change. If a read fails,
     the last values remain in use.
 
-    As a plugin of an agent, the tracker stores the locale and the cart in the metadata of the
-    agent's conversation. An agent with a ``StateCoordinator`` does not need this plugin, because
-    the coordinator also stores the locale and the cart.
+    As a plugin, the tracker also stores the locale and the cart in the conversation's metadata. An
+    agent with a ``StateCoordinator``, which does the same, does not need this plugin.
 
     Args:
         source: Source of the environment, or an environment that does not change.

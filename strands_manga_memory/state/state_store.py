@@ -112,9 +112,8 @@ class StatePart(BaseModel):
     def stored(self) -> str:
         """Return this part of the state as JSON text, to be stored in ``agent.state``.
 
-        The text contains the version of its format, and leaves out default values. A text is faster
-        than a dict: Strands would copy and check each nested value of a dict whenever the state is
-        written or saved.
+        The text contains the version of its format, and leaves out default values. Strands copies
+        and checks the nested values of a dict at each save, so a text is faster.
         """
         text = self.model_dump_json(exclude_defaults=True)
         comma = "," if len(text) > 2 else ""
@@ -271,10 +270,9 @@ class _Entry:
 class StateStore:
     """Store of an agent's state, which writes changed parts of the state into ``agent.state``.
 
-    If a session manager replaces
-    ``agent.state``, the parts are read again at their next use. A stored part that is damaged or
-    has another version is not changed. The agent then works with an empty part, which is not
-    stored.
+    If a session manager replaces ``agent.state``, the parts are read again at their next use. A
+    stored part that is damaged or has another version is not changed. The agent then works with an
+    empty part, which is not stored.
 
     Args:
         kinds: Classes of the parts.
@@ -395,7 +393,7 @@ class StateStore:
             for entry in self._entries.values():
                 entry.turn_end = entry.part.values()
 
-    # Layers that the agents of a session share
+    # Parts that the agents of a session share
 
     def _readable(self) -> list[_Entry]:
         return [entry for entry in self._entries.values() if not entry.error]
@@ -408,14 +406,10 @@ class StateStore:
     def shared_texts(
         self, known: Mapping[str, str]
     ) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
-        """Return this agent's state in the form in which the agents of the session share it.
+        """Return this agent's state for the session's other agents: first as texts, then as values.
 
-        Args:
-            known: Texts of the state's parts in the shared state, keyed by ``StatePart.KEY``.
-
-        Returns:
-            Two mappings, keyed by ``StatePart.KEY``: the texts to share, and this agent's values.
-                A text in ``known`` that this release cannot read is shared unchanged.
+        The texts of the current shared state are ``known``. A text that this release cannot read is
+        kept unchanged. All mappings are keyed by ``StatePart.KEY``.
         """
         texts, shared = dict(known), {}
         for entry in self._readable():

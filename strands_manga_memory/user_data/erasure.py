@@ -92,8 +92,7 @@ def forget_user(
     discarded, and the agent's next turn begins with an empty history. If a session ends during the
     deletion, its memories are discarded.
 
-    Sessions that were never written to the durable store are not found, because its directory lists
-    the sessions of a user.
+    Sessions that were never written to the durable store are not found.
 
     Args:
         user_id: Id of the user.
@@ -185,12 +184,8 @@ def sessions_of(durable: Table, owner: Owner) -> Iterator[ConversationScope]:
 def _delete_session(scope: ConversationScope, tiers: dict[str, Any], counts: Counter[str]) -> int:
     """Delete a session of a user, and return the number of written tombstones.
 
-    A tombstone is a record that keeps late writes from restoring the session.
-
-    Args:
-        scope: User, tenant and session id.
-        tiers: Stores and settings, as keyword arguments of ``TieredSessionManager``.
-        counts: Numbers of deleted items, keyed by kind. The call adds those of this session.
+    A tombstone is a record that keeps late writes from restoring the session. ``counts`` gets the
+    numbers of deleted items.
     """
     hot, durable, session = tiers["hot"], tiers["durable"], scope.storage_session_id
     places = list(members(durable, session))
@@ -219,8 +214,7 @@ def _delete_session(scope: ConversationScope, tiers: dict[str, Any], counts: Cou
 def _delete_memories(memories: Table, owner: Owner, counts: Counter[str]) -> None:
     """Delete a user's records in the memory table, except the record of this deletion.
 
-    The deleted records are memories, preferences that were not yet sent to another service, and
-    internal records. Their numbers are added to ``counts``.
+    The numbers of deleted records are added to ``counts``.
     """
     # First, because a list of words that is being made is stored only if this record is unchanged.
     _delete_preference_log(memories, owner, counts)
@@ -252,7 +246,7 @@ def _delete_preference_log(memories: Table, owner: Owner, counts: Counter[str]) 
 def _find_remaining(
     owner: Owner, hot: HotStore | None, durable: Table, memories: Table | None, sessions: set[str]
 ) -> Iterator[str]:
-    """Yield the names of records that still contain data of a user after the deletion."""
+    """Yield names of records that still contain a user's data, also in the deleted ``sessions``."""
     listed, unreadable = list_sessions(durable, owner.user_id, owner.tenant)
     yield from (
         f"directory {one.scope.storage_session_id}" for one in listed if not one.has_hot_copies

@@ -74,8 +74,7 @@ class UserPage:
     """Page in a list of users.
 
     Attributes:
-        users: Entries of the page, sorted by the percent-encoded ids: by ``tenant:user``, or by
-            ``user`` without a tenant.
+        users: Entries of the page, sorted by ``tenant:user`` or ``user`` in percent-encoded form.
         next: Argument ``after`` of ``list_users`` for the next page; None on the last page.
     """
 
@@ -115,10 +114,7 @@ def list_sessions(
 
 
 def _list_entry(scope: ConversationScope, manager: TieredSessionManager) -> SessionEntry:
-    """Return the entry of a session in a list of sessions.
-
-    Its title comes from the oldest conversation of the session that has a title.
-    """
+    """Return the entry of a session. Its title is from the oldest conversation that has one."""
     agents = tuple(manager.agents())
     facts = [manager.metadata(agent) for agent in agents]
     last = max((float(each["last_activity"] or 0.0) for each in facts), default=0.0)

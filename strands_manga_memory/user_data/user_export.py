@@ -62,8 +62,8 @@ def export_user(
 ) -> dict[str, Any]:
     """Export all data of a user as JSON values.
 
-    The data are sessions, states of orchestrators (Strands graphs and swarms), user and shop data
-    that were published to agents (such as the cart), stored values, memories and preferences.
+    The data are sessions, states of orchestrators (Strands graphs and swarms), stored values,
+    memories and preferences.
 
     A preference may appear up to three times: in the log of stated preferences, in the preferences
     not yet sent to another service, and in the hot tier's recent preferences. The export does not
@@ -77,7 +77,7 @@ def export_user(
         memories: Memory table. False for no memory table. None for the default table of the durable
             store, if this table exists.
         codec: Codec of the session managers.
-        memory_codec: Codec of memories and of published user and shop data.
+        memory_codec: Codec of memories and preferences.
         clock: Function that returns seconds since 1970.
 
     Returns:
@@ -135,10 +135,7 @@ def export_user(
 
 
 def _export_memory(item: Item, owner: Owner, codec: Codec | None, exported: dict[str, Any]) -> None:
-    """Add a memory to the exported data of a user.
-
-    Other items of the memory table, such as internal records, are skipped.
-    """
+    """Add a memory to the exported data of a user; skip internal records of the memory table."""
     if not str(item["memory_id"]).startswith(INTERNAL):
         record = record_of(item, owner, codec)
         names = (
@@ -155,10 +152,7 @@ def _export_memory(item: Item, owner: Owner, codec: Codec | None, exported: dict
 
 
 def _export_values(storage: TieredStorage, unreadable: list[str]) -> Iterator[dict[str, Any]]:
-    """Yield the keys and values of a user's ``TieredStorage``, for an export.
-
-    The names of damaged values are added to ``unreadable``.
-    """
+    """Yield a user's stored values with keys; add the names of damaged ones to ``unreadable``."""
     for key in storage.keys():  # noqa: SIM118 - a storage is no mapping
         with _skip_damaged(unreadable):
             if (value := storage.value(key)) is not None:

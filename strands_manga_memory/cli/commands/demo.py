@@ -52,7 +52,7 @@ def demo(
         ),
     ] = None,
 ) -> int:
-    """Run a demonstration: a worker that is killed twice, then a chat that shows its memory.
+    """Run a demonstration: a worker is killed twice and loses nothing, then a shop's chat opens.
 
     No keys and no servers are needed; no data leaves this machine. Install
     strands-manga-memory[demo] first. Three other commands show the chat's sessions: users, sessions

@@ -175,7 +175,7 @@ def sweep(
     codec: CodecName = None,
     as_json: Json = False,
 ) -> None:
-    """Flush and end expired sessions, and delete logs of sessions that ended long ago."""
+    """Save and end expired sessions, and delete logs of sessions that ended long ago."""
     stop = threading.Event()
     if loop:
         for number in (signal.SIGTERM, signal.SIGINT):

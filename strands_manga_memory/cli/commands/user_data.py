@@ -48,8 +48,7 @@ def export(
 ) -> int:
     """Write all data of a user as JSON: sessions, memories, unsent preferences, other values.
 
-    Exits with 1 if a store was not checked or a record is unreadable. The JSON lists such stores as
-    ``not_looked_at`` and such records as ``unreadable``.
+    Exits with 1 if stores were not checked (``not_looked_at``) or records are ``unreadable``.
     """
     with (
         open_memory(hot_url=hot, durable_url=durable, users_url=users, codec=codec) as memory,
