@@ -18,7 +18,7 @@ from strands_manga_memory.memory.records import RETENTION, MemoryRecord, MemoryT
 from strands_manga_memory.messages.transcripts import Transcript
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TtlPolicy
-from strands_manga_memory.session.protocol.hot_tier import hot_copy_of
+from strands_manga_memory.session.protocol.hot_tier import read_hot_head
 from strands_manga_memory.session.session_sweeper import EndedConversation
 from strands_manga_memory.session.tiers import ConversationKey, Tiers
 from strands_manga_memory.stores.codec import Codec
@@ -139,7 +139,7 @@ class SessionFinalizer:
         if self._tiers.hot is None:
             return None
         claimed = self._tiers.hot.claim(conversation_key.name, lease=lease, expired_only=False)
-        if claimed is None and hot_copy_of(self._tiers.hot, conversation_key.name) is not None:
+        if claimed is None and read_hot_head(self._tiers.hot, conversation_key.name) is not None:
             raise ConflictError("the conversation is being finalized by someone else")
         return claimed
 
@@ -174,7 +174,7 @@ class SessionFinalizer:
         if self._tiers.hot is None:
             return False
         name = ConversationKey.of(scope.storage_session_id, "A", scope.agent_id).name
-        if hot_copy_of(self._tiers.hot, name) is None:
+        if read_hot_head(self._tiers.hot, name) is None:
             return False
         record = self._tiers.hot.load(name, [], touch=True)
         return record is not None and record.state == ACTIVE

@@ -29,13 +29,13 @@ from strands_manga_memory.session.agent_snapshot import (
     snapshot_of,
 )
 from strands_manga_memory.session.conversation_saver import ConversationSaver
-from strands_manga_memory.session.protocol.conversation import Conversation
+from strands_manga_memory.session.protocol.conversation_storage import ConversationStorage
 from strands_manga_memory.session.protocol.record import (
     CONTINUES,
     Record,
     Slot,
     TurnKey,
-    is_nothing,
+    is_missing_or_empty,
 )
 from strands_manga_memory.session.session_log import LogEntry, LogPosition, log_entries
 from strands_manga_memory.session.tiers import ConversationKey, Tiers
@@ -131,7 +131,9 @@ class AgentConversation:
 
         Only the child process does this. Its parent process saves the unsaved changes.
         """
-        self.storage = Conversation(self.key, self.tiers, ids=self._ids, check_merge=_check_merge)
+        self.storage = ConversationStorage(
+            self.key, self.tiers, ids=self._ids, check_merge=_check_merge
+        )
         self.local = self.storage.local
         self.lock: threading.RLock = self.local.lock
         self.saver = ConversationSaver(self.key, self.tiers, self.storage)
@@ -173,11 +175,11 @@ class AgentConversation:
         if error is not None:
             logger.warning("error=<%s> | the other tier is used", cause_of(error))
         if storage.hot is not None:
-            head, base = local.head_copy, local.base
+            head, base = local.known_head, local.base
             if head is None or head.is_empty or head.incarnation != base.incarnation:
                 self.possible_loss = not storage.hot.is_known
             else:
-                self.possible_loss = is_nothing(storage.hot.record) and not head.is_closed
+                self.possible_loss = is_missing_or_empty(storage.hot.record) and not head.is_closed
         if not local.base.is_empty:
             stored, record = local.base.ids, self.key.name
             if stored and any(stored.get(name) != str(id_) for name, id_ in self._ids.items()):
@@ -208,13 +210,13 @@ class AgentConversation:
         """End the conversation if its session has expired; with ``inspect``, only in memory."""
         storage, last_used = self.storage, self.local.base.last_used
         hot = None if storage.hot is None else storage.hot.stored
-        if hot is not None and not is_nothing(hot.record) and (hot.expires_in or 0.0) > 0:
+        if hot is not None and not is_missing_or_empty(hot.record) and (hot.expires_in or 0.0) > 0:
             return
         if storage.durable is not None and last_used + self.tiers.ttl.session > self.tiers.clock():
             return
         if inspect:
             with self.lock:
-                self.local.begin_after(self.local.next_tombstone(0, None))
+                self.local.reset_to(self.local.next_tombstone(0, None))
         else:
             with suppress(StoreUnavailableError):
                 storage.expire(unused_since=last_used)
@@ -289,7 +291,7 @@ class AgentConversation:
             found = [(entry.key, entry.number) for entry in logged]
         with self.lock:
             base = self.local.base
-            if base.incarnation and base.is_empty and not self.local.own:
+            if base.incarnation and base.is_empty and not self.local.own_turns:
                 found = []  # the conversation was deleted while the log was read
             for key, number in found:
                 self.local.redact(key, {number: dump(message)})
@@ -320,7 +322,7 @@ class AgentConversation:
             view = slots_of(messages, local.view, local.message, self._messages_in_memory)
             local.set_view(view if self.keeps_window else ())
             entries, notes = entries_of(snapshot)
-            if (entries, notes) == self._captured and not local.has_work():
+            if (entries, notes) == self._captured and not local.has_changes():
                 return
             given, self._given, self._captured = self._given, entries, (entries, notes)
             changed = {name: load(one) for name, one in entries.items() if given.get(name) != one}
@@ -329,7 +331,7 @@ class AgentConversation:
             if changed:
                 local.set_states(changed)
             if notes is not None:
-                local.set_notes(load(notes))
+                local.set_manager_state(load(notes))
 
     def set_entry(self, name: str, value: Any) -> None:
         """Set a named value, such as a Graph's state, that the next save stores."""
@@ -375,11 +377,11 @@ class AgentConversation:
     # Changes of other processes
 
     @property
-    def has_news(self) -> bool:
+    def has_remote_changes(self) -> bool:
         """Whether the agent lacks changes that its conversation has, such as new messages."""
         with self.lock:
             has_ended = self._resets != self.local.resets
-            is_changed = self.local.has_news or has_ended
+            is_changed = self.local.has_remote_changes or has_ended
             return is_changed or given_entries(self.local.states) != self._given
 
     def adopt_changes(self, live: Sequence[Message]) -> list[Message] | None:
@@ -393,7 +395,7 @@ class AgentConversation:
             now. Empty if histories are not stored (``keeps_window`` is False).
         """
         self._turn_slots = {}
-        if not self.has_news:
+        if not self.has_remote_changes:
             return None
         self.storage.complete()
         with self.lock:
@@ -423,15 +425,15 @@ class AgentConversation:
             CorruptRecordError: A state is malformed.
         """
         with self.lock, parsing(self.key.name):
-            return snapshot_of(self.local.states, copy.deepcopy(self.local.notes))
+            return snapshot_of(self.local.states, copy.deepcopy(self.local.manager_state))
 
     def include_unsaved(self, in_use: AgentConversation) -> None:
         """Let ``history`` and ``page`` also return messages that an agent has not saved yet."""
         self._in_use.append(in_use)
         with in_use.lock:
-            own, base = in_use.local.own, in_use.local.base
+            own, base = in_use.local.own_turns, in_use.local.base
             if not 0 < base.incarnation < self.local.base.incarnation:
-                self.local.own |= {key: base.redacted(key, turn) for key, turn in own.items()}
+                self.local.own_turns |= {key: base.redacted(key, turn) for key, turn in own.items()}
 
     def history(self, *, last: int | None = None) -> list[LogEntry]:
         """Return all messages of the conversation in order, not only those in ``agent.messages``.

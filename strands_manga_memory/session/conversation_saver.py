@@ -23,8 +23,8 @@ from strands_manga_memory.exceptions import (
     StoreError,
     StoreUnavailableError,
 )
-from strands_manga_memory.session.protocol.conversation import Conversation
-from strands_manga_memory.session.protocol.record import is_nothing
+from strands_manga_memory.session.protocol.conversation_storage import ConversationStorage
+from strands_manga_memory.session.protocol.record import is_missing_or_empty
 from strands_manga_memory.session.tiers import ConversationKey, Tiers
 from strands_manga_memory.stores.writer import TierHealth, Writer, cause_of
 from strands_manga_memory.telemetry import count_missed_deadline, in_current_context
@@ -59,7 +59,7 @@ class ConversationSaver:
     """
 
     def __init__(
-        self, conversation_key: ConversationKey, tiers: Tiers, storage: Conversation
+        self, conversation_key: ConversationKey, tiers: Tiers, storage: ConversationStorage
     ) -> None:
         self._key, self.tiers, self._storage = conversation_key, tiers, storage
         self.hot_health = TierHealth(tier="hot", shared=tiers.writer.hot_health)
@@ -163,7 +163,7 @@ class ConversationSaver:
         with local.lock:
             if local.is_dirty:
                 return True
-            head = local.head_copy
+            head = local.known_head
             if self._storage.durable is None or not local.base.incarnation:
                 return False
             return head is None or head.version[:2] != local.base.version[:2]
@@ -187,7 +187,7 @@ class ConversationSaver:
             if storage.durable is None:
                 raise
         with local.lock:
-            is_empty = not local.base.incarnation and not local.has_work()
+            is_empty = not local.base.incarnation and not local.has_changes()
         if storage.durable is not None and not is_empty:
             work = partial(storage.flush, writes_hot=self.hot_health.is_up, closes=self.is_closing)
             self._attempt(work, self.durable_health, must=True)
@@ -225,7 +225,7 @@ class ConversationSaver:
             self._attempt(storage.save_durably, self.durable_health)
         finally:
             self.asked_at = None
-        if storage.durable is not None and storage.local.head_copy is None:
+        if storage.durable is not None and storage.local.known_head is None:
             self._needs_flush = True  # begun in the hot tier: the durable tier does not answer
 
     def _catch_up_hot(self) -> None:
@@ -285,7 +285,7 @@ class ConversationSaver:
         unflushed.pop(self._key, None)  # the latest save is the last in the dict
         if self.is_unsaved():
             ids = self._storage.local.base.ids
-            unflushed[self._key] = partial(Conversation, self._key, self.tiers, ids=ids)
+            unflushed[self._key] = partial(ConversationStorage, self._key, self.tiers, ids=ids)
             for conversation_key in list(unflushed)[:-_MAX_UNFLUSHED]:
                 unflushed.pop(conversation_key, None)
 
@@ -317,7 +317,7 @@ def flush_saved(writer: Writer, *others: Future[None]) -> None:
         if opened is None or time.monotonic() >= end:
             return
         storage = opened()
-        if not is_nothing(storage.read_hot(touch=False)):
+        if not is_missing_or_empty(storage.read_hot(touch=False)):
             storage.flush(writes_hot=False)
         if unflushed.get(conversation_key) is opened:  # else it was saved again meanwhile
             unflushed.pop(conversation_key, None)

@@ -13,7 +13,10 @@ from typing import Any, Literal
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, StoreUnavailableError
-from strands_manga_memory.session.protocol.conversation import OPEN_SECONDS, Conversation
+from strands_manga_memory.session.protocol.conversation_storage import (
+    OPEN_SECONDS,
+    ConversationStorage,
+)
 from strands_manga_memory.session.protocol.durable_tier import attempts
 from strands_manga_memory.session.protocol.record import (
     SEEN_TURNS,
@@ -95,7 +98,7 @@ def fork(
     known = {name: str(value) for name, value in ids.items() if value is not None}
     seen = {key: content.seen[key] for key in content.turns}
     content = replace(content, seen=seen, ids=known, created=tiers.clock())
-    target = Conversation(to, tiers, ids=known)
+    target = ConversationStorage(to, tiers, ids=known)
     if not begin_with(target, content, replaces=False):
         raise ConflictError(
             f"session_id {known.get('session')!r:.80} has a conversation of agent_id"
@@ -130,7 +133,7 @@ def rewind(conversation_key: ConversationKey, tiers: Tiers, *, at_turn: int) -> 
         raise ConflictError(_ENDED)
 
 
-def content_at(storage: Conversation, at_turn: int, *, now: float) -> Record:
+def content_at(storage: ConversationStorage, at_turn: int, *, now: float) -> Record:
     """Return the content that a conversation had at the end of the turn ``at_turn``.
 
     For the last turn, this is the present history and states. For an earlier turn, the history has
@@ -198,7 +201,7 @@ def content_at(storage: Conversation, at_turn: int, *, now: float) -> Record:
         version=base.version,
         incarnation=base.incarnation,
         window=window,
-        notes=base.notes if after is None else None,
+        manager_state=base.manager_state if after is None else None,
         seen={**base.seen, **lengths},
         removed={**base.removed, **removed},
         states=states,
@@ -213,13 +216,13 @@ def content_at(storage: Conversation, at_turn: int, *, now: float) -> Record:
     )
 
 
-def _loaded(conversation_key: ConversationKey, tiers: Tiers) -> Conversation:
-    storage = Conversation(conversation_key, tiers, ids={})
+def _loaded(conversation_key: ConversationKey, tiers: Tiers) -> ConversationStorage:
+    storage = ConversationStorage(conversation_key, tiers, ids={})
     storage.load(touch=False)
     return storage
 
 
-def begin_with(storage: Conversation, content: Record, *, replaces: bool) -> bool:
+def begin_with(storage: ConversationStorage, content: Record, *, replaces: bool) -> bool:
     """Store the given content as a new run of a conversation, for a fork, rewind or transfer.
 
     A conversation has numbered runs (incarnations). A run lasts until a deletion, expiry or rewind.
@@ -245,19 +248,19 @@ def begin_with(storage: Conversation, content: Record, *, replaces: bool) -> boo
         version = storage.local.next_version(*found, content)
         record = replace(content, version=version, incarnation=incarnation)
         if replaces:
-            record = replace(record, carries_from=base.carries_from, last_rewind=incarnation)
+            record = replace(record, deleted_below=base.deleted_below, last_rewind=incarnation)
             record = join(record, _with_new_unlogged(storage, content))
         else:
-            record = replace(record, carries_from=incarnation)
+            record = replace(record, deleted_below=incarnation)
         first = storage.durable or storage.hot
         assert first is not None  # noqa: S101 - a conversation has a tier
         if first.write(record.normalize()):
             break
     with storage.local.lock:
-        storage.local.begin_after(Record(version=record.version, incarnation=incarnation))
+        storage.local.reset_to(Record(version=record.version, incarnation=incarnation))
         # so that messages that the conversation manager edited or wrote stay in the history
-        storage.local.is_overruled = True
-        storage.local.take_in(record, {})
+        storage.local.has_conflict = True
+        storage.local.merge_record(record, {})
     try:
         if replaces and storage.hot is not None:
             # also an empty one, which a writer may be about to fill with the old content
@@ -271,7 +274,7 @@ def begin_with(storage: Conversation, content: Record, *, replaces: bool) -> boo
     return True
 
 
-def _with_new_unlogged(storage: Conversation, content: Record) -> Record:
+def _with_new_unlogged(storage: ConversationStorage, content: Record) -> Record:
     """Return the stored state of a conversation, changed so that a rewind keeps the newest turns.
 
     The newest turns were stored after ``content`` was read. They are listed as missing in the log,

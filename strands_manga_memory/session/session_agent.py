@@ -174,7 +174,7 @@ class SessionAgent:
         conversation = self.conversation
         conversation.saver.check()
         await self._await_redactions()
-        if conversation.local.is_dirty or conversation.has_news:
+        if conversation.local.is_dirty or conversation.has_remote_changes:
             self._capture(agent)
             if conversation.local.is_dirty:
                 await wait_for_save(conversation.saver, conversation.saver.request())
@@ -188,7 +188,7 @@ class SessionAgent:
                 f"{unsaved} messages could not be saved; no store answers: {causes}"
             )
         adopt_changes = partial(conversation.adopt_changes, agent.messages)
-        is_read = bool(conversation.local.base.lacking)
+        is_read = bool(conversation.local.base.incomplete_keys)
         messages = await asyncio.to_thread(adopt_changes) if is_read else adopt_changes()
         if messages is not None:
             built = copy.deepcopy(dict(self._initial_states))

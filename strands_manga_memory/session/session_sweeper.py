@@ -19,9 +19,9 @@ from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.messages import is_message
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.messages.transcripts import Transcript, Utterance
-from strands_manga_memory.session.protocol.conversation import Conversation
+from strands_manga_memory.session.protocol.conversation_storage import ConversationStorage
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
-from strands_manga_memory.session.protocol.hot_tier import hot_copy_of
+from strands_manga_memory.session.protocol.hot_tier import read_hot_head
 from strands_manga_memory.session.protocol.record import Record, Turn, TurnKey
 from strands_manga_memory.session.session_log import turn_numbers
 from strands_manga_memory.session.tiers import (
@@ -71,7 +71,7 @@ class EndedConversation:
     ) -> None:
         self.key = conversation_key
         self._ids = {name: value for name, value in (ids or {}).items() if value is not None}
-        self.storage = Conversation(conversation_key, tiers, ids=self._ids)
+        self.storage = ConversationStorage(conversation_key, tiers, ids=self._ids)
         self.durable = self.storage.durable
 
     @property
@@ -120,7 +120,7 @@ class EndedConversation:
             CorruptRecordError: The record cannot be read.
         """
         if self.durable is not None:
-            self.storage.read_head(is_alone=True)
+            self.storage.read_head(reads_log=True)
         else:
             self.storage.read_hot(touch=False)
 
@@ -347,7 +347,7 @@ class SessionSweeper:
             finalizer was called.
         """
         now, ttl, hot = self._tiers.clock(), self._tiers.ttl, self._tiers.hot
-        if hot is not None and (copy := hot_copy_of(hot, entry.key.name)) is not None:
+        if hot is not None and (copy := read_hot_head(hot, entry.key.name)) is not None:
             wait = 0.0 if copy.state == CLOSING else max(0.0, copy.expires_in)
             return now + wait + self._lease, False
         conversation = EndedConversation(entry.key, self._tiers, ids=entry.ids)

@@ -31,7 +31,7 @@ from strands_manga_memory.session.conversation_transfer import (
     fork,
     rewind,
 )
-from strands_manga_memory.session.protocol.conversation import Conversation
+from strands_manga_memory.session.protocol.conversation_storage import ConversationStorage
 from strands_manga_memory.session.session_agent import SessionAgent
 from strands_manga_memory.session.session_log import HistoryPage, LogEntry, LogPosition
 from strands_manga_memory.session.tiers import (
@@ -429,7 +429,7 @@ class StoredSession:
             else:
                 conversation.set_entry(ORCHESTRATOR, transferred.state)
             content = local.draft()
-        storage = Conversation(conversation.key, self._tiers, ids=content.ids)
+        storage = ConversationStorage(conversation.key, self._tiers, ids=content.ids)
         is_new = not content.incarnation or begin_with(storage, content, replaces=False)
         return "new" if is_new else "exists"  # another writer has just begun the conversation
 
@@ -513,7 +513,7 @@ class StoredSession:
 
         Args:
             agent_id: Id of the agent, or None for the default agent.
-            in_use: Conversation objects of agents in use, whose unsaved messages are added to the
+            in_use: Conversations of agents in use, whose unsaved messages are added to the
                 log.
         """
         conversation = self._new("A", self._agent_id(agent_id))

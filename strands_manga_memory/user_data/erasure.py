@@ -18,7 +18,7 @@ from strands_manga_memory.memory.preference_log import bucket_of
 from strands_manga_memory.memory.records import ERASED, INTERNAL, Owner
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
-from strands_manga_memory.session.protocol.hot_tier import hot_copy_of
+from strands_manga_memory.session.protocol.hot_tier import read_hot_head
 from strands_manga_memory.session.tiers import (
     TOMBSTONE,
     ConversationKey,
@@ -193,7 +193,7 @@ def _delete_session(scope: ConversationScope, tiers: dict[str, Any], counts: Cou
     counts["durable_records"] += sum(1 for _ in durable.query(session, attributes=[]))
     index = ExpiryIndex(durable)
     for conversation_key in places:
-        if hot is not None and hot_copy_of(hot, conversation_key.name) is not None:
+        if hot is not None and read_hot_head(hot, conversation_key.name) is not None:
             counts["hot_conversations"] += 1
         if entry := index.entry_of(conversation_key):
             index.remove(entry)
@@ -258,7 +258,7 @@ def _find_remaining(
                 yield f"{session}/{row['sk']}"
             elif hot is not None:
                 name = f"{session}/{str(row['sk']).removesuffix('#HEAD')}"
-                if hot_copy_of(hot, name) is not None:
+                if read_hot_head(hot, name) is not None:
                     yield f"hot {name}"
     stored = TieredStorage(durable=durable, user_id=owner.user_id, tenant=owner.tenant).keys()
     yield from (f"stored value {key}" for key in stored)

@@ -42,11 +42,11 @@ def start(
 
 def check(opener: Opener, acknowledged: list[str], *, tiers: list[dict[str, bool]]) -> None:
     """Check that each acknowledged turn is whole, once and in order, and restores are equal."""
-    hold = opener.load()
-    hold.flush()
+    storage = opener.load()
+    storage.flush()
     log = [
         [load(message)["content"][0]["text"] for message in turn.messages]
-        for _, turn in hold.history()
+        for _, turn in storage.history()
     ]
     counts = Counter(turn[0] for turn in log)
     assert [name for name, count in counts.items() if count > 1] == []

@@ -37,11 +37,11 @@ from strands_manga_memory.session.protocol.record import (
 from strands_manga_memory.session.protocol.record_format import (
     is_text,
     open_object,
-    record_object,
-    record_of,
+    record_from_json,
+    record_to_json,
     seal_object,
-    turn_object,
-    turn_of,
+    turn_from_json,
+    turn_to_json,
 )
 from strands_manga_memory.session.protocol.record_join import join
 from strands_manga_memory.session.tiers import (
@@ -66,7 +66,7 @@ TRIES = 8
 
 # lower than for other values: a head is binary data, which consoles do not show as text
 _PLAIN_HEAD_BYTES = 1024
-_MOST_CALLS = 20  # names of tools in a readable attribute
+_MAX_CALLS = 20  # names of tools in a readable attribute
 
 
 class DurableTier:
@@ -136,15 +136,15 @@ class DurableTier:
         item = found.pop(self._key, None)
         record = None
         if item is not None and not self._is_expired(item):
-            item, data = whole_value(self._table, item)
+            item, data = read_split(self._table, item)
             name, is_tombstone = "/".join(self._key), item.get("state") == DELETED
             # Tombstones are never encrypted, so that they can be read without the keys.
             codec = Codec() if is_tombstone else self._codec
             with parsing(name):
-                record = record_of(open_object(data, name, codec))
+                record = record_from_json(open_object(data, name, codec))
         ended = self._ended_below(found.values())
         if ended > (0 if record is None else record.incarnation):
-            self._is_obsolete, record = True, Record(incarnation=ended, carries_from=ended)
+            self._is_obsolete, record = True, Record(incarnation=ended, deleted_below=ended)
         self.is_known, self.record, self.head_item = True, record, item or {}
         return record
 
@@ -199,7 +199,7 @@ class DurableTier:
             # sees the other.
             ended = self._ended_below(self._table.batch_get(self._watched).values())
             if ended > record.incarnation:
-                empty = Record(incarnation=ended, carries_from=ended)
+                empty = Record(incarnation=ended, deleted_below=ended)
                 self._put_head_item(empty, item, redacts=True)
                 return False
         self.is_known, self.record, self.head_item = True, record, item
@@ -217,7 +217,7 @@ class DurableTier:
             attributes[HOT] = True
         codec = Codec() if is_tombstone else self._codec
         data = seal_object(
-            record_object(record), "/".join(self._key), codec, plain_bytes=_PLAIN_HEAD_BYTES
+            record_to_json(record), "/".join(self._key), codec, plain_bytes=_PLAIN_HEAD_BYTES
         )
         when = Condition(equals={"v": before.get("v")}) if before else ABSENT
         return put_split(
@@ -283,11 +283,11 @@ class DurableTier:
         return True
 
     def _put_turn_once(self, where: Key, key: TurnKey, turn: Turn, *, before: Item | None) -> bool:
-        when = ABSENT if before is None else Condition(equals={"form": before.get("form")})
-        attributes: dict[str, Any] = {"form": turn.form}
+        when = ABSENT if before is None else Condition(equals={"etag": before.get("etag")})
+        attributes: dict[str, Any] = {"etag": turn.etag}
         if not self._codec.encrypts:
             attributes |= _readable_attributes(turn)
-        data = seal_object(turn_object(key, turn), "/".join(where), self._codec)
+        data = seal_object(turn_to_json(key, turn), "/".join(where), self._codec)
         if is_text(data):
             attributes, data = {**attributes, "turn": data.decode()}, b""
         stored = put_split(
@@ -354,7 +354,7 @@ class DurableTier:
         return [
             key
             for key in logged
-            if key in head.unlogged or (key not in head.seen and not head.has_forgotten(key))
+            if key in head.unlogged or (key not in head.seen and not head.is_older_than_seen(key))
         ]
 
     def logged_keys(self, incarnation: int, *, first: TurnKey | None = None) -> list[TurnKey]:
@@ -392,21 +392,21 @@ class DurableTier:
         )
         return join(head, found)
 
-    def with_proven_turns(self, head: Record, record: Record) -> Record:
+    def with_checked_lengths(self, head: Record, record: Record) -> Record:
         """Return ``head``, the next record of the durable tier, with checked message counts.
 
         ``head.seen`` counts the messages of each turn that are certainly stored. If ``record``
         counts more, the turn is read from the log, and ``head.seen`` gets the number found.
         Messages may be missing because the table was restored from a backup.
         """
-        unproven = {
+        possibly_lost = {
             key
             for key, length in record.seen.items()
             if head.seen.get(key, 0) < length and key not in head.unlogged
         }
-        if not unproven:
+        if not possibly_lost:
             return head
-        turns = self.get_turns(record.incarnation, unproven)
+        turns = self.get_turns(record.incarnation, possibly_lost)
         proven = {key: min(len(turn.messages), record.seen[key]) for key, turn in turns.items()}
         return replace(head, seen={**head.seen, **proven})
 
@@ -430,9 +430,9 @@ class DurableTier:
         where = item[self._table.schema.partition], item[self._table.schema.sort]
         try:
             text = item.get("turn")
-            data = text.encode() if isinstance(text, str) else whole_value(self._table, item)[1]
+            data = text.encode() if isinstance(text, str) else read_split(self._table, item)[1]
             with parsing("/".join(where)):
-                return turn_of(open_object(data, "/".join(where), self._codec))[1]
+                return turn_from_json(open_object(data, "/".join(where), self._codec))[1]
         except KeyMissingError:
             raise
         except CorruptRecordError:
@@ -477,7 +477,7 @@ def _readable_attributes(turn: Turn) -> dict[str, Any]:
         if "toolUse" in block
     ]
     if calls:
-        found["tool_calls"] = calls[:_MOST_CALLS]
+        found["tool_calls"] = calls[:_MAX_CALLS]
     for message in messages:
         metadata = _dict_or_empty(message.get("metadata"))
         latency = _dict_or_empty(metadata.get("metrics")).get("latencyMs")
@@ -495,13 +495,13 @@ def _dict_or_empty(value: Any) -> dict[str, Any]:
 
 # Values of any size: a value that exceeds one item is split into several items.
 
-MOST_BYTES = 350_000
+MAX_BYTES = 350_000
 """Maximum bytes of a value in one item. DynamoDB's limit is 400 KB with names and keys."""
 
-MOST_PARTS = 10_000
+MAX_PARTS = 10_000
 """Maximum number of parts of a value. A value that lists more parts is damaged."""
 
-_MOST_READS = 10  # of a value that other writers keep replacing
+_MAX_READS = 10  # of a value that other writers keep replacing
 
 
 def put_split(
@@ -535,7 +535,7 @@ def put_split(
     if scrub:
         rows = table.query(key[0], first=f"{key[1]}~", last=f"{key[1]}~\U0010ffff", attributes=[])
         obsolete = {_key_of(table, row) for row in rows}
-    chunks = [data[at : at + MOST_BYTES] for at in range(0, len(data), MOST_BYTES)]
+    chunks = [data[at : at + MAX_BYTES] for at in range(0, len(data), MAX_BYTES)]
     item: Item = {table.schema.partition: key[0], table.schema.sort: key[1], **attributes}
     if len(chunks) > 1:
         item |= {"parts": len(chunks), "tag": secrets.token_hex(8)}
@@ -556,7 +556,7 @@ def put_split(
     return item if is_put else None
 
 
-def whole_value(table: Table, item: Item) -> tuple[Item, bytes]:
+def read_split(table: Table, item: Item) -> tuple[Item, bytes]:
     """Read a value that is stored in one or more items, of which ``item`` is the first.
 
     Return the first item and the value. If another process replaces them during the read, return
@@ -568,7 +568,7 @@ def whole_value(table: Table, item: Item) -> tuple[Item, bytes]:
     """
     key = _key_of(table, item)
     name = "/".join(key)
-    for _ in range(_MOST_READS):
+    for _ in range(_MAX_READS):
         keys = part_keys(table, item)
         found = table.batch_get(keys) if keys else {}
         chunks = [item.get("data"), *[found.get(key, {}).get("data") for key in keys]]
@@ -592,7 +592,7 @@ def part_keys(table: Table, item: Item) -> list[Key]:
     A first item without a valid number of parts raises ``CorruptRecordError``.
     """
     (partition, sort), parts = _key_of(table, item), item.get("parts", 1)
-    if type(parts) is not int or not 0 < parts <= MOST_PARTS:
+    if type(parts) is not int or not 0 < parts <= MAX_PARTS:
         name = f"{partition}/{sort}"
         raise CorruptRecordError(f"record={name!r} is damaged: it has {parts!r} parts", record=name)
     return [(partition, f"{sort}~{part:03d}.{item.get('tag')}") for part in range(1, parts)]

@@ -9,7 +9,7 @@ The conversation is one hash. Each write is one compare-and-set. These fields ar
 - ``seen``: number of messages of each turn that the writer knew. Turns that are complete in the
   hash are left out.
 - ``removed``: number of messages that a turn had when a rewind removed it, keyed by turn.
-- ``notes``: state of the conversation manager.
+- ``manager``: state of the conversation manager.
 - ``turn.<key>.<length>``: one turn, named by its key and its number of messages.
 - ``edit.<key>.<index>``: edited version of one message of a turn.
 - ``note.<number>``: one message that the conversation manager wrote.
@@ -34,23 +34,23 @@ from strands_manga_memory.exceptions import (
     StoreUnavailableError,
 )
 from strands_manga_memory.session.protocol.record import (
-    Entry,
     Record,
+    StateValue,
     Turn,
     TurnKey,
 )
 from strands_manga_memory.session.protocol.record_format import (
     JsonObject,
-    JsonPart,
+    RawJson,
     body_fields,
-    entry_object,
-    entry_of,
     open_object,
-    record_object,
-    record_of,
+    record_from_json,
+    record_to_json,
     seal_object,
-    turn_object,
-    turn_of,
+    state_from_json,
+    state_to_json,
+    turn_from_json,
+    turn_to_json,
 )
 from strands_manga_memory.session.tiers import ConversationKey, Tiers
 from strands_manga_memory.stores.codec import Codec, json_bytes, parsing
@@ -74,8 +74,8 @@ _FIELD_OF = {
     "window": "view",
     "seen": "seen",
     "removed": "removed",
-    "notes": "notes",
-    **dict.fromkeys(("ids", "incarnation", "carries_from", "last_rewind", "created"), "run"),
+    "manager": "manager",
+    **dict.fromkeys(("ids", "incarnation", "deleted_below", "last_rewind", "created"), "run"),
 }
 """Field of each part of a record's JSON object that is not in the field ``head``."""
 
@@ -282,7 +282,7 @@ class HotTier:
         ``before`` is the present content.
         """
         if record.is_empty:
-            return StoredHash(record=record, fields={ENDED_FIELD: record_object(record)})
+            return StoredHash(record=record, fields={ENDED_FIELD: record_to_json(record)})
         old, shown = before.record or Record(), record.shown_keys
         lengths = {key: len(turn.messages) for key, turn in old.turns.items()} | before.unread
         # The history, or the log in this hash, still needs turns that have left the record, or
@@ -299,7 +299,7 @@ class HotTier:
         fields |= body_fields(record.window)
         for name, entry in record.states.items():
             fields[f"state.{self._digest(name)}"] = name, entry
-        for part, value in record_object(record, held).items():
+        for part, value in record_to_json(record, held).items():
             fields.setdefault(_FIELD_OF.get(part, _HEAD_FIELD), {})[part] = value
         return StoredHash(record=record, unread=unread, fields=fields)
 
@@ -309,11 +309,11 @@ class HotTier:
 
     def _encode(self, name: str, value: Any) -> bytes:
         if isinstance(value, Turn):
-            value = turn_object(_turn_of_field(name)[0], value)
+            value = turn_to_json(_parse_turn_field(name)[0], value)
         elif isinstance(value, bytes):
-            value = {"body": JsonPart(value)}
+            value = {"body": RawJson(value)}
         elif isinstance(value, tuple):
-            value = entry_object(*value)
+            value = state_to_json(*value)
         codec = Codec() if name == ENDED_FIELD else self._codec
         return seal_object(value, self._place(name), codec)
 
@@ -325,19 +325,19 @@ class HotTier:
         if ENDED_FIELD in found.fields and _HEAD_FIELD not in found.fields:
             value = open_object(found.fields[ENDED_FIELD], self._place(ENDED_FIELD), Codec())
             with parsing(self._name):
-                return replace(stored, record=record_of(value), fields={ENDED_FIELD: value})
+                return replace(stored, record=record_from_json(value), fields={ENDED_FIELD: value})
         if _HEAD_FIELD not in found.fields:
             raise CorruptRecordError(
                 f"record={self._name!r} is damaged: it has no head", record=self._name
             )
         fields, held, bodies = stored.fields, dict[TurnKey, int](), dict[str, bytes]()
-        states: dict[str, Entry] = {}
+        states: dict[str, StateValue] = {}
         value = {}
         for name, data in found.fields.items():
             kind, dot, _ = name.partition(".")
             with parsing(self._place(name)):
                 if kind == "turn":
-                    key, length = _turn_of_field(name)
+                    key, length = _parse_turn_field(name)
                     fields[name], held[key] = None, length
                     continue
                 opened = self._opened(name, data)
@@ -345,12 +345,14 @@ class HotTier:
                     fields[name] = opened
                     value |= opened
                 elif kind == "state":
-                    states.update([entry := entry_of(opened)])
+                    states.update([entry := state_from_json(opened)])
                     fields[name] = entry
                 else:
                     fields[name] = bodies[name] = json_bytes(opened["body"])
         with parsing(self._name):
-            record = record_of(value, held=held, states=dict(sorted(states.items())), bodies=bodies)
+            record = record_from_json(
+                value, held=held, states=dict(sorted(states.items())), bodies=bodies
+            )
         needed = record.shown_keys | record.unlogged.keys()
         turns: dict[TurnKey, Turn] = {}
         for key in sorted(held.keys() & needed):
@@ -365,7 +367,7 @@ class HotTier:
         """Convert a stored field to a turn. If it is damaged, log a warning and return None."""
         try:
             with parsing(self._place(name)):
-                return turn_of(self._opened(name, data))[1]
+                return turn_from_json(self._opened(name, data))[1]
         except KeyMissingError:
             raise
         except CorruptRecordError:
@@ -380,7 +382,7 @@ class HotTier:
         return f"{self._name}#{name}"
 
 
-def hot_copy_of(store: HotStore, name: str) -> HotRecord | None:
+def read_hot_head(store: HotStore, name: str) -> HotRecord | None:
     """Read the version and counters of a conversation from the hot tier, without its turns.
 
     The result is None if the hot tier has no content of the conversation.
@@ -395,7 +397,7 @@ def _turn_field(key: TurnKey, length: int) -> str:
     return f"turn.{key.time}.{key.tag}.{length}"
 
 
-def _turn_of_field(name: str) -> tuple[TurnKey, int]:
+def _parse_turn_field(name: str) -> tuple[TurnKey, int]:
     """Parse the key and the number of messages of a turn from the name of its field."""
     key, _, length = name.removeprefix("turn.").rpartition(".")
     return TurnKey.parse(key), int(length)

@@ -11,10 +11,10 @@ from typing import Any
 
 from strands_manga_memory.session.protocol.record import (
     CONTINUES,
-    Entry,
     Record,
     Replacement,
     Slot,
+    StateValue,
     Turn,
     TurnKey,
     Version,
@@ -23,11 +23,11 @@ from strands_manga_memory.session.protocol.record import (
     missing_turns,
 )
 from strands_manga_memory.session.protocol.record_join import (
-    grown_slots,
+    insert_in_order,
     insert_slots,
     join,
     latest_replacements,
-    place_slots,
+    new_slots,
     rebase_window,
 )
 
@@ -37,7 +37,7 @@ _OUTDATED = b""
 MergeCheck = Callable[[Mapping[str, Any], Record, bool], None]
 """Type of a function that may prevent a merge by an error. See ``LocalCopy``."""
 
-MOST_EVICTED = 256
+MAX_EVICTED = 256
 """Maximum number of turns in memory whose messages have left the agent's history."""
 
 
@@ -60,11 +60,11 @@ class LocalCopy:
         base: Merge of all records that this process has read and written.
         view: The agent's present history, as references to messages.
         window: The history to save next. Unlike ``view``, it has other processes' latest changes.
-        own: The open turn, and turns of this process that no store has confirmed in full.
-        has_news: Whether ``window`` differs from ``view`` because of other processes.
-        is_overruled: Whether the agent must replace its history by ``window`` and lose its edits.
+        own_turns: The open turn, and turns of this process that no store has confirmed in full.
+        has_remote_changes: Whether ``window`` differs from ``view`` because of other processes.
+        has_conflict: Whether the agent must replace its history by ``window`` and lose its edits.
         dropped: Number of messages that a deletion discarded before they were saved.
-        copies: The last known record of each tier, keyed by the tier's name.
+        tier_records: The last known record of each tier, keyed by the tier's name.
         answered_at: Time of a store's last answer, in seconds since 1970; None without an answer.
         is_loaded: Whether both tiers were read when the agent got its history.
         resets: Number of deletions, expiries and rewinds that this process has read or caused.
@@ -87,8 +87,8 @@ class LocalCopy:
         self.base = Record()
         self.view: Window = ()
         self.window: Window = ()
-        self.own: dict[TurnKey, Turn] = {}
-        self.has_news = self.is_overruled = self.is_loaded = self.has_met_others = False
+        self.own_turns: dict[TurnKey, Turn] = {}
+        self.has_remote_changes = self.has_conflict = self.is_loaded = self.has_met_others = False
         self.dropped = self.resets = self._lamport_time = 0
         # one for all turns, because lists of equal tags are compressed well
         self._tag = secrets.token_hex(4)
@@ -96,16 +96,16 @@ class LocalCopy:
         # A hot tier alone keeps no tombstone for long, so its incarnations are numbered by the time
         # of their beginning.
         self.first_incarnation = self.next_incarnation() if hash_is_log else 1
-        self.copies: dict[str, Record | None] = {}
+        self.tier_records: dict[str, Record | None] = {}
         self.answered_at: float | None = None
         self._open: TurnKey | None = None
         self._drafted: dict[TurnKey, int] = {}
-        self._offers: Counter[TurnKey] = Counter()
+        self._pending_writes: Counter[TurnKey] = Counter()
         self._renamed: dict[TurnKey, TurnKey] = {}
         self._own_tags: deque[str] = deque(maxlen=64)
-        self._skips_rest = False
+        self._discards_turn = False
         self._changes: dict[str, Any] = {}
-        self._notes: Any = None
+        self._manager_state: Any = None
 
     # The agent's side
 
@@ -113,12 +113,12 @@ class LocalCopy:
         """End the open turn, so that the next message begins a new turn of the conversation."""
         with self.lock:
             self.end_turn()
-            self._skips_rest = False
+            self._discards_turn = False
 
     @property
     def has_open_turn(self) -> bool:
         """Whether the next message belongs to a turn that has already begun."""
-        return self._open is not None or self._skips_rest
+        return self._open is not None or self._discards_turn
 
     def append(
         self, message: Any, *, at: float | None = None, about: Mapping[str, Any] | None = None
@@ -130,15 +130,17 @@ class LocalCopy:
         is the message's time in seconds since 1970; None: now.
         """
         with self.lock:
-            if self._skips_rest:  # the turn's beginning was deleted
+            if self._discards_turn:  # the turn's beginning was deleted
                 self.dropped += 1
                 return None
             if self._open is None:
                 self._open = self._next_key()
-                self.own[self._open] = Turn(is_open=True, about=dict(about or {}))
-            turn = self.own[self._open]
+                self.own_turns[self._open] = Turn(is_open=True, about=dict(about or {}))
+            turn = self.own_turns[self._open]
             times = (*turn.times, self._clock() if at is None else at)
-            self.own[self._open] = replace(turn, messages=(*turn.messages, message), times=times)
+            self.own_turns[self._open] = replace(
+                turn, messages=(*turn.messages, message), times=times
+            )
             slot = Slot(self._open, len(turn.messages))
             self.view = (*self.view, slot)
             # A turn that a rewind removed, and that goes on, comes back as a whole.
@@ -152,12 +154,12 @@ class LocalCopy:
         """Replace a message of a turn. The next save replaces it in the stores, too."""
         with self.lock:
             key = self.current_key(key)
-            turn = self.own.get(key)
+            turn = self.own_turns.get(key)
             stored = max(self._drafted.get(key, 0), self.base.seen.get(key, 0))
             if turn is None or number < stored:
                 self.redact(key, {number: message})
                 return
-            self.own[key] = replace(
+            self.own_turns[key] = replace(
                 turn, messages=(*turn.messages[:number], message, *turn.messages[number + 1 :])
             )
 
@@ -166,8 +168,8 @@ class LocalCopy:
         with self.lock:
             if self._open is not None:
                 turn, self._open = self._open, None
-                about = {**self.own[turn].about, **about}
-                self.own[turn] = replace(self.own[turn], is_open=False, about=about)
+                about = {**self.own_turns[turn].about, **about}
+                self.own_turns[turn] = replace(self.own_turns[turn], is_open=False, about=about)
 
     def set_view(self, view: Sequence[Slot]) -> None:
         """Set the agent's present history, after messages were removed, edited or added."""
@@ -181,36 +183,37 @@ class LocalCopy:
             if shown == self.view:
                 return
             before, self.view = {slot[:2] for slot in self.view}, shown
-            turns, left = {**self.base.turns, **self.own}, before - {slot[:2] for slot in view}
-            evicted = sorted(turns.keys() & {key for key, _ in left})
+            turns = {**self.base.turns, **self.own_turns}
+            removed = {key for key, _ in before - {slot[:2] for slot in view}}
+            evicted = sorted(turns.keys() & removed)
             self.keep_evicted({key: turns[key] for key in evicted})
-            if self.is_overruled:  # the agent's history is replaced at its next turn
+            if self.has_conflict:  # the agent's history is replaced at its next turn
                 return
-            self.window = place_slots(kept, grown_slots(kept, self.window, before), self.window)
-            self.has_news = self.window != self.view
+            self.window = insert_in_order(kept, new_slots(kept, self.window, before), self.window)
+            self.has_remote_changes = self.window != self.view
 
     def keep_evicted(self, turns: Mapping[TurnKey, Turn]) -> None:
         """Keep turns in memory that left the agent's history, because their messages may return."""
         with self.lock:
             older = [(key, turn) for key, turn in self.evicted.items() if key not in turns]
-            self.evicted = dict([*older, *turns.items()][-MOST_EVICTED:])
+            self.evicted = dict([*older, *turns.items()][-MAX_EVICTED:])
 
     @property
     def held_turns(self) -> dict[TurnKey, Turn]:
         """All turns in memory, including unsaved ones and those that left the agent's history."""
         with self.lock:
             evicted = {key: self.base.redacted(key, turn) for key, turn in self.evicted.items()}
-            return {**evicted, **self.base.turns, **self.own}
+            return {**evicted, **self.base.turns, **self.own_turns}
 
     def set_states(self, states: Mapping[str, Any]) -> None:
         """Change named state values of the conversation, which the next save stores."""
         with self.lock:
             self._changes |= states
-            self._drop_saved()
+            self._discard_acknowledged()
 
-    def set_notes(self, notes: Any) -> None:
+    def set_manager_state(self, state: Any) -> None:
         """Set the state of the conversation manager, which the next save stores."""
-        self._notes = notes
+        self._manager_state = state
 
     @property
     def states(self) -> dict[str, Any]:
@@ -219,16 +222,20 @@ class LocalCopy:
             return {name: entry.value for name, entry in self.base.states.items()} | self._changes
 
     @property
-    def notes(self) -> Any:
+    def manager_state(self) -> Any:
         """State of the agent's conversation manager."""
         with self.lock:
-            return self.base.notes if self._notes is None or self.is_overruled else self._notes
+            return (
+                self.base.manager_state
+                if self._manager_state is None or self.has_conflict
+                else self._manager_state
+            )
 
     def adopt_window(self) -> Window:
         """Return the history with other processes' changes, and note that the agent has it."""
         with self.lock:
-            self._notes = None if self.is_overruled else self._notes
-            self.view, self.has_news, self.is_overruled = self.window, False, False
+            self._manager_state = None if self.has_conflict else self._manager_state
+            self.view, self.has_remote_changes, self.has_conflict = self.window, False, False
             return self.view
 
     def message(self, slot: Slot) -> Any:
@@ -247,7 +254,7 @@ class LocalCopy:
         if slot.key is None:
             return None
         with self.lock:
-            for turns in (self.own, self.base.turns, self.evicted):
+            for turns in (self.own_turns, self.base.turns, self.evicted):
                 turn = turns.get(slot.key)
                 if turn is not None and slot.number < len(turn.messages):
                     return self.base.redacted(slot.key, turn)
@@ -263,12 +270,12 @@ class LocalCopy:
                 at: Replacement(known[at].revision + 1 if at in known else 1, found)
                 for at, found in messages.items()
             }
-            if key in self.own:
-                self.own[key] = self.own[key].redact(new)
+            if key in self.own_turns:
+                self.own_turns[key] = self.own_turns[key].redact(new)
             redactions = {**before, key: latest_replacements(new, known)}
             self.base = replace(self.base, redactions=redactions).normalize()
             self.window = self.base.without_redacted_bodies(self.window)
-            self._note_redactions(before)
+            self._outdate_view(before)
 
     @property
     def turn_count(self) -> int:
@@ -301,10 +308,12 @@ class LocalCopy:
         """Whether this process has a change of the conversation that no store has confirmed."""
         with self.lock:
             base = self.base
-            if self.has_work():
+            if self.has_changes():
                 return True
             known = [
-                copy for copy in filter(None, self.copies.values()) if copy.version == base.version
+                copy
+                for copy in filter(None, self.tier_records.values())
+                if copy.version == base.version
             ]
             return base.incarnation > 0 and not any(copy.has_content_of(base) for copy in known)
 
@@ -319,14 +328,14 @@ class LocalCopy:
             version, own = self.next_version(), self.unsaved()
             new_turns, new_messages = self._count_unsaved()
             self._drafted = lengths = {key: len(turn.messages) for key, turn in own.items()}
-            changed = {name: Entry(version, value) for name, value in self._changes.items()}
+            changed = {name: StateValue(version, value) for name, value in self._changes.items()}
             used = bool(own or self._changes or self.window != base.window)
             return replace(
                 base.with_turns(own),
                 version=version,
                 incarnation=base.incarnation or self.first_incarnation,
                 window=self.window,
-                notes=self.notes,
+                manager_state=self.manager_state,
                 seen={**base.seen, **lengths},
                 states={**base.states, **changed},
                 unlogged={**base.unlogged, **{key: base.logged_length(key) for key in own}},
@@ -338,7 +347,7 @@ class LocalCopy:
                 is_closed=False,
             ).normalize()
 
-    def note_offer(self, record: Record) -> bool:
+    def begin_write(self, record: Record) -> bool:
         """Forbid new keys for a record's turns, because the record is written next.
 
         Return False if a turn has got a new key already. The record must then not be written.
@@ -346,13 +355,13 @@ class LocalCopy:
         with self.lock:
             if not self._renamed.keys().isdisjoint(record.turns):
                 return False
-            self._offers.update(self.own.keys() & record.turns.keys())
+            self._pending_writes.update(self.own_turns.keys() & record.turns.keys())
             return True
 
-    def note_refusal(self, record: Record) -> None:
+    def cancel_write(self, record: Record) -> None:
         """Allow new keys for a record's turns again, after a store has refused the record."""
         with self.lock:
-            self._offers.subtract(self._offers.keys() & record.turns.keys())
+            self._pending_writes.subtract(self._pending_writes.keys() & record.turns.keys())
 
     def current_key(self, key: TurnKey) -> TurnKey:
         """Return the present key of a turn, which may have changed while the turn was unsaved."""
@@ -360,7 +369,7 @@ class LocalCopy:
             key = self._renamed[key]
         return key
 
-    def take_in(self, found: Record | None, logged: Mapping[TurnKey, int]) -> None:
+    def merge_record(self, found: Record | None, logged: Mapping[TurnKey, int]) -> None:
         """Merge the record that was read from a tier into this copy of the conversation.
 
         ``found`` is None if the tier has no record. ``logged`` has turns that are older than those
@@ -378,74 +387,74 @@ class LocalCopy:
             if self._check_merge is not None and self._is_foreign_change(found, joined):
                 self._check_merge(self.states, found, bool(self.unsaved()))
             for key in logged.keys() - {self._open}:
-                self.own.pop(key, None)
+                self.own_turns.pop(key, None)
             self.base = joined
-            self._drop_saved()
+            self._discard_acknowledged()
             if before.incarnation < self.base.incarnation:
                 self._note_new_incarnation(before)
-            self._note_redactions(before.redactions)
+            self._outdate_view(before.redactions)
             self._rename_late_turns()
             self._rebase(before.window, before.incarnation)
 
-    def note_stored(self, record: Record) -> None:
+    def acknowledge(self, record: Record) -> None:
         """Note that a tier has stored a record. Changes that are not in the record stay unsaved."""
         with self.lock:
             self.answered_at = self._clock()
             before = self.base
             self.base = join(record, before)  # redactions and reads since the draft stay
-            self._drop_saved()
+            self._discard_acknowledged()
             is_newest = (record.incarnation, record.version) >= (before.incarnation, before.version)
             # While a flush stores an earlier draft, a save may end. The agent then edits the
             # history of that save.
             self._rebase(record.window if is_newest else before.window, record.incarnation)
 
     @property
-    def head_copy(self) -> Record | None:
+    def known_head(self) -> Record | None:
         """The last known record of the conversation in the durable tier."""
-        return self.copies.get("durable")
+        return self.tier_records.get("durable")
 
-    def note_head(self, head: Record | None) -> None:
+    def set_head(self, head: Record | None) -> None:
         """Note the durable tier's record, and update the list of turns that the log lacks."""
         with self.lock:
-            self.copies["durable"] = head
+            self.tier_records["durable"] = head
             self.base = replace(self.base, unlogged=missing_turns(self.base, head))
 
     @property
-    def unproven(self) -> dict[TurnKey, int]:
+    def possibly_lost(self) -> dict[TurnKey, int]:
         """Turns of the agent's history that may be incomplete in a table restored from a backup.
 
         Each value is the number of messages that memory or the table is known to have.
         """
         with self.lock:
-            base, head = self.base, self.head_copy
+            base, head = self.base, self.known_head
             listed = head.seen if head is not None and head.incarnation == base.incarnation else {}
-            left = {
+            known = {
                 key: max(listed.get(key, 0), len(base.turns.get(key, Turn()).messages))
-                for key in base.lacking - self.own.keys()
+                for key in base.incomplete_keys - self.own_turns.keys()
             }
-            return {key: known for key, known in left.items() if known < base.seen.get(key, 0)}
+            return {key: length for key, length in known.items() if length < base.seen.get(key, 0)}
 
-    def cut_lost(
-        self, unproven: Collection[TurnKey], found: Mapping[TurnKey, Turn], incarnation: int
+    def remove_lost(
+        self, keys: Collection[TurnKey], found: Mapping[TurnKey, Turn], incarnation: int
     ) -> None:
         """Remove from the history the messages that the log lost in a restore from a backup.
 
-        ``unproven`` are turns that may have lost messages. ``found`` has these turns as the log of
+        ``keys`` are turns that may have lost messages. ``found`` has these turns as the log of
         ``incarnation`` has them now. A removed message returns if a later merged record has it.
         """
         with self.lock:
             self.add_turns(found, incarnation)
             if self.base.incarnation != incarnation:
                 return
-            left = {key: length for key, length in self.unproven.items() if key in unproven}
-            seen = {key: length for key, length in {**self.base.seen, **left}.items() if length}
+            known = {key: length for key, length in self.possibly_lost.items() if key in keys}
+            seen = {key: length for key, length in {**self.base.seen, **known}.items() if length}
             base_window, self.window, view = (
-                tuple(s for s in slots if s.key not in left or s.number < left[s.key])
+                tuple(s for s in slots if s.key not in known or s.number < known[s.key])
                 for slots in (self.base.window, self.window, self.view)
             )
             self.base = replace(self.base, seen=seen, window=base_window).normalize()
             if view != self.view:
-                self.has_news = self.is_overruled = True
+                self.has_remote_changes = self.has_conflict = True
 
     def add_turns(self, turns: Mapping[TurnKey, Turn], incarnation: int) -> None:
         """Add turns that were read from the log, unless a deletion, expiry or rewind came since."""
@@ -453,29 +462,30 @@ class LocalCopy:
             if self.base.incarnation == incarnation:
                 self.base = self.base.with_turns(turns).normalize()
 
-    def begin_after(self, record: Record) -> None:
+    def reset_to(self, record: Record) -> None:
         """Discard the conversation and unsaved changes, after it was deleted or has expired."""
         self.resets += 1
-        self._skips_rest, self.base = self.has_open_turn, record
-        self.own, self._open, self._changes, self._notes, self.evicted = {}, None, {}, None, {}
+        self._discards_turn, self.base = self.has_open_turn, record
+        self.own_turns, self._open, self._changes = {}, None, {}
+        self._manager_state, self.evicted = None, {}
         self.window = ()
-        self.has_news = self.is_overruled = bool(self.view)
+        self.has_remote_changes = self.has_conflict = bool(self.view)
 
-    def has_work(self) -> bool:
+    def has_changes(self) -> bool:
         """Return whether the history, turns or states have unsaved changes."""
-        is_edited = self.window != self.base.window or self.notes != self.base.notes
+        is_edited = self.window != self.base.window or self.manager_state != self.base.manager_state
         return is_edited or bool(self.unsaved() or self._changes)
 
     def unsaved(self) -> dict[TurnKey, Turn]:
         """Return the turns of this process that no store has confirmed completely."""
-        return {key: turn for key, turn in self.own.items() if self.base.lacks(key, turn)}
+        return {key: turn for key, turn in self.own_turns.items() if self.base.lacks(key, turn)}
 
     def stored_lengths(self, incarnation: int) -> dict[TurnKey, int]:
         """Return how many messages of each turn are stored, by the last records of the tiers."""
         with self.lock:
             known = [
                 copy.seen
-                for copy in filter(None, self.copies.values())
+                for copy in filter(None, self.tier_records.values())
                 if copy.incarnation == incarnation
             ]
             keys = {key for seen in known for key in seen}
@@ -498,7 +508,7 @@ class LocalCopy:
     def next_tombstone(self, known: int, found: Record | None) -> Record:
         """Return a tombstone (record of a deletion) that is newer than all known records."""
         incarnation = self.next_incarnation(max(known, found.incarnation if found else 0))
-        return Record(self.next_version(found), incarnation, carries_from=incarnation)
+        return Record(self.next_version(found), incarnation, deleted_below=incarnation)
 
     def _is_foreign_change(self, found: Record, joined: Record) -> bool:
         """Return whether a merge would combine unsaved changes with those of another process."""
@@ -506,42 +516,47 @@ class LocalCopy:
         if found.version.tag in self._own_tags or base.incarnation not in (0, joined.incarnation):
             return False
         mine = replace(base, incarnation=joined.incarnation)
-        return self.has_work() and not mine.has_content_of(joined)
+        return self.has_changes() and not mine.has_content_of(joined)
 
-    def _note_redactions(self, before: Mapping[TurnKey, Mapping[int, Replacement]]) -> None:
+    def _outdate_view(self, before: Mapping[TurnKey, Mapping[int, Replacement]]) -> None:
         if self.base.redactions != before:
             old, new = flat_redactions(before), flat_redactions(self.base.redactions)
             self.view = _with_outdated(self.view, {slot for slot, _ in new - old})
-            self.has_news |= self.window != self.view
+            self.has_remote_changes |= self.window != self.view
 
-    def _drop_saved(self) -> None:
+    def _discard_acknowledged(self) -> None:
         if self.hash_is_log:
             self.base = replace(self.base, unlogged={}).normalize()
         known, unsaved = self.base.states, self.unsaved()
-        self.own = {
-            key: turn for key, turn in self.own.items() if key == self._open or key in unsaved
+        self.own_turns = {
+            key: turn for key, turn in self.own_turns.items() if key == self._open or key in unsaved
         }
         self._changes = {
             name: new
             for name, new in self._changes.items()
             if name not in known or known[name].value != new
         }
-        self._notes = None if self._notes == self.base.notes else self._notes
+        if self._manager_state == self.base.manager_state:
+            self._manager_state = None
 
     def _rename_late_turns(self) -> None:
         """Give unsaved turns new keys, to sort them after other processes' newer turns."""
         seen = self.base.seen
-        late = [key for key in sorted(self.own) if key not in seen and self._offers[key] <= 0]
+        late = [
+            key
+            for key in sorted(self.own_turns)
+            if key not in seen and self._pending_writes[key] <= 0
+        ]
         if not late or not seen or max(seen) < late[0]:
             return
         for key in late:
             new = self._next_key()
-            self.own[new] = self.own.pop(key)
+            self.own_turns[new] = self.own_turns.pop(key)
             self.evicted.pop(key, None)
             self._renamed[key] = new
             self._open = new if self._open == key else self._open
             self._drafted.pop(key, None)
-            self._offers.pop(key, None)
+            self._pending_writes.pop(key, None)
             self.view, self.window = (
                 tuple(slot._replace(key=new) if slot.key == key else slot for slot in slots)
                 for slots in (self.view, self.window)
@@ -555,15 +570,15 @@ class LocalCopy:
         """Discard unsaved turns after a deletion, and keep them after an expiry or rewind."""
         if not before.incarnation and not self.is_loaded:
             return  # the deletion may be older than the unsaved turns
-        self.resets += bool(before.incarnation or self.base.carries_from)
+        self.resets += bool(before.incarnation or self.base.deleted_below)
         if self.base.deletes(before):
             self.dropped += sum(
-                len(turn.messages) - before.seen.get(key, 0) for key, turn in self.own.items()
+                len(turn.messages) - before.seen.get(key, 0) for key, turn in self.own_turns.items()
             )
-            self._skips_rest = self.has_open_turn
-            self.own, self._open, self._changes = {}, None, {}
-        self._notes, self.evicted = None, {}
-        self.is_overruled = self.has_news = True
+            self._discards_turn = self.has_open_turn
+            self.own_turns, self._open, self._changes = {}, None, {}
+        self._manager_state, self.evicted = None, {}
+        self.has_conflict = self.has_remote_changes = True
 
     def _rebase(self, ancestor: Window, incarnation: int) -> None:
         """Update ``window``, the history to save next, after a merge with another record.
@@ -574,15 +589,15 @@ class LocalCopy:
         base = self.base
         ancestor = base.without_redacted_bodies(ancestor)
         # An open turn that a rewind removed counts only if the turn has grown since then.
-        used = {key for key, turn in self.own.items() if not base.removes(key, turn)}
+        used = {key for key, turn in self.own_turns.items() if not base.removes(key, turn)}
         mine = [slot for slot in self.window if slot.key in used]
         edited = None
-        if not self.is_overruled and incarnation == base.incarnation:
-            edited = rebase_window(self.window, ancestor, base.window, self.own)
+        if not self.has_conflict and incarnation == base.incarnation:
+            edited = rebase_window(self.window, ancestor, base.window, self.own_turns)
         window = insert_slots(base.window if edited is None else edited, mine)
-        self.is_overruled |= edited is None and window != self.view
+        self.has_conflict |= edited is None and window != self.view
         self.window = base.without_redacted_bodies(window)
-        self.has_news = self.window != self.view
+        self.has_remote_changes = self.window != self.view
 
     def _next_key(self) -> TurnKey:
         return TurnKey(self._next_time(), self._tag)

@@ -53,20 +53,20 @@ class Version(NamedTuple):
     Attributes:
         time: Lamport time (logical clock).
         tag: Random text, which makes the version unique.
-        marks: Number of later writes of the record that did not change the conversation's content,
+        minor: Number of later writes of the record that did not change the conversation's content,
             such as a write that only notes which turns the log has.
     """
 
     time: int = 0
     tag: str = ""
-    marks: int = 0
+    minor: int = 0
 
-    def marked(self) -> Version:
+    def next_minor(self) -> Version:
         """Return the version for a write that does not change the conversation's content.
 
-        The result is higher than this version: ``marks`` grows by 1, time and tag stay the same.
+        The result is higher than this version: ``minor`` grows by 1, time and tag stay the same.
         """
-        return self._replace(marks=self.marks + 1)
+        return self._replace(minor=self.minor + 1)
 
 
 NO_VERSION = Version()
@@ -95,7 +95,7 @@ Lengths = Mapping[TurnKey, int]
 """Type of a mapping from turn keys to numbers of messages."""
 
 
-class Entry(NamedTuple):
+class StateValue(NamedTuple):
     """Named state value of a conversation, such as an entry of ``agent.state``, with a version.
 
     The version is that of the record in which a process first stored the value. A merge of two
@@ -142,7 +142,7 @@ class Turn:
     about: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def form(self) -> str:
+    def etag(self) -> str:
         """Short text that differs between different copies of a turn, such as ``3+:1.2``.
 
         A write to the log compares the text, to detect that another process has changed the turn.
@@ -197,11 +197,11 @@ class Record:
     Args:
         version: Version, higher than every version that the author had seen.
         incarnation: Incarnation of the conversation; 0 if none is known.
-        carries_from: First incarnation after the last deletion. Turns of earlier incarnations are
+        deleted_below: First incarnation after the last deletion. Turns of earlier incarnations are
             deleted. Turns of later ones that are not in the log yet move to the present one.
         last_rewind: Incarnation that the last rewind began; 0 if there was none.
         window: History of the agent, as references to messages.
-        notes: State of the conversation manager.
+        manager_state: State of the conversation manager.
         seen: Number of messages of each turn that the author knew. Turns before the newest 100 may
             be missing.
         removed: Number of messages that a turn had when a rewind removed it, keyed by turn. A turn
@@ -221,13 +221,13 @@ class Record:
 
     version: Version = NO_VERSION
     incarnation: int = 0
-    carries_from: int = 0
+    deleted_below: int = 0
     last_rewind: int = 0
     window: Window = ()
-    notes: Any = None
+    manager_state: Any = None
     seen: Lengths = field(default_factory=dict)
     removed: Lengths = field(default_factory=dict)
-    states: Mapping[str, Entry] = field(default_factory=dict)
+    states: Mapping[str, StateValue] = field(default_factory=dict)
     redactions: Mapping[TurnKey, Mapping[int, Replacement]] = field(default_factory=dict)
     turns: Mapping[TurnKey, Turn] = field(default_factory=dict)
     unlogged: Lengths = field(default_factory=dict)
@@ -249,7 +249,7 @@ class Record:
         return {slot.key for slot in self.window if slot.key is not None}
 
     @property
-    def lacking(self) -> set[TurnKey]:
+    def incomplete_keys(self) -> set[TurnKey]:
         """Keys of turns in the agent's history whose messages are not all in this record.
 
         The missing messages must be read from the log, which has all turns.
@@ -261,16 +261,16 @@ class Record:
             and slot.number >= len(self.turns.get(slot.key, _NO_TURN).messages)
         }
 
-    def has_forgotten(self, key: TurnKey) -> bool:
+    def is_older_than_seen(self, key: TurnKey) -> bool:
         """Return whether a turn is so old that the record cannot tell if its author knew the turn.
 
         A record lists at least the newest 100 turns that its author knew (``seen``). A turn that is
         older than these, and not in the list, may have been known or not.
         """
-        return key not in self.seen and self._horizon is not None and key < self._horizon
+        return key not in self.seen and self._oldest_seen is not None and key < self._oldest_seen
 
     @cached_property
-    def _horizon(self) -> TurnKey | None:
+    def _oldest_seen(self) -> TurnKey | None:
         """Key of the 100th newest turn in the list ``seen``; None if the list is shorter."""
         return sorted(self.seen)[-SEEN_TURNS] if len(self.seen) >= SEEN_TURNS else None
 
@@ -322,14 +322,14 @@ class Record:
         Each deletion, expiry or rewind begins a new log with a higher number. Logs from before the
         last deletion or rewind are not needed.
         """
-        return max(self.carries_from, self.last_rewind)
+        return max(self.deleted_below, self.last_rewind)
 
     def deletes(self, older: Record) -> bool:
         """Return whether the conversation was deleted between an older record and this one.
 
         An expiry or a rewind does not count as a deletion.
         """
-        return older.incarnation < self.carries_from
+        return older.incarnation < self.deleted_below
 
     def expire(self, version: Version, incarnation: int) -> Record:
         """Return an empty record that ends the conversation after a long time without use.
@@ -337,7 +337,7 @@ class Record:
         ``version`` and ``incarnation`` are those of the new record. When it is merged with an older
         record, turns that are not in the log yet are kept.
         """
-        return Record(version, incarnation, self.carries_from, self.last_rewind, seen=self.seen)
+        return Record(version, incarnation, self.deleted_below, self.last_rewind, seen=self.seen)
 
     def has_content_of(self, other: Record) -> bool:
         """Return whether two records have the same incarnation, history, states and redactions.
@@ -380,7 +380,7 @@ class Record:
 
 
 _content = attrgetter(
-    "incarnation", "carries_from", "window", "notes", "seen", "states", "redactions"
+    "incarnation", "deleted_below", "window", "manager_state", "seen", "states", "redactions"
 )
 
 
@@ -394,7 +394,7 @@ def flat_redactions(
     return {((key, at), new) for key, found in redactions.items() for at, new in found.items()}
 
 
-def is_nothing(record: Record | None) -> bool:
+def is_missing_or_empty(record: Record | None) -> bool:
     """Return whether a tier has no content of a conversation: its record is missing or empty."""
     return record is None or record.is_empty
 
@@ -424,7 +424,7 @@ def missing_turns(record: Record, head: Record | None) -> dict[TurnKey, int]:
     logged = {
         key: head.logged_length(key)
         for key in record.turns
-        if key in record.unlogged or not head.has_forgotten(key)
+        if key in record.unlogged or not head.is_older_than_seen(key)
     }
     return {
         key: length for key, length in logged.items() if length < len(record.turns[key].messages)

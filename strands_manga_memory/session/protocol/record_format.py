@@ -17,11 +17,11 @@ import orjson
 
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.session.protocol.record import (
-    Entry,
     Lengths,
     Record,
     Replacement,
     Slot,
+    StateValue,
     Turn,
     TurnKey,
     Version,
@@ -44,7 +44,7 @@ PLAIN_BYTES = 2048
 """Size in bytes from which a JSON object is usually compressed."""
 
 _USUAL_LENGTH = 2  # a question and its answer
-MOST_MESSAGES = 200_000
+MAX_MESSAGES = 200_000
 """Maximum number of messages in a history. A record with more messages is damaged."""
 
 _HEAD = b'{"v%d":"' % VERSION
@@ -61,7 +61,7 @@ def seal_object(
     JSON with a checksum.
 
     Args:
-        value: The object, whose values are JSON or ``JsonPart``.
+        value: The object, whose values are JSON or ``RawJson``.
         place: Name under which the object is stored. ``open_object`` needs the same name.
         codec: Encrypts the object, and compresses large objects.
         plain_bytes: Size in bytes from which the object is compressed.
@@ -116,32 +116,32 @@ def is_text(data: bytes) -> bool:
 def json_of(value: JsonObject) -> bytes:
     """Convert a JSON object to JSON text in bytes.
 
-    A value of the type ``JsonPart`` is JSON text already, and is inserted unchanged.
+    A value of the type ``RawJson`` is JSON text already, and is inserted unchanged.
     """
     try:
-        return orjson.dumps(value, default=_fragment)
+        return orjson.dumps(value, default=_raw_fragment)
     except TypeError:  # half a character of UTF-16 in a text, or more levels than the encoder takes
-        return json_bytes(_without_parts(value))
+        return json_bytes(_with_parsed_json(value))
 
 
-class JsonPart(NamedTuple):
+class RawJson(NamedTuple):
     """JSON text that is inserted unchanged into a larger JSON object."""
 
     text: bytes
 
 
-def _fragment(value: object) -> orjson.Fragment:
-    if isinstance(value, JsonPart):
+def _raw_fragment(value: object) -> orjson.Fragment:
+    if isinstance(value, RawJson):
         return orjson.Fragment(value.text)
     raise TypeError
 
 
-def _without_parts(value: Any) -> Any:
-    if isinstance(value, JsonPart):
+def _with_parsed_json(value: Any) -> Any:
+    if isinstance(value, RawJson):
         return json_value(value.text)
     if isinstance(value, Mapping):
-        return {name: _without_parts(item) for name, item in value.items()}
-    return [_without_parts(item) for item in value] if isinstance(value, list | tuple) else value
+        return {name: _with_parsed_json(item) for name, item in value.items()}
+    return [_with_parsed_json(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _checksum(rest: bytes, place: str) -> bytes:
@@ -151,11 +151,11 @@ def _checksum(rest: bytes, place: str) -> bytes:
 # Messages, turns and state entries
 
 
-def turn_object(key: TurnKey, turn: Turn) -> JsonObject:
+def turn_to_json(key: TurnKey, turn: Turn) -> JsonObject:
     """Convert a turn of a conversation, and its key, to a JSON object for storage."""
     value: JsonObject = {
         "turn": str(key),
-        "messages": [JsonPart(message) for message in turn.messages],
+        "messages": [RawJson(message) for message in turn.messages],
         "times": [round(at, 3) for at in turn.times],
     }
     if turn.redacted:
@@ -165,7 +165,7 @@ def turn_object(key: TurnKey, turn: Turn) -> JsonObject:
     return value | ({"about": dict(turn.about)} if turn.about else {})
 
 
-def turn_of(value: JsonObject) -> tuple[TurnKey, Turn]:
+def turn_from_json(value: JsonObject) -> tuple[TurnKey, Turn]:
     """Convert a stored JSON object back to a turn and its key."""
     messages, times = tuple(map(json_bytes, value["messages"])), tuple(map(float, value["times"]))
     if len(times) != len(messages):
@@ -179,20 +179,22 @@ def turn_of(value: JsonObject) -> tuple[TurnKey, Turn]:
     )
 
 
-def entry_object(name: str, entry: Entry) -> JsonObject:
+def state_to_json(name: str, entry: StateValue) -> JsonObject:
     """Convert a named state value of a conversation to a JSON object that also has its version."""
-    return {"name": name, "version": list(entry.version), "value": JsonPart(dump(entry.value))}
+    return {"name": name, "version": list(entry.version), "value": RawJson(dump(entry.value))}
 
 
-def entry_of(value: JsonObject) -> tuple[str, Entry]:
+def state_from_json(value: JsonObject) -> tuple[str, StateValue]:
     """Convert a stored JSON object back to a state's name, and its value with the version."""
-    return str(value["name"]), Entry(version_of(value["version"]), load(json_bytes(value["value"])))
+    return str(value["name"]), StateValue(
+        version_from_json(value["version"]), load(json_bytes(value["value"]))
+    )
 
 
-def version_of(value: Sequence[Any]) -> Version:
+def version_from_json(value: Sequence[Any]) -> Version:
     """Convert a stored JSON list back to the version of a record."""
-    time, tag, marks = value
-    return Version(int(time), str(tag), int(marks))
+    time, tag, minor = value
+    return Version(int(time), str(tag), int(minor))
 
 
 # Records
@@ -200,7 +202,7 @@ def version_of(value: Sequence[Any]) -> Version:
 
 _NUMBERS: dict[str, type[int] | type[float]] = {
     "incarnation": int,
-    "carries_from": int,
+    "deleted_below": int,
     "last_rewind": int,
     "last_used": float,
     "created": float,
@@ -210,7 +212,7 @@ _NUMBERS: dict[str, type[int] | type[float]] = {
 """Type of each number of a record, keyed by field name."""
 
 
-def record_object(record: Record, held: Lengths | None = None) -> JsonObject:
+def record_to_json(record: Record, held: Lengths | None = None) -> JsonObject:
     """Convert a conversation's record (its state) to a JSON object for storage.
 
     To save space, the field ``seen`` leaves out turns that are stored with all their messages.
@@ -231,32 +233,36 @@ def record_object(record: Record, held: Lengths | None = None) -> JsonObject:
     }
     parts = {
         "ids": dict(record.ids),
-        "unlogged": lengths_text(record.unlogged),
-        "redactions": redaction_object(record.redactions),
-        "window": window_list(record.window, _numbered(held, lengths), lengths, is_whole=is_whole),
-        "seen": lengths_text(
+        "unlogged": lengths_to_text(record.unlogged),
+        "redactions": redactions_to_json(record.redactions),
+        "window": window_to_json(
+            record.window, _numbered(held, lengths), lengths, is_whole=is_whole
+        ),
+        "seen": lengths_to_text(
             {key: length for key, length in lengths.items() if held.get(key) != length}
         ),
-        "removed": lengths_text(record.removed),
-        "notes": record.notes,
+        "removed": lengths_to_text(record.removed),
+        "manager": record.manager_state,
         "closed": record.is_closed,
     }
     if is_whole:
         parts["states"] = [
-            entry_object(name, entry) for name, entry in sorted(record.states.items())
+            state_to_json(name, entry) for name, entry in sorted(record.states.items())
         ]
-        parts["turns"] = [turn_object(key, turn) for key, turn in sorted(record.turns.items())]
+        parts["turns"] = [turn_to_json(key, turn) for key, turn in sorted(record.turns.items())]
     value = {"version": list(record.version), **{name: getattr(record, name) for name in _NUMBERS}}
     return value | {
-        name: part for name, part in parts.items() if part or (name == "notes" and part is not None)
+        name: part
+        for name, part in parts.items()
+        if part or (name == "manager" and part is not None)
     }
 
 
-def record_of(
+def record_from_json(
     value: JsonObject,
     *,
     held: Lengths | None = None,
-    states: Mapping[str, Entry] | None = None,
+    states: Mapping[str, StateValue] | None = None,
     bodies: Mapping[str, bytes] | None = None,
 ) -> Record:
     """Convert a stored JSON object back to a conversation's record (its state).
@@ -268,20 +274,20 @@ def record_of(
         states: The record's state values; None if the object contains them.
         bodies: The messages of ``body_fields``; None if the object contains them.
     """
-    turns = dict(map(turn_of, value.get("turns", ())))
+    turns = dict(map(turn_from_json, value.get("turns", ())))
     held = {key: len(turn.messages) for key, turn in turns.items()} if held is None else held
-    lengths = {**held, **lengths_of(value.get("seen", ""))}
+    lengths = {**held, **lengths_from_text(value.get("seen", ""))}
     numbers: JsonObject = {name: kind(value[name]) for name, kind in _NUMBERS.items()}
     return Record(
-        version=version_of(value["version"]),
-        window=window_of(value.get("window", ()), _numbered(held, lengths), lengths, bodies),
-        notes=value.get("notes"),
+        version=version_from_json(value["version"]),
+        window=window_from_json(value.get("window", ()), _numbered(held, lengths), lengths, bodies),
+        manager_state=value.get("manager"),
         seen={key: length for key, length in lengths.items() if length},
-        removed=lengths_of(value.get("removed", "")),
-        states=dict(map(entry_of, value.get("states", ()))) if states is None else states,
-        redactions=redactions_of(value.get("redactions", {})),
+        removed=lengths_from_text(value.get("removed", "")),
+        states=dict(map(state_from_json, value.get("states", ()))) if states is None else states,
+        redactions=redactions_from_json(value.get("redactions", {})),
         turns=turns,
-        unlogged=lengths_of(value.get("unlogged", "")),
+        unlogged=lengths_from_text(value.get("unlogged", "")),
         ids={str(name): str(found) for name, found in value.get("ids", {}).items()},
         is_closed=bool(value.get("closed")),
         **numbers,
@@ -291,7 +297,7 @@ def record_of(
 # Lists of turns
 
 
-def lengths_text(lengths: Lengths) -> str:
+def lengths_to_text(lengths: Lengths) -> str:
     """Convert the number of messages of each turn to a short text, ordered by turn key.
 
     The text ``"41.5c8e01f2 +2 +3.90d1aa07:4"`` has three turns:
@@ -311,10 +317,10 @@ def lengths_text(lengths: Lengths) -> str:
     return " ".join(entries)
 
 
-def lengths_of(text: str) -> dict[TurnKey, int]:
+def lengths_from_text(text: str) -> dict[TurnKey, int]:
     """Convert text such as ``41.5c8e01f2 +2`` back to the number of messages of each turn.
 
-    ``lengths_text`` describes the text.
+    ``lengths_to_text`` describes the text.
     """
     lengths = {}
     key = TurnKey(0, "")
@@ -356,7 +362,7 @@ def _edit_field(key: TurnKey, index: int) -> str:
     return f"edit.{key.time}.{key.tag}.{index}"
 
 
-def window_list(
+def window_to_json(
     window: Sequence[Slot],
     numbers: Mapping[TurnKey, int],
     lengths: Lengths,
@@ -389,21 +395,21 @@ def window_list(
         if key is not None and slots == [Slot(key, index) for index in range(first, last + 1)]:
             whole = not first and len(slots) == lengths[key]
             part = "" if whole else f":{first}-{last}" if last > first else f":{first}"
-            _add_turn(entries, numbers[key], part)
+            _append_turn(entries, numbers[key], part)
             continue
         for _, index, body in slots:
             if key is None:
                 notes += 1
-                entries.append({"note": JsonPart(body) if is_whole else notes})
+                entries.append({"note": RawJson(body) if is_whole else notes})
             elif body is None:
-                _add_turn(entries, numbers[key], f":{index}")
+                _append_turn(entries, numbers[key], f":{index}")
             else:
-                edited = {"body": JsonPart(body)} if is_whole else {}
+                edited = {"body": RawJson(body)} if is_whole else {}
                 entries.append({"of": [numbers[key], index], **edited})
     return entries
 
 
-def _add_turn(entries: list[Any], number: int, messages: str) -> None:
+def _append_turn(entries: list[Any], number: int, messages: str) -> None:
     """Add messages of a turn to the stored form of a history.
 
     ``messages`` has the indexes of the messages, such as ``:1-3``; it is empty for all messages. If
@@ -420,13 +426,13 @@ def _add_turn(entries: list[Any], number: int, messages: str) -> None:
         entries.append(f"{before}{space}{last_range} {number}{messages}".lstrip())
 
 
-def window_of(
+def window_from_json(
     entries: Sequence[Any],
     numbers: Mapping[TurnKey, int],
     lengths: Lengths,
     bodies: Mapping[str, bytes] | None = None,
 ) -> tuple[Slot, ...]:
-    """Convert a stored JSON list, as ``window_list`` describes it, back to an agent's history.
+    """Convert a stored JSON list, as ``window_to_json`` describes it, back to an agent's history.
 
     Args:
         entries: The JSON list.
@@ -438,9 +444,9 @@ def window_of(
         ValueError: The history has too many messages.
     """
     keys = {number: key for key, number in numbers.items()}
-    window = tuple(islice(_slots(entries, keys, lengths, bodies), MOST_MESSAGES + 1))
-    if len(window) > MOST_MESSAGES:
-        raise ValueError(f"the window has over {MOST_MESSAGES} messages")
+    window = tuple(islice(_slots(entries, keys, lengths, bodies), MAX_MESSAGES + 1))
+    if len(window) > MAX_MESSAGES:
+        raise ValueError(f"the window has over {MAX_MESSAGES} messages")
     return window
 
 
@@ -471,23 +477,23 @@ def _span(text: str) -> range:
     """Convert text such as ``5-44`` or ``5`` to a range of numbers."""
     first, _, last = text.partition("-")
     span = range(int(first), int(last or first) + 1)
-    if len(span) > MOST_MESSAGES:
-        raise ValueError(f"the window has over {MOST_MESSAGES} messages")
+    if len(span) > MAX_MESSAGES:
+        raise ValueError(f"the window has over {MAX_MESSAGES} messages")
     return span
 
 
-def redaction_object(redactions: Mapping[TurnKey, Mapping[int, Replacement]]) -> JsonObject:
+def redactions_to_json(redactions: Mapping[TurnKey, Mapping[int, Replacement]]) -> JsonObject:
     """Convert the new contents of redacted messages to a JSON object for storage."""
     return {
         str(key): {
-            str(at): [revision, JsonPart(message)]
+            str(at): [revision, RawJson(message)]
             for at, (revision, message) in sorted(found.items())
         }
         for key, found in sorted(redactions.items())
     }
 
 
-def redactions_of(value: JsonObject) -> dict[TurnKey, dict[int, Replacement]]:
+def redactions_from_json(value: JsonObject) -> dict[TurnKey, dict[int, Replacement]]:
     """Convert a stored JSON object back to the new contents of redacted messages."""
     return {
         TurnKey.parse(key): {

@@ -79,7 +79,7 @@ def join(one: Record, other: Record, logged: Lengths | None = None) -> Record:
     ).normalize()
 
 
-def forgotten_keys(one: Record, other: Record, own: Collection[TurnKey]) -> set[TurnKey]:
+def keys_older_than_seen(one: Record, other: Record, own: Collection[TurnKey]) -> set[TurnKey]:
     """Return the keys of turns that must be looked up in the log before two records are merged.
 
     The newer record lists only the newest turns that its author knew (``seen``). Only the log shows
@@ -90,7 +90,7 @@ def forgotten_keys(one: Record, other: Record, own: Collection[TurnKey]) -> set[
     newer, older = _in_order(one, other)
     if newer.deletes(older):
         return set()
-    return {key for key in {*older.unlogged, *own} if newer.has_forgotten(key)}
+    return {key for key in {*older.unlogged, *own} if newer.is_older_than_seen(key)}
 
 
 def _in_order(one: Record, other: Record) -> tuple[Record, Record]:
@@ -119,7 +119,7 @@ def insert_slots(window: Sequence[Slot], slots: Iterable[Slot]) -> Window:
     return tuple(result)
 
 
-def place_slots(window: Sequence[Slot], slots: Iterable[Slot], order: Sequence[Slot]) -> Window:
+def insert_in_order(window: Sequence[Slot], slots: Iterable[Slot], order: Sequence[Slot]) -> Window:
     """Add messages to an agent's history, in the order of another history.
 
     A message is inserted after the nearest message that precedes it in ``order`` and that the
@@ -137,7 +137,7 @@ def place_slots(window: Sequence[Slot], slots: Iterable[Slot], order: Sequence[S
     return tuple(result)
 
 
-def grown_slots(
+def new_slots(
     window: Sequence[Slot], other: Sequence[Slot], known: Collection[tuple[TurnKey | None, int]]
 ) -> list[Slot]:
     """Find the messages of another history that are new to an agent's history.
@@ -179,7 +179,7 @@ def rebase_window(
         return None
     known = {slot[:2] for slot in ancestor if slot.key is not None}
     kept = [slot for slot in window if slot.key not in own or slot[:2] in known]
-    return insert_slots(kept, grown_slots(kept, stored, known))
+    return insert_slots(kept, new_slots(kept, stored, known))
 
 
 def _carried_over(older: Record, newer: Record) -> Record:
@@ -194,9 +194,9 @@ def _carried_over(older: Record, newer: Record) -> Record:
     present = newer.unlogged.keys() | newer.shown_keys
     if older.incarnation < newer.last_rewind:
         # The rewinding process has read turns that are too old for ``seen``.
-        kept = {key for key in kept if not newer.has_forgotten(key)}
+        kept = {key for key in kept if not newer.is_older_than_seen(key)}
         present |= {
-            key for key in older.redactions if key in newer.seen or newer.has_forgotten(key)
+            key for key in older.redactions if key in newer.seen or newer.is_older_than_seen(key)
         }
     present |= kept
     return Record(
@@ -215,7 +215,7 @@ def _is_known(newer: Record, older: Record, key: TurnKey, logged: Lengths) -> bo
 
     The author knew the turn if the log has it. For a turn that is not older, the result is False.
     """
-    return newer.has_forgotten(key) and (key not in older.unlogged or key in logged)
+    return newer.is_older_than_seen(key) and (key not in older.unlogged or key in logged)
 
 
 def _unseen_slots(newer: Record, older: Record, logged: Lengths) -> list[Slot]:

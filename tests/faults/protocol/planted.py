@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from strands_manga_memory.session.protocol import conversation, local_copy, record_join
-from strands_manga_memory.session.protocol.conversation import Conversation
+from strands_manga_memory.session.protocol import conversation_storage, local_copy, record_join
+from strands_manga_memory.session.protocol.conversation_storage import ConversationStorage
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.local_copy import LocalCopy
 from strands_manga_memory.session.protocol.record import Record, Slot, TurnKey
@@ -22,7 +22,7 @@ _CARRIED_OVER = record_join._carried_over
 
 
 def _carry_all(older: Record, newer: Record) -> Record:
-    return _CARRIED_OVER(older, replace(newer, carries_from=0))
+    return _CARRIED_OVER(older, replace(newer, deleted_below=0))
 
 
 def _append_at_end(window: Sequence[Slot], slots: Iterable[Slot]) -> tuple[Slot, ...]:
@@ -78,12 +78,12 @@ PLANTED: dict[str, tuple[frozenset[str], Plant]] = {
     ),
     "the log is not redacted": (
         SETS["redacts"],
-        lambda: mock.patch.object(Conversation, "_redact_log", return_value=None),
+        lambda: mock.patch.object(ConversationStorage, "_redact_log", return_value=None),
     ),
     "turns that a restored table lacks are not stored again": (
         SETS["restored"],
         lambda: _both(
-            mock.patch.object(conversation, "missing_turns", _only_unlogged),
+            mock.patch.object(conversation_storage, "missing_turns", _only_unlogged),
             mock.patch.object(local_copy, "missing_turns", _only_unlogged),
         ),
     ),
@@ -101,13 +101,13 @@ PLANTED: dict[str, tuple[frozenset[str], Plant]] = {
     "an evicted turn that grows comes back without its beginning": (
         SETS["calm"],
         lambda: _both(
-            mock.patch.object(record_join, "grown_slots", _only_new),
-            mock.patch.object(local_copy, "grown_slots", _only_new),
+            mock.patch.object(record_join, "new_slots", _only_new),
+            mock.patch.object(local_copy, "new_slots", _only_new),
         ),
     ),
     "a deletion leaves the hot tier as it is": (
         SETS["deletes"],
-        lambda: mock.patch.object(Conversation, "_put_tombstone_again", return_value=True),
+        lambda: mock.patch.object(ConversationStorage, "_put_tombstone_again", return_value=True),
     ),
     "turn keys do not grow with what was seen": (
         SETS["calm"],

@@ -14,7 +14,7 @@ from greenlet import GreenletExit, getcurrent, greenlet
 from strands_manga_memory import Codec, TtlPolicy
 from strands_manga_memory.exceptions import ConflictError, StoreUnavailableError
 from strands_manga_memory.session.conversation_transfer import begin_with, content_at
-from strands_manga_memory.session.protocol.conversation import Conversation
+from strands_manga_memory.session.protocol.conversation_storage import ConversationStorage
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.record import Record, Slot, TurnKey, Version
@@ -22,7 +22,7 @@ from strands_manga_memory.session.tiers import ConversationKey, Tiers
 from strands_manga_memory.stores.codec import dump, load
 from strands_manga_memory.stores.writer import Writer
 from strands_manga_memory.testing import FakeClock
-from tests.faults.protocol.process import open_hold
+from tests.faults.protocol.process import load_fully
 from tests.faults.protocol.stores import DurableSide, HotSide, ProcessStore
 
 MOST_CALLS = 300
@@ -36,7 +36,7 @@ Op = tuple[Any, ...]
 
 
 class BrokenPromiseError(AssertionError):
-    """A promise of the protocol does not hold."""
+    """A promise of the protocol does not storage."""
 
 
 class TaskLock:
@@ -114,12 +114,12 @@ class Process:
         self.is_busy = self.is_troubled = self.is_flushing = self.is_ready = False
         self.state: tuple[int, int] | None = None
         hot, durable = (ProcessStore(world, side, self) for side in (world.hot, world.durable))
-        self.hold = Conversation(_PLACE, world.tiers_of(hot, durable), ids={})
+        self.storage = ConversationStorage(_PLACE, world.tiers_of(hot, durable), ids={})
         self.has_read_to_save = False
-        save_head, read_head = self.hold._save_head, self.hold.read_head
+        save_head, read_head = self.storage._save_head, self.storage.read_head
 
-        def read(*, is_alone: bool = False) -> Record | None:
-            found = read_head(is_alone=is_alone)
+        def read(*, reads_log: bool = False) -> Record | None:
+            found = read_head(reads_log=reads_log)
             self.has_read_to_save = self._saves_head
             return found
 
@@ -131,19 +131,19 @@ class Process:
                 self._saves_head = self.has_read_to_save = False
 
         self._saves_head = False
-        self.hold._save_head, self.hold.read_head = save, read  # type: ignore[method-assign]
+        self.storage._save_head, self.storage.read_head = save, read  # type: ignore[method-assign]
 
     def sweep(self) -> None:
         """Store the hot tier's data in the durable tier, and empty the hot tier."""
-        self.hold.read_hot(touch=False)
-        self.hold.flush(writes_hot=False, closes=True)
-        if self.hold.empty_hot():
-            _purge_ended(self.hold)
+        self.storage.read_hot(touch=False)
+        self.storage.flush(writes_hot=False, closes=True)
+        if self.storage.empty_hot():
+            _purge_ended(self.storage)
 
     @property
     def texts(self) -> list[str | None]:
         """Texts of the window; None for a message that cannot be read."""
-        found = [self.hold.local.message(slot) for slot in self.hold.local.window]
+        found = [self.storage.local.message(slot) for slot in self.storage.local.window]
         return [None if message is None else load(message)["text"] for message in found]
 
 
@@ -180,7 +180,7 @@ class World:
         self.is_rolled_back = self.is_lossy = False
         self.gone_back: set[TurnKey] = set()
         self._holders: dict[str, Process] = {}
-        self.losses = self.head_incarnation = self.carries_from = 0
+        self.losses = self.head_incarnation = self.deleted_below = 0
         self.rewinds: dict[str, Record] = {}
         self.expiries: set[int] = set()
         self.calls: Counter[str] = Counter()
@@ -275,7 +275,7 @@ class World:
             head is not None
             and head.is_empty
             and incarnation > self.head_incarnation
-            and head.carries_from < incarnation
+            and head.deleted_below < incarnation
         ):
             self.expiries.add(incarnation)
             for said in (
@@ -283,13 +283,13 @@ class World:
             ):  # an expiry: the turns that it has seen are over, the others are carried over
                 if said.incarnation >= incarnation:
                     continue
-                if head.seen.get(said.key, 0) or head.has_forgotten(said.key):
+                if head.seen.get(said.key, 0) or head.is_older_than_seen(said.key):
                     said.is_evicted = True
                 else:
                     said.incarnation = incarnation
         self.head_incarnation = incarnation
         if head is not None:
-            self.carries_from = max(self.carries_from, head.carries_from)
+            self.deleted_below = max(self.deleted_below, head.deleted_below)
 
     def _note_returned_expiry(self, incarnation: int) -> None:
         """Note the turns that end with an expiry that both tiers had lost: those that the log has.
@@ -328,7 +328,7 @@ class World:
             if all(text in have for text in acked):
                 continue
             if author is None or (
-                self.is_rolled_back and said.key not in author.hold.local.base.turns
+                self.is_rolled_back and said.key not in author.storage.local.base.turns
             ):
                 said.is_excused = True
         self._note_unlisted()
@@ -345,7 +345,7 @@ class World:
         """
         busy = {task.owner for task in self.tasks}
         alive = [
-            one.hold.local.base
+            one.storage.local.base
             for one in self._holders.values()
             if one in self.processes or one.name in busy
         ]
@@ -362,7 +362,7 @@ class World:
     def _is_listed(self, key: TurnKey) -> bool:
         records = (self._read_hot(), self._read_head())
         return any(
-            record is not None and (key in record.seen or record.has_forgotten(key))
+            record is not None and (key in record.seen or record.is_older_than_seen(key))
             for record in records
         )
 
@@ -384,7 +384,7 @@ class World:
 
     def check_window(self, process: Process, how: str, tiers: set[str]) -> None:
         """Check the window of a process that has just read some tiers."""
-        slots = [slot[:2] for slot in process.hold.local.window if slot.key]
+        slots = [slot[:2] for slot in process.storage.local.window if slot.key]
         if len(slots) != len(set(slots)):
             raise BrokenPromiseError(f"{process.name} {how}: a message stands twice in the window")
         order = [key for at, (key, _) in enumerate(slots) if at == 0 or slots[at - 1][0] != key]
@@ -407,7 +407,7 @@ class World:
         if not both:
             return
         have = self.held_texts
-        incarnation = process.hold.local.base.incarnation
+        incarnation = process.storage.local.base.incarnation
         shown = Counter(key for key, _ in slots)
         for said in self.said.values():
             if (
@@ -436,7 +436,7 @@ class World:
 
         def work() -> None:
             process.began, process.calls = self.tick, 0
-            open_hold(process.hold)
+            load_fully(process.storage)
             self.processes.append(process)
             process.is_ready = True
             self.check_window(process, "load", self._read_tiers(process))
@@ -446,7 +446,7 @@ class World:
     def _read_tiers(self, process: Process) -> set[str]:
         if process.is_troubled or process.cut or self.down:
             return set()
-        known = {"hot": process.hold.hot, "durable": process.hold.durable}
+        known = {"hot": process.storage.hot, "durable": process.storage.durable}
         return {name for name, tier in known.items() if tier is not None and tier.is_known}
 
     def act(self, process: Process, label: str, work: Callable[[], object]) -> None:
@@ -467,14 +467,14 @@ class World:
         refreshes, drop, edits, notes, parts, flushes = how
 
         def work() -> None:
-            hold = process.hold
+            storage = process.storage
             if refreshes:
-                hold.refresh()
-            hold.complete()
-            hold.local.adopt_window()
+                storage.refresh()
+            storage.complete()
+            storage.local.adopt_window()
             if refreshes:
                 self.check_window(process, "refresh", self._read_tiers(process) & {"hot"})
-            hold.local.begin_turn()
+            storage.local.begin_turn()
             said: Said | None = None
             for part in range(parts):
                 for _ in range(2):
@@ -483,27 +483,27 @@ class World:
                     self.save(process)
                     if self.said[process.mine[-1]].is_excused:
                         break
-            hold.local.end_turn()
+            storage.local.end_turn()
             self._manage(process, drop, edits=edits, notes=notes)
             self.numbers += 1
-            hold.local.set_states({"shared": self.numbers, process.name: self.numbers})
+            storage.local.set_states({"shared": self.numbers, process.name: self.numbers})
             process.state = self.numbers, 0
             self.save(process)
-            if flushes or hold.is_flush_due:
+            if flushes or storage.is_flush_due:
                 self.flush(process)
 
         self.act(process, "turn", work)
 
     def _say(self, process: Process, said: Said | None) -> Said | None:
-        hold = process.hold
+        storage = process.storage
         self.numbers += 1
-        before = set(hold.local.own)
+        before = set(storage.local.own_turns)
         index = 0 if said is None else len(said.texts)
         text = f"m{self.numbers}.{index}"
-        hold.local.append(
+        storage.local.append(
             dump({"role": "user" if index % 2 == 0 else "assistant", "text": f"<{text}>"})
         )
-        new = set(hold.local.own) - before
+        new = set(storage.local.own_turns) - before
         if said is None:
             if not new:
                 raise BrokenPromiseError(f"{process.name}: a turn began without a key")
@@ -511,32 +511,32 @@ class World:
             if key in self.said:
                 raise BrokenPromiseError(f"{key} is used twice")
             said = self.said[key] = Said(
-                key, process.name, frozenset(process.known), hold.local.base.incarnation or 1
+                key, process.name, frozenset(process.known), storage.local.base.incarnation or 1
             )
-            said.is_first = not hold.local.base.incarnation
+            said.is_first = not storage.local.base.incarnation
             process.known.add(key)
             process.mine.append(key)
-        if said.key in hold.local.own:
+        if said.key in storage.local.own_turns:
             said.texts.append(text)
             self.of_text[text] = said.key
         return said
 
     def _manage(self, process: Process, drop: int, *, edits: bool, notes: bool) -> None:
         """Do what a conversation manager does: evict turns, edit a message, synthesize a note."""
-        hold = process.hold
-        own = set(hold.local.own)
+        storage = process.storage
+        own = set(storage.local.own_turns)
         keys = [
             key
-            for key in dict.fromkeys(slot.key for slot in hold.local.view if slot.key)
+            for key in dict.fromkeys(slot.key for slot in storage.local.view if slot.key)
             if key not in own
         ]
         evicted = set(keys[:drop]) if len(keys) > drop > 0 else set()
-        view = [slot for slot in hold.local.view if slot.key not in evicted]
+        view = [slot for slot in storage.local.view if slot.key not in evicted]
         if edits:
             at = next(
                 (at for at, slot in enumerate(view) if slot.key and slot.key not in own), None
             )
-            if at is not None and (message := hold.local.message(view[at])) is not None:
+            if at is not None and (message := storage.local.message(view[at])) is not None:
                 self.numbers += 1
                 edited = {"role": "user", "text": f"edited {self.numbers} {load(message)['text']}"}
                 view[at] = Slot(view[at].key, view[at].number, dump(edited))
@@ -546,41 +546,41 @@ class World:
                 Slot(None, 0, dump({"role": "user", "text": f"note {self.numbers}"})),
                 *(s for s in view if s.key),
             ]
-        hold.local.set_view(view)
-        if not hold.local.is_overruled:
+        storage.local.set_view(view)
+        if not storage.local.has_conflict:
             for key in evicted:
                 self.said[key].is_evicted = True
 
     def save(self, process: Process) -> None:
         """Save, and note what was acknowledged."""
-        hold = process.hold
-        hold.save()
+        storage = process.storage
+        storage.save()
         for key in process.mine:
             said = self.said[key]
-            length = hold.local.base.seen.get(key, 0)
-            if key in hold.local.own or length:
+            length = storage.local.base.seen.get(key, 0)
+            if key in storage.local.own_turns or length:
                 acked = min(length, len(said.texts))
                 if acked > said.acked:
-                    said.acked, said.acked_in = acked, hold.local.base.incarnation
+                    said.acked, said.acked_in = acked, storage.local.base.incarnation
                     said.ended_by = said.ended_by or self._lost_expiry()
                     has_text = said.texts[acked - 1] in self.held_texts
                     said.stable_at = self.tick if has_text else _NEVER
-                    if hold.local.base.incarnation > said.incarnation and not said.is_first:
+                    if storage.local.base.incarnation > said.incarnation and not said.is_first:
                         said.is_excused = said.is_excused or self.deleted_since(said)
                     # The deletion has not reached the hot tier yet, which has acknowledged a turn
                     # of the deleted incarnation.
                     said.is_excused = (
-                        said.is_excused or hold.local.base.incarnation < self.carries_from
+                        said.is_excused or storage.local.base.incarnation < self.deleted_below
                     )
-                    said.incarnation = max(said.incarnation, hold.local.base.incarnation)
+                    said.incarnation = max(said.incarnation, storage.local.base.incarnation)
         self.forgive_losses()
-        hot = hold.hot.record if hold.hot is not None and hold.hot.is_known else None
-        is_current = hot is not None and hot.version == hold.local.base.version
+        hot = storage.hot.record if storage.hot is not None and storage.hot.is_known else None
+        is_current = hot is not None and hot.version == storage.local.base.version
         self.check_window(
             process, "save", self._read_tiers(process) & {"hot"} if is_current else set()
         )
         if process.state is not None:
-            process.state = process.state[0], hold.local.base.incarnation
+            process.state = process.state[0], storage.local.base.incarnation
 
     def _lost_expiry(self) -> int:
         """Return the incarnation of an expiry that both tiers have lost, or 0."""
@@ -594,7 +594,7 @@ class World:
             ),
             default=0,
         )
-        known = max(process.hold.local.base.incarnation for process in self.processes)
+        known = max(process.storage.local.base.incarnation for process in self.processes)
         return min((number for number in self.expiries if stored < number <= known), default=0)
 
     def rename(self, key: TurnKey, new: TurnKey) -> None:
@@ -623,7 +623,7 @@ class World:
         def work() -> None:
             try:
                 process.calls = 0
-                process.hold.flush()
+                process.storage.flush()
             finally:
                 process.is_flushing = False
 
@@ -633,8 +633,10 @@ class World:
         """A message of the window is redacted."""
 
         def work() -> None:
-            hold = process.hold
-            shown = [(slot, hold.local.message(slot)) for slot in hold.local.window if slot.key]
+            storage = process.storage
+            shown = [
+                (slot, storage.local.message(slot)) for slot in storage.local.window if slot.key
+            ]
             texts = [
                 (slot, load(message)["text"]) for slot, message in shown if message is not None
             ]
@@ -643,23 +645,23 @@ class World:
                 return
             slot, secret = found[which % len(found)]
             assert slot.key is not None
-            losses, incarnation = self.losses, hold.local.base.incarnation
+            losses, incarnation = self.losses, storage.local.base.incarnation
             self.half_redacted.add(secret)
-            hold.local.redact(
+            storage.local.redact(
                 slot.key, {slot.number: dump({"role": "user", "text": f"redacted {secret}"})}
             )
             with suppress(StoreUnavailableError):
-                hold.save()
-            hold.flush()
+                storage.save()
+            storage.flush()
             if process.is_troubled or losses != self.losses or process.cut or self.down:
                 return
-            if hold.local.base.incarnation != incarnation:
+            if storage.local.base.incarnation != incarnation:
                 return
-            key = hold.local.current_key(slot.key)
-            if slot.number not in hold.local.base.redactions.get(key, {}):
+            key = storage.local.current_key(slot.key)
+            if slot.number not in storage.local.base.redactions.get(key, {}):
                 raise BrokenPromiseError(f"{process.name}: the redaction of {secret} is forgotten")
             self.half_redacted.discard(secret)
-            for side, tier in ((self.hot, hold.hot), (self.durable, hold.durable)):
+            for side, tier in ((self.hot, storage.hot), (self.durable, storage.durable)):
                 record = None if tier is None or not tier.is_known else tier.record
                 if record is not None and slot.number in record.redactions.get(key, {}):
                     self.secrets[side.name].add(secret)
@@ -678,14 +680,14 @@ class World:
         def work() -> None:
             done = False
             try:
-                process.hold.delete()
+                process.storage.delete()
                 done = True
             finally:
                 self.deleting -= 1
                 for said in self.said.values():
                     said.is_excused = True
                 if done:
-                    ended = process.hold.local.base.incarnation
+                    ended = process.storage.local.base.incarnation
                     for said in before:
                         survives = said.is_first and not (said.acked and said.acked_in < ended)
                         said.deleted_at = 0 if survives else self.tick
@@ -697,27 +699,27 @@ class World:
         """Somebody removes the last turns. Turns that were stored since the log was read stay."""
         self.started += 1
         process = Process(self, f"rewinder{self.started}", is_short=True)
-        hold = process.hold
-        next_version = hold.local.next_version
+        storage = process.storage
+        next_version = storage.local.next_version
 
         def work() -> None:
-            hold.load(touch=False)
-            log = dict(hold.history())
+            storage.load(touch=False)
+            log = dict(storage.history())
             with suppress(ConflictError, ValueError):  # a turn is open, or there is none
-                content = content_at(hold, max(1, len(log) - which), now=self.clock())
+                content = content_at(storage, max(1, len(log) - which), now=self.clock())
 
                 def begin(*others: Record | None) -> Version:
                     version = next_version(*others)
                     self.rewinds[version.tag] = content
                     return version
 
-                hold.local.next_version = begin  # type: ignore[method-assign]
+                storage.local.next_version = begin  # type: ignore[method-assign]
                 removed = {
                     key
                     for key, turn in log.items()
                     if key not in content.turns and not turn.is_open
                 }
-                if begin_with(hold, content, replaces=True):
+                if begin_with(storage, content, replaces=True):
                     for key in removed:
                         self.said[key].deleted_at = self.tick
 
@@ -735,7 +737,7 @@ class World:
         process = Process(self, f"end{self.started}", is_short=True)
 
         def work() -> None:
-            process.hold.expire(unused_since=self.clock() - 50)
+            process.storage.expire(unused_since=self.clock() - 50)
 
         self.spawn(process.name, process.name, work)
 
@@ -756,8 +758,8 @@ class World:
         """A process ends in good order."""
 
         def work() -> None:
-            if self.tiers == "both" and len(process.hold.local.base.unlogged) >= 5:
-                process.hold.flush()
+            if self.tiers == "both" and len(process.storage.local.base.unlogged) >= 5:
+                process.storage.flush()
             self.kill(process)
 
         self.act(process, "leave", work)
@@ -796,10 +798,10 @@ class World:
 
     def _deliver(self, which: int) -> None:
         """Let a call have its late effect. A failed deletion may delete acknowledged turns then."""
-        before = self.carries_from
+        before = self.deleted_below
         self.late.pop(which)()
-        for said in self.said.values() if self.carries_from > before else ():
-            said.is_excused = said.is_excused or 0 < said.acked_in < self.carries_from
+        for said in self.said.values() if self.deleted_below > before else ():
+            said.is_excused = said.is_excused or 0 < said.acked_in < self.deleted_below
 
     def _note_loss(self, side: str) -> None:
         self.secrets[side].clear()
@@ -954,10 +956,10 @@ class World:
 
                 def work(process: Process = process) -> None:
                     process.calls, process.is_troubled, process.began = 0, False, self.tick
-                    process.hold.refresh()
-                    process.hold.local.adopt_window()
+                    process.storage.refresh()
+                    process.storage.local.adopt_window()
                     self.save(process)
-                    process.hold.flush()
+                    process.storage.flush()
 
                 self._do(work)
         if "sweeps" in self.options and self.tiers == "both" and self.seed % 2:
@@ -971,14 +973,14 @@ class World:
     def _reader(self, name: str, cut: set[str]) -> Process:
         process = Process(self, name, is_short=False)
         process.cut, process.began = cut, self.tick
-        self._do(lambda: open_hold(process.hold))
+        self._do(lambda: load_fully(process.storage))
         if self.problem is not None:
             raise self.problem
         return process
 
     def _check_last(self, last: Process) -> None:
         self.check_window(last, "last load", self._read_tiers(last))
-        shown = Counter(slot.key for slot in last.hold.local.window if slot.key)
+        shown = Counter(slot.key for slot in last.storage.local.window if slot.key)
         for said in self.said.values():
             is_due = not (said.is_excused or said.deleted_at or said.is_evicted or said.is_unlisted)
             if said.acked and is_due and shown[said.key] < said.acked:
@@ -992,15 +994,17 @@ class World:
         last.is_ready = True
         self.turn(last, (True, 1, True, True, 1, True))
         self.drain()
-        wanted, states = last.texts, last.hold.local.states
+        wanted, states = last.texts, last.storage.local.states
         log: list[tuple[TurnKey, Any]] = []
-        self._do(lambda: log.extend(last.hold.history()))
-        self._check_log(log, last.hold.local.base)
-        if not self.options & {"lossy", "restored", "ends"} and last.hold.local.turn_count != len(
-            log
-        ):
+        self._do(lambda: log.extend(last.storage.history()))
+        self._check_log(log, last.storage.local.base)
+        if not self.options & {
+            "lossy",
+            "restored",
+            "ends",
+        } and last.storage.local.turn_count != len(log):
             raise BrokenPromiseError(
-                f"the log has {len(log)} turns, and {last.hold.local.turn_count} are counted"
+                f"the log has {len(log)} turns, and {last.storage.local.turn_count} are counted"
             )
         if states.get("shared") != self.numbers or states.get("last") != self.numbers:
             raise BrokenPromiseError("a state is not the last one")
@@ -1011,13 +1015,13 @@ class World:
                 raise BrokenPromiseError(
                     f"restored without {sorted(cut)}: {reader.texts} instead of {wanted}"
                 )
-            if reader.hold.local.states != states:
+            if reader.storage.local.states != states:
                 raise BrokenPromiseError(f"restored without {sorted(cut)}: other states")
         self._check_redactions(wanted)
         if self.tiers == "both":
             self.sweep()
             self.drain()
-        self._do(lambda: _purge_ended(last.hold))
+        self._do(lambda: _purge_ended(last.storage))
         left = self.hot.texts() | self.durable.texts()
         for said in self.said.values():
             if said.deleted_at and said.deleted_at and any(text in left for text in said.texts):
@@ -1036,7 +1040,7 @@ class World:
 
     def _check_log(self, log: list[tuple[TurnKey, Any]], base: Record) -> None:
         keys = [key for key, _ in log]
-        at = {key: conversation_key for conversation_key, key in enumerate(keys)}
+        at = {key: position for position, key in enumerate(keys)}
         if len(at) != len(keys):
             raise BrokenPromiseError("a turn stands twice in the log")
         for key, turn in log:
@@ -1080,7 +1084,7 @@ class World:
                 raise BrokenPromiseError(f"redacted text {secret} is shown in the end")
 
 
-def _purge_ended(hold: Conversation) -> None:
+def _purge_ended(storage: ConversationStorage) -> None:
     """Delete the logs of earlier incarnations."""
-    if hold.durable is not None:
-        hold.durable.purge(hold.local.base.incarnation)
+    if storage.durable is not None:
+        storage.durable.purge(storage.local.base.incarnation)

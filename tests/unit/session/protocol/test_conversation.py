@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory.session.protocol.conversation import Conversation
+from strands_manga_memory.session.protocol.conversation_storage import ConversationStorage
 from strands_manga_memory.session.tiers import ConversationKey, Tiers
 from strands_manga_memory.stores.codec import dump
 from strands_manga_memory.testing import FakeClock
-from tests.faults.protocol.process import open_hold
+from tests.faults.protocol.process import load_fully
 from tests.unit.session.support import MemoryTable, SurvivingHotStore
 
 
@@ -44,39 +44,39 @@ class Stores:
         self.hot: Any = CountingStore(SurvivingHotStore(clock=FakeClock()))
         self.durable: Any = CountingStore(MemoryTable())
 
-    def hold(self) -> Conversation:
-        """Return a new process's hold of the conversation."""
+    def storage(self) -> ConversationStorage:
+        """Return a new process's storage of the conversation."""
         tiers = Tiers.of(self.hot, self.durable, clock=FakeClock())
-        conversation = Conversation(ConversationKey("s", "A:a"), tiers, ids={})
-        open_hold(conversation)
+        conversation = ConversationStorage(ConversationKey("s", "A:a"), tiers, ids={})
+        load_fully(conversation)
         return conversation
 
 
-def turn(hold: Conversation, number: int) -> None:
+def turn(storage: ConversationStorage, number: int) -> None:
     """Take a turn: evict all but 40 turns, save, and flush if this writer has to."""
-    hold.refresh()
-    hold.complete()
-    view = hold.local.adopt_window()
+    storage.refresh()
+    storage.complete()
+    view = storage.local.adopt_window()
     keys = list(dict.fromkeys(slot.key for slot in view))
     if len(keys) > 40:
-        hold.local.set_view([slot for slot in view if slot.key in keys[-33:]])
-    hold.local.begin_turn()
+        storage.local.set_view([slot for slot in view if slot.key in keys[-33:]])
+    storage.local.begin_turn()
     for role in ("user", "assistant"):
         text = f"{role} {number} " + "x" * 300
-        hold.local.append(dump({"role": role, "content": [{"text": text}]}))
-    hold.local.end_turn()
-    hold.save()
-    if hold.is_flush_due:
-        hold.flush()
+        storage.local.append(dump({"role": role, "content": [{"text": text}]}))
+    storage.local.end_turn()
+    storage.save()
+    if storage.is_flush_due:
+        storage.flush()
 
 
 @pytest.mark.parametrize("writers", [1, 8, 50])
 def test_durable_requests_and_bytes_do_not_grow_with_live_agents(writers: int) -> None:
     """Of N agents that take turns together one flushes every five turns."""
     stores = Stores()
-    holds = [stores.hold() for _ in range(writers)]
+    storages = [stores.storage() for _ in range(writers)]
     for number in range(2 * writers):
-        turn(holds[number % writers], number)
+        turn(storages[number % writers], number)
     before, hot_bytes, durable_bytes, turns = (
         stores.durable.requests,
         stores.hot.written,
@@ -84,7 +84,7 @@ def test_durable_requests_and_bytes_do_not_grow_with_live_agents(writers: int) -
         max(50, 2 * writers),
     )
     for number in range(turns):
-        turn(holds[number % writers], 1000 + number)
+        turn(storages[number % writers], 1000 + number)
     assert (stores.durable.requests - before) / turns <= 1.6
     written = (stores.hot.written - hot_bytes + stores.durable.written - durable_bytes) / turns
     assert written <= 4096
@@ -98,13 +98,13 @@ def test_durable_requests_do_not_grow_with_earlier_writers(writers: int) -> None
     def cost(first: int) -> float:
         before = stores.durable.requests
         for number in range(first, first + 20):
-            turn(stores.hold(), number)
+            turn(stores.storage(), number)
         return (stores.durable.requests - before) / 20
 
-    turn(stores.hold(), 0)  # the first head is also listed in the expiry index
+    turn(stores.storage(), 0)  # the first head is also listed in the expiry index
     early = cost(1)
     for number in range(21, writers):
-        turn(stores.hold(), number)
+        turn(stores.storage(), number)
     late = cost(writers)
     assert late <= early <= 2.6
-    assert len(stores.hold().history()) == writers + 20
+    assert len(stores.storage().history()) == writers + 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from strands_manga_memory.session.protocol.local_copy import MOST_EVICTED, LocalCopy
+from strands_manga_memory.session.protocol.local_copy import MAX_EVICTED, LocalCopy
 from strands_manga_memory.session.protocol.record import Record, Slot, Turn, TurnKey, Version
 
 
@@ -16,7 +16,7 @@ def test_new_keys_and_versions_are_above_all_that_a_record_lists() -> None:
     ):
         local = LocalCopy(clock=lambda: 1000.0)
         turns = {key: Turn((b"question",), (1000.0,))}
-        local.take_in(
+        local.merge_record(
             Record(version=version, incarnation=1, window=(Slot(key),), seen={key: 1}, turns=turns),
             {},
         )
@@ -37,27 +37,27 @@ def test_edits_stand_although_a_flush_ends_after_a_later_save() -> None:
         local.append(b"answer")
         local.end_turn()
     flushed = local.draft()
-    assert local.note_offer(flushed)
+    assert local.begin_write(flushed)
     local.set_view(local.view[2:])
     saved = local.draft()
-    assert local.note_offer(saved)
-    local.note_stored(saved)
+    assert local.begin_write(saved)
+    local.acknowledge(saved)
     local.set_view(local.view[2:])
-    local.note_stored(flushed)
-    assert not local.is_overruled
+    local.acknowledge(flushed)
+    assert not local.has_conflict
     assert local.window == local.view
     assert len(local.draft().window) == 2
 
 
 def test_latest_turns_of_many_that_leave_the_history_at_once_are_remembered() -> None:
     local = LocalCopy(clock=lambda: 1000.0)
-    for number in range(MOST_EVICTED + 50):
+    for number in range(MAX_EVICTED + 50):
         local.begin_turn()
         local.append(f"question {number}".encode())
         local.end_turn()
     local.set_view(local.view[-1:])
     remembered = [turn.messages[0] for turn in local.evicted.values()]
-    assert remembered == [f"question {number}".encode() for number in range(49, MOST_EVICTED + 49)]
+    assert remembered == [f"question {number}".encode() for number in range(49, MAX_EVICTED + 49)]
 
 
 def test_unsaved_state_of_the_conversation_manager_stays_if_others_only_added_a_turn() -> None:
@@ -66,16 +66,18 @@ def test_unsaved_state_of_the_conversation_manager_stays_if_others_only_added_a_
     local.append(b"question")
     local.end_turn()
     saved = local.draft()
-    assert local.note_offer(saved)
-    local.note_stored(saved)
-    local.set_notes({"removed": 4})
+    assert local.begin_write(saved)
+    local.acknowledge(saved)
+    local.set_manager_state({"removed": 4})
     key = TurnKey(saved.version.time + 1, "other")
     added = {
         "window": (*saved.window, Slot(key)),
         "turns": {**saved.turns, key: Turn((b"another question",), (1000.0,))},
         "seen": {**saved.seen, key: 1},
     }
-    local.take_in(replace(saved, version=local.next_version()._replace(tag="other"), **added), {})
+    local.merge_record(
+        replace(saved, version=local.next_version()._replace(tag="other"), **added), {}
+    )
     assert len(local.adopt_window()) == 2
-    assert local.notes == {"removed": 4}
-    assert local.draft().notes == {"removed": 4}
+    assert local.manager_state == {"removed": 4}
+    assert local.draft().manager_state == {"removed": 4}

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from strands_manga_memory.session.protocol.record import (
     SEEN_TURNS,
-    Entry,
     Record,
     Replacement,
     Slot,
+    StateValue,
     Turn,
     TurnKey,
     Version,
@@ -37,7 +37,9 @@ def records(draw: st.DrawFn) -> Record:
     seen = draw(st.dictionaries(st.sampled_from(KEYS), st.integers(1, 4), max_size=6))
     shown = [key for key in draw(st.permutations(sorted(seen))) if draw(st.booleans())]
     unlogged = {key: draw(st.integers(0, seen[key] - 1)) for key in seen if draw(st.booleans())}
-    states = {name: Entry(draw(versions), name) for name in draw(st.sets(st.sampled_from("abc")))}
+    states = {
+        name: StateValue(draw(versions), name) for name in draw(st.sets(st.sampled_from("abc")))
+    }
     return Record(
         version=draw(versions),
         incarnation=1,
@@ -62,7 +64,7 @@ versions = st.builds(Version, st.integers(1, 20), st.sampled_from(["a", "b"]), s
 def test_join_does_not_depend_on_the_order_of_its_arguments(one: Record, other: Record) -> None:
     """Records of different versions give the same join in either order."""
     if one.version == other.version:
-        other = replace(other, version=other.version.marked())
+        other = replace(other, version=other.version.next_minor())
     assert join(one, other) == join(other, one)
 
 
@@ -77,7 +79,7 @@ def test_join_of_a_record_with_itself_changes_nothing(one: Record) -> None:
 def test_join_shows_every_unseen_turn_whole_and_once(one: Record, other: Record) -> None:
     """The window of the newer record is followed by the turns that its author had not seen."""
     if one.version == other.version:
-        other = replace(other, version=other.version.marked())
+        other = replace(other, version=other.version.next_minor())
     newer, older = (one, other) if one.version > other.version else (other, one)
     joined = join(one, other)
     places = [slot[:2] for slot in joined.window]
@@ -134,7 +136,7 @@ def test_deletion_drops_unlogged_turns_and_expiry_carries_them_over() -> None:
         unlogged={key: 0},
     )
     expired = Record(Version(4, "b"), 2)
-    deleted = Record(Version(4, "b"), 2, carries_from=2)
+    deleted = Record(Version(4, "b"), 2, deleted_below=2)
     assert join(expired, late).window == (Slot(key, 0),)
     assert join(expired, late).unlogged == {key: 0}
     assert join(deleted, late).window == ()
@@ -153,8 +155,8 @@ def test_seen_list_keeps_the_turns_of_the_window_and_the_newest_others() -> None
     ).normalize()
     assert SEEN_TURNS <= len(record.seen) <= 1.5 * SEEN_TURNS
     assert keys[0] in record.seen
-    assert record.has_forgotten(keys[1])
-    assert not record.has_forgotten(keys[-1])
+    assert record.is_older_than_seen(keys[1])
+    assert not record.is_older_than_seen(keys[-1])
 
 
 def test_table_restored_from_a_backup_lacks_the_turns_behind_its_head() -> None:

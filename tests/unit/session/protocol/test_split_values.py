@@ -7,10 +7,10 @@ import pytest
 
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.session.protocol.durable_tier import (
-    MOST_BYTES,
+    MAX_BYTES,
     part_keys,
     put_split,
-    whole_value,
+    read_split,
 )
 from strands_manga_memory.stores import ABSENT, Condition
 from tests.unit.session.support import MemoryTable
@@ -39,7 +39,7 @@ def test_a_value_that_was_stored_before_keeps_its_parts() -> None:
     table, data = MemoryTable(), noise(900_000)
     put(table, data)
     assert put(table, data) is None
-    assert whole_value(table, table.get(*KEY))[1] == data
+    assert read_split(table, table.get(*KEY))[1] == data
 
 
 def test_a_put_whose_answer_was_lost_counts_as_put() -> None:
@@ -52,7 +52,7 @@ def test_a_put_whose_answer_was_lost_counts_as_put() -> None:
     table, data = RepeatingTable(), noise(900_000)
     item = put(table, data)
     assert item is not None
-    assert whole_value(table, table.get(*KEY))[1] == data
+    assert read_split(table, table.get(*KEY))[1] == data
 
 
 @pytest.mark.parametrize("size", [10, 900_000])
@@ -77,8 +77,8 @@ def test_a_value_that_cleans_leaves_no_part_of_a_try_that_died(size: int) -> Non
         table, KEY, new, attributes={"version": 2}, when=when, before=before, scrub=True
     )
 
-    assert whole_value(table, table.get(*KEY))[1] == new
-    assert len(table.rows) == -(-size // MOST_BYTES) + 1
+    assert read_split(table, table.get(*KEY))[1] == new
+    assert len(table.rows) == -(-size // MAX_BYTES) + 1
 
 
 def test_who_is_late_to_discard_what_it_replaced_takes_nothing_of_an_equal_value() -> None:
@@ -107,14 +107,14 @@ def test_who_is_late_to_discard_what_it_replaced_takes_nothing_of_an_equal_value
         when=Condition(equals={"version": 1}),
         before=before,
     )
-    assert whole_value(table, table.get(*KEY))[1] == first
+    assert read_split(table, table.get(*KEY))[1] == first
 
 
 def test_replaced_by_the_same() -> None:
     table, data = MemoryTable(), noise(900_000)
     item = put(table, data)
     assert put(table, data, Condition(equals={"version": 1}), before=item)
-    assert whole_value(table, table.get(*KEY))[1] == data
+    assert read_split(table, table.get(*KEY))[1] == data
 
 
 def test_two_writers_never_mix_their_parts() -> None:
@@ -124,7 +124,7 @@ def test_two_writers_never_mix_their_parts() -> None:
     table.rows.pop(KEY)
     put(table, theirs)
     table.rows.update(stored)
-    assert whole_value(table, table.get(*KEY))[1] == mine
+    assert read_split(table, table.get(*KEY))[1] == mine
 
 
 @pytest.mark.parametrize("damage", ["missing", "no bytes", "first"])
@@ -141,7 +141,7 @@ def test_a_part_that_is_missing_is_told(damage: str) -> None:
         item.pop("data")
         table.rows[KEY].pop("data")
     with pytest.raises(CorruptRecordError) as error:
-        whole_value(table, item)
+        read_split(table, item)
     assert error.value.record == "p/s"
 
 
@@ -150,7 +150,7 @@ def test_a_number_of_parts_that_makes_no_sense(parts: Any) -> None:
     table = MemoryTable()
     put(table, b"data")
     with pytest.raises(CorruptRecordError):
-        whole_value(table, {**table.get(*KEY), "parts": parts, "tag": "t"})
+        read_split(table, {**table.get(*KEY), "parts": parts, "tag": "t"})
 
 
 def test_a_split_value_costs_one_more_round_trip() -> None:
@@ -160,7 +160,7 @@ def test_a_split_value_costs_one_more_round_trip() -> None:
     asked: list[int] = []
     batch_get = table.batch_get
     table.batch_get = lambda keys: (asked.append(len(keys)), batch_get(keys))[1]
-    assert len(whole_value(table, table.get("p", "small"))[1]) == 10
+    assert len(read_split(table, table.get("p", "small"))[1]) == 10
     assert asked == []
-    assert len(whole_value(table, table.get("p", "large"))[1]) == 900_010
+    assert len(read_split(table, table.get("p", "large"))[1]) == 900_010
     assert asked == [2]

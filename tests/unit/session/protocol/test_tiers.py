@@ -14,10 +14,10 @@ import pytest
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.record import (
-    Entry,
     Record,
     Replacement,
     Slot,
+    StateValue,
     Turn,
     TurnKey,
     Version,
@@ -86,7 +86,7 @@ def make_record(answer: str = "Berserk, 巻 42") -> Record:
     return Record(
         version=Version(4, "cc", 1),
         incarnation=2,
-        carries_from=1,
+        deleted_below=1,
         window=(
             Slot(None, 0, message("user", "[summary]")),
             Slot(FIRST, 0),
@@ -94,11 +94,11 @@ def make_record(answer: str = "Berserk, 巻 42") -> Record:
             Slot(SECOND, 0),
             Slot(SECOND, 1),
         ),
-        notes={"summary": 3},
+        manager_state={"summary": 3},
         seen={FIRST: 2, SECOND: 2, TurnKey(2, "evicted"): 4},
         states={
-            "agent": Entry(Version(3, "dd"), {"cart": [1, 2]}),
-            "odd": Entry(Version(3, "dd"), b"\x00bytes"),
+            "agent": StateValue(Version(3, "dd"), {"cart": [1, 2]}),
+            "odd": StateValue(Version(3, "dd"), b"\x00bytes"),
         },
         redactions={SECOND: {0: Replacement(1, message("user", "which volume?"))}},
         turns=turns,
@@ -209,8 +209,8 @@ def test_values_that_the_fast_encoder_refuses_are_stored(
 ) -> None:
     """Lone surrogates and large numbers are read as they were written."""
     record = make_record("\ud83d is half a character")
-    states = {"agent.\udc00": Entry(Version(3, "dd"), [odd]), **record.states}
-    record = replace(record, states=states, notes={"said": "\ud800"})
+    states = {"agent.\udc00": StateValue(Version(3, "dd"), [odd]), **record.states}
+    record = replace(record, states=states, manager_state={"said": "\ud800"})
     writer = hot(store, f"s-{unique}")
     writer.read()
     assert writer.write(record, ttl=60.0)
@@ -220,9 +220,9 @@ def test_values_that_the_fast_encoder_refuses_are_stored(
     assert tier.write(head_record(record, record.unlogged, None))
     found = durable(table, unique).read()
     assert found is not None
-    assert (found.states, found.notes, found.turns) == (
+    assert (found.states, found.manager_state, found.turns) == (
         record.states,
-        record.notes,
+        record.manager_state,
         {SECOND: record.turns[SECOND]},
     )
 

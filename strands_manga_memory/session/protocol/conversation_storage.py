@@ -19,10 +19,10 @@ from strands_manga_memory.session.protocol.record import (
     begins_log,
     ended_turns,
     head_record,
-    is_nothing,
+    is_missing_or_empty,
     missing_turns,
 )
-from strands_manga_memory.session.protocol.record_join import forgotten_keys
+from strands_manga_memory.session.protocol.record_join import keys_older_than_seen
 from strands_manga_memory.session.tiers import ConversationKey, Tiers
 from strands_manga_memory.telemetry import FLUSH, record_event
 
@@ -36,7 +36,7 @@ EMPTY_SECONDS = 3600.0
 """Seconds for which a hot tier that was emptied after a flush refuses late writes."""
 
 
-class Conversation:
+class ConversationStorage:
     """Access of one process to a conversation in a cache (hot tier) and a table (durable tier).
 
     The object is thread-safe. Each tier has a record (state of the conversation), and the durable
@@ -90,7 +90,7 @@ class Conversation:
         """
         if self.durable is None:
             return False
-        base, head = self.local.base, self.local.head_copy
+        base, head = self.local.base, self.local.known_head
         ended = len(self._ended(base, base.unlogged))
         if ended and ended % self._flush_every == 0:
             return True
@@ -125,21 +125,21 @@ class Conversation:
         read_hot = partial(self._attempt, read, "hot", partial(self.read_hot, touch=touch))
         hot = _done((None, None)) if self.hot is None else start(read_hot)
 
-        def is_alone() -> bool:
+        def is_hot_empty() -> bool:
             found, error = hot.result()
-            return self.hot is not None and error is None and is_nothing(found)
+            return self.hot is not None and error is None and is_missing_or_empty(found)
 
         head_error = None
         if self.durable is not None:
-            was_alone = bool(wait([hot], timeout=HEAD_START_SECONDS).done) and is_alone()
+            was_hot_empty = bool(wait([hot], timeout=HEAD_START_SECONDS).done) and is_hot_empty()
             read_head = partial(self._attempt, read, "durable")
-            head_error = read_head(partial(self.read_head, is_alone=was_alone))[1]
-            if head_error is None and not was_alone and is_alone():
-                head_error = read_head(partial(self.read_head, is_alone=True))[1]
+            head_error = read_head(partial(self.read_head, reads_log=was_hot_empty))[1]
+            if head_error is None and not was_hot_empty and is_hot_empty():
+                head_error = read_head(partial(self.read_head, reads_log=True))[1]
         found, hot_error = hot.result()
         error = hot_error or head_error
         is_head_missing = self.durable is None or head_error is not None
-        if error is not None and is_head_missing and is_nothing(found):
+        if error is not None and is_head_missing and is_missing_or_empty(found):
             # Conversations begin in the durable tier, so an empty hot tier is not enough.
             raise StoreUnavailableError(f"the conversation could not be read: {error}") from error
         self.local.is_loaded = self.local.is_loaded or error is None
@@ -150,7 +150,7 @@ class Conversation:
         self._revalidate()
         found = self.read_hot() if self.hot is not None else None
         if self.durable is not None and (found is None or not found.incarnation):
-            self.read_head(is_alone=self.hot is not None)
+            self.read_head(reads_log=self.hot is not None)
 
     def read_hot(self, *, touch: bool = True) -> Record | None:
         """Read the hot tier's record of the conversation; merge it into this process's copy."""
@@ -158,31 +158,31 @@ class Conversation:
         with hot.io:
             found = hot.read(touch=touch)
             try:
-                self._take_in(found)
+                self._merge_record(found)
             except BaseException:
                 hot.forget()  # else a write would replace what was not joined
                 raise
-            self.local.copies[hot.name] = found
+            self.local.tier_records[hot.name] = found
             return found
 
-    def read_head(self, *, is_alone: bool = False) -> Record | None:
+    def read_head(self, *, reads_log: bool = False) -> Record | None:
         """Read the durable tier's record of the conversation; merge it into this process's copy.
 
-        If the hot tier is empty (``is_alone``), the log of all turns is read, too. Turns that the
+        If the hot tier is empty (``reads_log``), the log of all turns is read, too. Turns that the
         record does not list are added from the log.
         """
         durable = self._durable()
         with durable.io:
             found = durable.read()
             try:
-                if is_alone and found is not None and found.incarnation:
+                if reads_log and found is not None and found.incarnation:
                     found = durable.with_unlisted_turns(found)
-                self._take_in(found)
-                self.local.note_head(found)
-                if unproven := self.local.unproven:
+                self._merge_record(found)
+                self.local.set_head(found)
+                if possibly_lost := self.local.possibly_lost:
                     incarnation = self.local.base.incarnation
-                    turns = durable.get_turns(incarnation, unproven)
-                    self.local.cut_lost(unproven, turns, incarnation)
+                    turns = durable.get_turns(incarnation, possibly_lost)
+                    self.local.remove_lost(possibly_lost, turns, incarnation)
             except BaseException:
                 durable.forget()  # as above
                 raise
@@ -191,8 +191,8 @@ class Conversation:
     def complete(self) -> None:
         """Read messages of the agent's history that are not in memory, if their tier answers."""
         base = self.local.base
-        if lacking := base.lacking:
-            found, _ = self._attempt(self.read_turns, base.incarnation, lacking)
+        if incomplete_keys := base.incomplete_keys:
+            found, _ = self._attempt(self.read_turns, base.incarnation, incomplete_keys)
             self.local.add_turns(found or {}, base.incarnation)
 
     def read_turns(self, incarnation: int, keys: set[TurnKey]) -> dict[TurnKey, Turn]:
@@ -211,7 +211,11 @@ class Conversation:
         """
         with self.local.lock:
             base = self.local.base
-            own = {key: turn for key, turn in self.local.own.items() if not base.removes(key, turn)}
+            own = {
+                key: turn
+                for key, turn in self.local.own_turns.items()
+                if not base.removes(key, turn)
+            }
         if self.durable is None:
             log, held = self._hot().get_turns(base.incarnation), base.turns
         else:
@@ -284,7 +288,9 @@ class Conversation:
     @property
     def begins_durably(self) -> bool:
         """Whether a save must write to the durable tier first, as the hot tier may be empty."""
-        return self.durable is not None and (self.hot is None or is_nothing(self.hot.record))
+        return self.durable is not None and (
+            self.hot is None or is_missing_or_empty(self.hot.record)
+        )
 
     def _try_hot(self) -> bool:
         try:
@@ -302,7 +308,7 @@ class Conversation:
         try:
             if self.hot is not None and self.hot.is_known and self.local.base.incarnation:
                 # The hot tier has lost its record, perhaps in the middle of a flush.
-                self.read_head(is_alone=True)
+                self.read_head(reads_log=True)
             self._save_head()
         except StoreUnavailableError as error:
             if isinstance(error, OvertakenError) or not self._begin_in_hot():
@@ -339,13 +345,13 @@ class Conversation:
 
     def _write(self, tier: HotTier | DurableTier, draft: Record, stored: Record) -> bool:
         """Write the conversation's record to a tier. Return False if another process changed it."""
-        if not self.local.note_offer(draft):
+        if not self.local.begin_write(draft):
             return False
         if tier.write(stored):
-            self.local.copies[tier.name] = stored
-            self.local.note_stored(replace(draft, unlogged=stored.unlogged))
+            self.local.tier_records[tier.name] = stored
+            self.local.acknowledge(replace(draft, unlogged=stored.unlogged))
             return True
-        self.local.note_refusal(draft)
+        self.local.cancel_write(draft)
         if tier is self.hot:
             self.read_hot()
         else:
@@ -355,7 +361,7 @@ class Conversation:
     def _begin_in_hot(self) -> bool:
         """Store a new conversation in the hot tier while the durable tier does not answer."""
         local = self.local
-        is_new = local.is_loaded and not local.base.incarnation and local.head_copy is None
+        is_new = local.is_loaded and not local.base.incarnation and local.known_head is None
         if self.hot is None or not is_new or self.hot.stored != StoredHash():
             return False  # the hash has content or a tombstone, or is not known
         with self.hot.io:
@@ -367,7 +373,7 @@ class Conversation:
         if self.hot is None:
             return
         with self.hot.io:
-            record, head = self.local.base, self.local.head_copy
+            record, head = self.local.base, self.local.known_head
             is_stored = record.incarnation and head is not None and head.version == record.version
             if self.hot.is_known and self.begins_durably and is_stored:
                 self._attempt(self._write, self.hot, record, record)
@@ -387,17 +393,17 @@ class Conversation:
             if known is not None and known.version[:2] == record.version[:2]:
                 if not loggable and missing == known.unlogged and (known.is_closed or not closes):
                     return True
-                record = replace(record, version=max(record.version, known.version).marked())
+                record = replace(record, version=max(record.version, known.version).next_minor())
             record = replace(record, is_closed=closes)
         if begins_log(record, known):
             # The head comes first: a log without a head counts as that of a deleted conversation.
             if not self._write(durable, record, head_record(record, missing, known)):
                 return False
             known = durable.record
-            record = replace(record, version=record.version.marked())
+            record = replace(record, version=record.version.next_minor())
         self._redact_log(record, known)
         head = head_record(record, self._put_turns(record, missing), known)
-        if not self._write(durable, record, durable.with_proven_turns(head, record)):
+        if not self._write(durable, record, durable.with_checked_lengths(head, record)):
             return False
         if writes_hot and self.hot is not None and self.local.has_met_others:
             self._note_logged_in_hot(self.hot)
@@ -410,7 +416,7 @@ class Conversation:
             if known is None or known.version[:2] != base.version[:2]:
                 return
             if known.unlogged.keys() - base.unlogged.keys():
-                record = replace(base, version=max(base.version, known.version).marked())
+                record = replace(base, version=max(base.version, known.version).next_minor())
                 self._attempt(self._write, hot, record, record)
 
     def _put_turns(self, record: Record, missing: Mapping[TurnKey, int]) -> dict[TurnKey, int]:
@@ -468,8 +474,8 @@ class Conversation:
                 if tier.write(tombstone := self.local.next_tombstone(known, tier.record)):
                     break
             with self.local.lock:  # now, as the other tier may not answer
-                self.local.copies[tier.name] = tombstone
-                self.local.begin_after(tombstone)
+                self.local.tier_records[tier.name] = tombstone
+                self.local.reset_to(tombstone)
         return tombstone
 
     def _put_tombstone_again(self, tier: HotTier, tombstone: Record) -> bool:
@@ -484,9 +490,9 @@ class Conversation:
                 found = tier.record or Record()
                 if found.incarnation >= tombstone.incarnation:
                     tier.forget()  # as above
-                    return found.carries_from >= tombstone.carries_from
+                    return found.deleted_below >= tombstone.deleted_below
                 if tier.write(tombstone):
-                    self.local.copies[tier.name] = tombstone
+                    self.local.tier_records[tier.name] = tombstone
                     break
         return True
 
@@ -514,19 +520,19 @@ class Conversation:
             known = first.record
             if known is None or known.version[:2] != base.version[:2] or not first.write(after):
                 return False
-            self.local.copies[first.name] = after
+            self.local.tier_records[first.name] = after
         if self.hot is not None and self.hot is not first:
             with self.hot.io:
                 if self._attempt(self.hot.write, after)[0]:
-                    self.local.copies[self.hot.name] = after
+                    self.local.tier_records[self.hot.name] = after
         with self.local.lock:
-            self.local.begin_after(after)
+            self.local.reset_to(after)
         return True
 
     def _is_unused(self, since: float) -> bool:
         with self.local.lock:
             base = self.local.base
-            return not (base.is_empty or base.last_used > since or self.local.has_work())
+            return not (base.is_empty or base.last_used > since or self.local.has_changes())
 
     def empty_hot(self) -> bool:
         """Remove the conversation from the hot tier. An empty record stays, to refuse late writes.
@@ -541,20 +547,20 @@ class Conversation:
                 return False
             if head.version[:2] < found.version[:2] or found.unlogged.keys() - head.seen.keys():
                 return False
-            return hot.write(Record(version=found.version.marked()), ttl=EMPTY_SECONDS)
+            return hot.write(Record(version=found.version.next_minor()), ttl=EMPTY_SECONDS)
 
     # Internals
 
-    def _take_in(self, found: Record | None) -> None:
+    def _merge_record(self, found: Record | None) -> None:
         logged = {}
         if found is not None and self.durable is not None:
             with self.local.lock:
                 incarnation = max(found.incarnation, self.local.base.incarnation)
-                forgotten = forgotten_keys(found, self.local.base, self.local.own)
+                forgotten = keys_older_than_seen(found, self.local.base, self.local.own_turns)
             if forgotten:
                 turns = self.durable.get_turns(incarnation, forgotten)
                 logged = {key: len(turn.messages) for key, turn in turns.items()}
-        self.local.take_in(found, logged)
+        self.local.merge_record(found, logged)
 
     def _revalidate(self) -> None:
         """After hours without an answer, look for the conversation. Discard it if it is gone."""
@@ -570,7 +576,7 @@ class Conversation:
             self.local.answered_at = self._clock()
             if self.local.base.incarnation:
                 self.local.dropped += self.local.unsaved_messages
-                self.local.begin_after(Record())
+                self.local.reset_to(Record())
 
     def _ended(self, record: Record, keys: Iterable[TurnKey]) -> set[TurnKey]:
         return ended_turns(record, keys, self._clock() - min(OPEN_SECONDS, self._silence))
