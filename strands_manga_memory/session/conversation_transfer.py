@@ -207,7 +207,7 @@ def content_at(storage: ConversationStorage, at_turn: int, *, now: float) -> Rec
         states=states,
         redactions={key: found for key, found in base.redactions.items() if key in turns},
         turns=turns,
-        unlogged=dict.fromkeys(turns, 0),
+        unlogged=set(turns),
         last_used=now,
         created=base.created,
         turn_count=at_turn,
@@ -290,4 +290,4 @@ def _with_new_unlogged(storage: ConversationStorage, content: Record) -> Record:
     short = {key for key in new if len(turns.get(key, Turn()).messages) < base.seen[key]}
     for key, turn in storage.read_turns(base.incarnation, short).items():
         turns[key] = turn.merge(turns.get(key, turn))
-    return replace(base, turns=turns, unlogged=dict.fromkeys(new, 0))
+    return replace(base, turns=turns, unlogged=new)

@@ -403,23 +403,9 @@ class ConversationStorage:
             record = replace(record, version=record.version.next_minor())
         self._redact_log(record, known)
         head = head_record(record, self._put_turns(record, missing), known)
-        if not self._write(durable, record, durable.with_checked_lengths(head, record)):
-            return False
-        if writes_hot and self.hot is not None and self.local.has_met_others:
-            self._note_logged_in_hot(self.hot)
-        return True
+        return self._write(durable, record, durable.with_checked_lengths(head, record))
 
-    def _note_logged_in_hot(self, hot: HotTier) -> None:
-        """List in the hot tier the turns that the log has, so that they are not written again."""
-        with hot.io:
-            known, base = hot.record, self.local.base
-            if known is None or known.version[:2] != base.version[:2]:
-                return
-            if known.unlogged.keys() - base.unlogged.keys():
-                record = replace(base, version=max(base.version, known.version).next_minor())
-                self._attempt(self._write, hot, record, record)
-
-    def _put_turns(self, record: Record, missing: Mapping[TurnKey, int]) -> dict[TurnKey, int]:
+    def _put_turns(self, record: Record, missing: set[TurnKey]) -> set[TurnKey]:
         """Write ended turns to the log of all turns, and return those that it still lacks."""
         # A restore ignores turns that no record lists, so a tier must have stored all messages.
         durable, stored = self._durable(), self.local.stored_lengths(record.incarnation)
@@ -428,10 +414,9 @@ class ConversationStorage:
         if times := [at for key in loggable for at in record.turns[key].times]:
             record_event(FLUSH, max(0.0, self._clock() - min(times)))
         turns = {key: record.redacted(key, record.turns[key]) for key in sorted(loggable)}
-        logged = {
+        return missing - {
             key for key, turn in turns.items() if durable.put_turn(record.incarnation, key, turn)
         }
-        return {key: length for key, length in missing.items() if key not in logged}
 
     def _redact_log(self, record: Record, head: Record | None) -> None:
         """Write redacted messages to the log, unless the record ``head`` shows that it has them."""
@@ -545,7 +530,7 @@ class ConversationStorage:
             found, head = hot.record, durable.record
             if not found or not head or not found.incarnation == head.incarnation > 0:
                 return False
-            if head.version[:2] < found.version[:2] or found.unlogged.keys() - head.seen.keys():
+            if head.version[:2] < found.version[:2] or found.unlogged - head.seen.keys():
                 return False
             return hot.write(Record(version=found.version.next_minor()), ttl=EMPTY_SECONDS)
 

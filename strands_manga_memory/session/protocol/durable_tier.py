@@ -95,8 +95,6 @@ class DurableTier:
     is_known: bool
     record: Record | None
     head_item: Item
-    # The item may have content that ``record`` lacks: it is damaged, or the session was deleted.
-    _is_obsolete: bool
 
     def __init__(
         self, conversation_key: ConversationKey, tiers: Tiers, ids: Mapping[str, str]
@@ -117,7 +115,7 @@ class DurableTier:
 
     def forget(self) -> None:
         """Discard the record in memory. It must be read again before the next write."""
-        self.is_known, self.record, self.head_item, self._is_obsolete = False, None, {}, False
+        self.is_known, self.record, self.head_item = False, None, {}
 
     # The head
 
@@ -144,7 +142,7 @@ class DurableTier:
                 record = record_from_json(open_object(data, name, codec))
         ended = self._ended_below(found.values())
         if ended > (0 if record is None else record.incarnation):
-            self._is_obsolete, record = True, Record(incarnation=ended, deleted_below=ended)
+            record = Record(incarnation=ended, deleted_below=ended)
         self.is_known, self.record, self.head_item = True, record, item or {}
         return record
 
@@ -159,7 +157,7 @@ class DurableTier:
             self.head_item = {
                 name: value for name, value in (item or {}).items() if name not in ("parts", "tag")
             }
-            self.is_known = self._is_obsolete = True
+            self.is_known = True
             return None
 
     def write(self, record: Record) -> bool:
@@ -178,7 +176,7 @@ class DurableTier:
         """
         if not self.is_known:
             raise OvertakenError("the head of the durable tier is not known")
-        before, known, is_obsolete = self.head_item, self.record, self._is_obsolete
+        before, known = self.head_item, self.record
         is_first = not record.is_empty and (known is None or known.is_empty)
         if is_first:
             listed = directory_entry(self._session, record.ids)
@@ -186,11 +184,15 @@ class DurableTier:
                 self._conversation_key, record.ids, due=self._tiers.clock() + FIRST_CHECK_SECONDS
             )
             self._table.batch_write(puts=[*items, *([listed] if listed else [])])
-        redacts = known is not None and (
-            record.redactions != known.redactions or record.incarnation != known.incarnation
+        # The item of a deleted or damaged record may still have content.
+        redacts = (
+            known is None
+            or known.is_empty
+            or known.incarnation != record.incarnation
+            or known.redactions != record.redactions
         )
         self.forget()
-        item = self._put_head_item(record, before, redacts=redacts or is_obsolete)
+        item = self._put_head_item(record, before, redacts=bool(before) and redacts)
         if item is None:
             return False
         if is_first:
@@ -388,7 +390,7 @@ class DurableTier:
             seen=lengths,
             turns=turns,
             # until a head lists the turns; otherwise, no later head could list them
-            unlogged=dict.fromkeys(turns, 0),
+            unlogged=set(turns),
         )
         return join(head, found)
 

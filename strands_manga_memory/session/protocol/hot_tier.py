@@ -353,7 +353,7 @@ class HotTier:
             record = record_from_json(
                 value, held=held, states=dict(sorted(states.items())), bodies=bodies
             )
-        needed = record.shown_keys | record.unlogged.keys()
+        needed = record.shown_keys | record.unlogged
         turns: dict[TurnKey, Turn] = {}
         for key in sorted(held.keys() & needed):
             name = _turn_field(key, held[key])

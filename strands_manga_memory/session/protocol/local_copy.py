@@ -69,7 +69,6 @@ class LocalCopy:
         is_loaded: Whether both tiers were read when the agent got its history.
         resets: Number of deletions, expiries and rewinds that this process has read or caused.
         evicted: The latest turns whose messages left the agent's history, and may return.
-        has_met_others: Whether this process has read another process's record.
         first_incarnation: Number of the incarnation to begin if no tier has a record.
     """
 
@@ -88,7 +87,7 @@ class LocalCopy:
         self.view: Window = ()
         self.window: Window = ()
         self.own_turns: dict[TurnKey, Turn] = {}
-        self.has_remote_changes = self.has_conflict = self.is_loaded = self.has_met_others = False
+        self.has_remote_changes = self.has_conflict = self.is_loaded = False
         self.dropped = self.resets = self._lamport_time = 0
         # one for all turns, because lists of equal tags are compressed well
         self._tag = secrets.token_hex(4)
@@ -338,7 +337,7 @@ class LocalCopy:
                 manager_state=self.manager_state,
                 seen={**base.seen, **lengths},
                 states={**base.states, **changed},
-                unlogged={**base.unlogged, **{key: base.logged_length(key) for key in own}},
+                unlogged=base.unlogged | own.keys(),
                 last_used=self._clock() if used else base.last_used,
                 created=base.created or self._clock(),
                 turn_count=base.turn_count + new_turns,
@@ -381,8 +380,6 @@ class LocalCopy:
             if found is None:
                 return
             self._next_time(found)
-            is_foreign = found.version.tag not in self._own_tags
-            self.has_met_others |= bool(found.incarnation and is_foreign)
             before, joined = self.base, join(found, self.base, logged)
             if self._check_merge is not None and self._is_foreign_change(found, joined):
                 self._check_merge(self.states, found, bool(self.unsaved()))
@@ -526,7 +523,7 @@ class LocalCopy:
 
     def _discard_acknowledged(self) -> None:
         if self.hash_is_log:
-            self.base = replace(self.base, unlogged={}).normalize()
+            self.base = replace(self.base, unlogged=frozenset()).normalize()
         known, unsaved = self.base.states, self.unsaved()
         self.own_turns = {
             key: turn for key, turn in self.own_turns.items() if key == self._open or key in unsaved

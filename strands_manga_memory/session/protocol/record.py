@@ -8,6 +8,7 @@ The incarnation of a conversation is a number that grows with each deletion, exp
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
@@ -209,7 +210,7 @@ class Record:
         states: Named state values, with their versions.
         redactions: New contents of redacted messages, keyed by turn and message index.
         turns: Turns in the history, and turns that the log lacks.
-        unlogged: Turns that may be incomplete in the log, with the number of messages in the log.
+        unlogged: Turns that may be missing or incomplete in the log.
         last_used: Time when a turn or state was last stored, in seconds since 1970.
         created: Time when the incarnation began, in seconds since 1970; 0 if unknown.
         turn_count: Number of turns so far.
@@ -230,7 +231,7 @@ class Record:
     states: Mapping[str, StateValue] = field(default_factory=dict)
     redactions: Mapping[TurnKey, Mapping[int, Replacement]] = field(default_factory=dict)
     turns: Mapping[TurnKey, Turn] = field(default_factory=dict)
-    unlogged: Lengths = field(default_factory=dict)
+    unlogged: AbstractSet[TurnKey] = frozenset()
     last_used: float = 0.0
     created: float = 0.0
     turn_count: int = 0
@@ -302,8 +303,8 @@ class Record:
         return len(turn.messages) <= self.removed.get(key, 0)
 
     def logged_length(self, key: TurnKey) -> int:
-        """Return how many messages of a turn are in the log of turns, according to this record."""
-        return self.unlogged.get(key, self.seen.get(key, 0))
+        """Return how many messages of a turn are certainly in the log, according to this record."""
+        return 0 if key in self.unlogged else self.seen.get(key, 0)
 
     def lacks(self, key: TurnKey, turn: Turn) -> bool:
         """Return whether a copy of a turn is newer than the state of the turn in this record.
@@ -369,7 +370,7 @@ class Record:
         always keeps these turns and the newest 100 turns.
         """
         window = self.without_redacted_bodies(self.window)
-        needed = self.unlogged.keys() | self.shown_keys
+        needed = self.unlogged | self.shown_keys
         turns = {key: self.redacted(key, turn) for key, turn in self.turns.items() if key in needed}
         seen = self.seen
         if len(seen.keys() - needed) > SEEN_TURNS:
@@ -409,29 +410,22 @@ def begins_log(record: Record, head: Record | None) -> bool:
     return head is None or head.incarnation < record.incarnation
 
 
-def missing_turns(record: Record, head: Record | None) -> dict[TurnKey, int]:
+def missing_turns(record: Record, head: Record | None) -> set[TurnKey]:
     """Find the turns of a conversation's record that are missing or incomplete in the log.
 
-    Args:
-        record: The record.
-        head: The record in the durable tier; None if there is none.
-
-    Returns:
-        Number of messages that the log has already, keyed by turn.
+    ``head`` is the record in the durable tier; None if there is none.
     """
     if head is None or begins_log(record, head):
-        return dict.fromkeys(record.turns, 0)
-    logged = {
-        key: head.logged_length(key)
-        for key in record.turns
-        if key in record.unlogged or not head.is_older_than_seen(key)
-    }
+        return set(record.turns)
     return {
-        key: length for key, length in logged.items() if length < len(record.turns[key].messages)
+        key
+        for key, turn in record.turns.items()
+        if (key in record.unlogged or not head.is_older_than_seen(key))
+        and head.logged_length(key) < len(turn.messages)
     }
 
 
-def head_record(record: Record, unlogged: Lengths, before: Record | None) -> Record:
+def head_record(record: Record, unlogged: AbstractSet[TurnKey], before: Record | None) -> Record:
     """Convert a conversation's record to the form that the durable tier stores.
 
     Only turns that are incomplete in the log keep their messages. The list ``seen`` counts only
@@ -440,7 +434,7 @@ def head_record(record: Record, unlogged: Lengths, before: Record | None) -> Rec
 
     Args:
         record: The record.
-        unlogged: Turns that are incomplete in the log, with the number of messages in the log.
+        unlogged: Turns that are missing or incomplete in the log.
         before: The previously stored record; None if there is none.
     """
     had = before.seen if before is not None and before.incarnation == record.incarnation else {}
@@ -452,7 +446,7 @@ def head_record(record: Record, unlogged: Lengths, before: Record | None) -> Rec
     return replace(
         record,
         turns={key: record.turns[key] for key in unlogged if key in record.turns},
-        unlogged=dict(unlogged),
+        unlogged=unlogged,
         seen=seen,
     )
 

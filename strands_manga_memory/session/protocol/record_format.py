@@ -233,7 +233,7 @@ def record_to_json(record: Record, held: Lengths | None = None) -> JsonObject:
     }
     parts = {
         "ids": dict(record.ids),
-        "unlogged": lengths_to_text(record.unlogged),
+        "unlogged": lengths_to_text(dict.fromkeys(record.unlogged, _USUAL_LENGTH)),  # only the keys
         "redactions": redactions_to_json(record.redactions),
         "window": window_to_json(
             record.window, _numbered(held, lengths), lengths, is_whole=is_whole
@@ -287,7 +287,7 @@ def record_from_json(
         states=dict(map(state_from_json, value.get("states", ()))) if states is None else states,
         redactions=redactions_from_json(value.get("redactions", {})),
         turns=turns,
-        unlogged=lengths_from_text(value.get("unlogged", "")),
+        unlogged=set(lengths_from_text(value.get("unlogged", ""))),
         ids={str(name): str(found) for name, found in value.get("ids", {}).items()},
         is_closed=bool(value.get("closed")),
         **numbers,

@@ -53,8 +53,10 @@ def join(one: Record, other: Record, logged: Lengths | None = None) -> Record:
     )
     seen = {**newer.seen, **seen}
     unlogged = {
-        key: max(newer.logged_length(key), older.logged_length(key), logged.get(key, 0))
-        for key in {**older.unlogged, **newer.unlogged}
+        key
+        for key in newer.unlogged | older.unlogged
+        if seen.get(key, 0)
+        > max(newer.logged_length(key), older.logged_length(key), logged.get(key, 0))
     }
     states = {**older.states, **newer.states}
     states |= {
@@ -70,7 +72,7 @@ def join(one: Record, other: Record, logged: Lengths | None = None) -> Record:
         seen=seen,
         states=states,
         redactions=redactions,
-        unlogged={key: length for key, length in unlogged.items() if length < seen.get(key, 0)},
+        unlogged=unlogged,
         last_used=max(newer.last_used, older.last_used),
         created=min(filter(None, (newer.created, older.created)), default=0.0),
         turn_count=max(older.turn_count, newer.turn_count + new_turns),
@@ -191,7 +193,7 @@ def _carried_over(older: Record, newer: Record) -> Record:
     if not older.incarnation or newer.deletes(older):
         return Record()
     kept = set(older.unlogged)
-    present = newer.unlogged.keys() | newer.shown_keys
+    present = newer.unlogged | newer.shown_keys
     if older.incarnation < newer.last_rewind:
         # The rewinding process has read turns that are too old for ``seen``.
         kept = {key for key in kept if not newer.is_older_than_seen(key)}
@@ -204,7 +206,7 @@ def _carried_over(older: Record, newer: Record) -> Record:
         seen={key: older.seen[key] for key in kept if key in older.seen},
         redactions={key: found for key, found in older.redactions.items() if key in present},
         turns={key: turn for key, turn in older.turns.items() if key in kept},
-        unlogged=dict.fromkeys(kept, 0),
+        unlogged=kept,
         last_used=older.last_used,
         ids=older.ids,
     )

@@ -34,8 +34,8 @@ def _only_new(window: Sequence[Slot], other: Sequence[Slot], known: Collection[A
     return [slot for slot in other if slot.key is not None and slot[:2] not in known]
 
 
-def _only_unlogged(found: Record, head: Record | None) -> dict[TurnKey, int]:
-    return dict(found.unlogged)
+def _only_unlogged(found: Record, head: Record | None) -> set[TurnKey]:
+    return set(found.unlogged)
 
 
 def _is_older(self: Record, older: Record) -> bool:

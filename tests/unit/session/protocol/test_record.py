@@ -36,7 +36,7 @@ def records(draw: st.DrawFn) -> Record:
     """Return a record of one incarnation with seen, shown and logged turns."""
     seen = draw(st.dictionaries(st.sampled_from(KEYS), st.integers(1, 4), max_size=6))
     shown = [key for key in draw(st.permutations(sorted(seen))) if draw(st.booleans())]
-    unlogged = {key: draw(st.integers(0, seen[key] - 1)) for key in seen if draw(st.booleans())}
+    unlogged = {key for key in seen if draw(st.booleans())}
     states = {
         name: StateValue(draw(versions), name) for name in draw(st.sets(st.sampled_from("abc")))
     }
@@ -106,9 +106,9 @@ def test_join_keeps_redactions_states_and_unlogged_turns(one: Record, other: Rec
             assert key in joined.redactions
         for name, entry in record.states.items():
             assert joined.states[name].version >= entry.version
-        for key, length in record.unlogged.items():
+        for key in record.unlogged:
             rest = other if record is one else one
-            is_logged = max(length, rest.logged_length(key)) >= joined.seen[key]
+            is_logged = rest.logged_length(key) >= joined.seen[key]
             assert key in joined.unlogged or is_logged
     assert all(
         joined.turns[key].messages[0] == b"redacted"
@@ -133,12 +133,12 @@ def test_deletion_drops_unlogged_turns_and_expiry_carries_them_over() -> None:
         window=(Slot(key, 0),),
         seen={key: 1},
         turns={key: turn(key, 1)},
-        unlogged={key: 0},
+        unlogged={key},
     )
     expired = Record(Version(4, "b"), 2)
     deleted = Record(Version(4, "b"), 2, deleted_below=2)
     assert join(expired, late).window == (Slot(key, 0),)
-    assert join(expired, late).unlogged == {key: 0}
+    assert join(expired, late).unlogged == {key}
     assert join(deleted, late).window == ()
     assert not join(deleted, late).turns
 
@@ -164,5 +164,5 @@ def test_table_restored_from_a_backup_lacks_the_turns_behind_its_head() -> None:
     seen = dict.fromkeys(KEYS[:3], 1)
     record = Record(Version(9, "a"), 1, seen=seen, turns={key: turn(key, 1) for key in seen})
     restored = Record(Version(3, "a"), 1, seen={KEYS[0]: 1})
-    assert missing_turns(record, restored) == {KEYS[1]: 0, KEYS[2]: 0}
-    assert missing_turns(record, None) == dict.fromkeys(seen, 0)
+    assert missing_turns(record, restored) == {KEYS[1], KEYS[2]}
+    assert missing_turns(record, None) == set(seen)

@@ -102,7 +102,7 @@ def make_record(answer: str = "Berserk, 巻 42") -> Record:
         },
         redactions={SECOND: {0: Replacement(1, message("user", "which volume?"))}},
         turns=turns,
-        unlogged={SECOND: 0},
+        unlogged={SECOND},
         last_used=12.5,
         created=1.0,
         turn_count=3,
@@ -131,7 +131,7 @@ def test_evicted_turns_stay_readable_where_the_hash_is_the_log(
     """A hot tier alone keeps evicted turns, which a restore does not decode."""
     tier = hot(store, f"s-{unique}", keeps_log=True)
     tier.read()
-    record = replace(make_record(), unlogged={})
+    record = replace(make_record(), unlogged=frozenset())
     assert tier.write(record, ttl=60.0)
     evicted = replace(
         record,
@@ -190,7 +190,7 @@ def test_the_head_of_a_long_conversation_stays_small(unique: str, table: Table) 
         record = replace(make_record(), window=window, turns=turns, seen=dict.fromkeys(turns, 2))
         tier = durable(table, f"{unique}-{count}")
         tier.read()
-        head = head_record(record, {}, None)
+        head = head_record(record, set(), None)
         assert tier.write(head)
         assert durable(table, f"{unique}-{count}").read() == head
         [item] = (row for row in table.query(f"s-{unique}-{count}") if "data" in row)
@@ -251,10 +251,10 @@ def test_head_and_turn_above_350_kilobytes_are_split(table: Table, unique: str) 
     tier = durable(table, unique, codec=Codec(compress_from=1 << 30))
     tier.read()
     record = make_record("long " * 180_000)
-    assert tier.write(head_record(record, {SECOND: 0}, None))
+    assert tier.write(head_record(record, {SECOND}, None))
     tier.put_turn(2, SECOND, record.turns[SECOND])
     reader = durable(table, unique)
-    assert reader.read() == head_record(record, {SECOND: 0}, None)
+    assert reader.read() == head_record(record, {SECOND}, None)
     assert reader.read_log(2) == {SECOND: record.turns[SECOND]}
     assert reader.unlisted_keys(Record(incarnation=2)) == [SECOND]
 
