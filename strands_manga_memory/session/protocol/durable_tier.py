@@ -37,11 +37,11 @@ from strands_manga_memory.session.protocol.record import (
 from strands_manga_memory.session.protocol.record_format import (
     is_text,
     open_object,
-    record_from_json,
-    record_to_json,
     seal_object,
     turn_from_json,
     turn_to_json,
+    whole_record_from_json,
+    whole_record_to_json,
 )
 from strands_manga_memory.session.protocol.record_join import join
 from strands_manga_memory.session.tiers import (
@@ -139,7 +139,7 @@ class DurableTier:
             # Tombstones are never encrypted, so that they can be read without the keys.
             codec = Codec() if is_tombstone else self._codec
             with parsing(name):
-                record = record_from_json(open_object(data, name, codec))
+                record = whole_record_from_json(open_object(data, name, codec))
         ended = self._ended_below(found.values())
         if ended > (0 if record is None else record.incarnation):
             record = Record(incarnation=ended, deleted_below=ended)
@@ -219,7 +219,7 @@ class DurableTier:
             attributes[HOT] = True
         codec = Codec() if is_tombstone else self._codec
         data = seal_object(
-            record_to_json(record), "/".join(self._key), codec, plain_bytes=_PLAIN_HEAD_BYTES
+            whole_record_to_json(record), "/".join(self._key), codec, plain_bytes=_PLAIN_HEAD_BYTES
         )
         when = Condition(equals={"v": before.get("v")}) if before else ABSENT
         return put_split(

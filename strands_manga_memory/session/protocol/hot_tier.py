@@ -51,6 +51,8 @@ from strands_manga_memory.session.protocol.record_format import (
     state_to_json,
     turn_from_json,
     turn_to_json,
+    whole_record_from_json,
+    whole_record_to_json,
 )
 from strands_manga_memory.session.tiers import ConversationKey, Tiers
 from strands_manga_memory.stores.codec import Codec, json_bytes, parsing
@@ -282,7 +284,7 @@ class HotTier:
         ``before`` is the present content.
         """
         if record.is_empty:
-            return StoredHash(record=record, fields={ENDED_FIELD: record_to_json(record)})
+            return StoredHash(record=record, fields={ENDED_FIELD: whole_record_to_json(record)})
         old, shown = before.record or Record(), record.shown_keys
         lengths = {key: len(turn.messages) for key, turn in old.turns.items()} | before.unread
         # The history, or the log in this hash, still needs turns that have left the record, or
@@ -325,7 +327,9 @@ class HotTier:
         if ENDED_FIELD in found.fields and _HEAD_FIELD not in found.fields:
             value = open_object(found.fields[ENDED_FIELD], self._place(ENDED_FIELD), Codec())
             with parsing(self._name):
-                return replace(stored, record=record_from_json(value), fields={ENDED_FIELD: value})
+                return replace(
+                    stored, record=whole_record_from_json(value), fields={ENDED_FIELD: value}
+                )
         if _HEAD_FIELD not in found.fields:
             raise CorruptRecordError(
                 f"record={self._name!r} is damaged: it has no head", record=self._name
@@ -350,9 +354,7 @@ class HotTier:
                 else:
                     fields[name] = bodies[name] = json_bytes(opened["body"])
         with parsing(self._name):
-            record = record_from_json(
-                value, held=held, states=dict(sorted(states.items())), bodies=bodies
-            )
+            record = record_from_json(value, held, dict(sorted(states.items())), bodies)
         needed = record.shown_keys | record.unlogged
         turns: dict[TurnKey, Turn] = {}
         for key in sorted(held.keys() & needed):

@@ -310,11 +310,11 @@ class LocalCopy:
             if self.has_changes():
                 return True
             known = [
-                copy
-                for copy in filter(None, self.tier_records.values())
-                if copy.version == base.version
+                record
+                for record in filter(None, self.tier_records.values())
+                if record.version == base.version
             ]
-            return base.incarnation > 0 and not any(copy.has_content_of(base) for copy in known)
+            return base.incarnation > 0 and not any(map(base.has_content_of, known))
 
     # The stores' side
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby, islice
+from dataclasses import replace
+from itertools import count, groupby, islice
 from typing import Any, NamedTuple
 
 import orjson
@@ -212,20 +213,12 @@ _NUMBERS: dict[str, type[int] | type[float]] = {
 """Type of each number of a record, keyed by field name."""
 
 
-def record_to_json(record: Record, held: Lengths | None = None) -> JsonObject:
-    """Convert a conversation's record (its state) to a JSON object for storage.
+def record_to_json(record: Record, held: Lengths) -> JsonObject:
+    """Convert a conversation's record to JSON without turns, states and ``body_fields``.
 
     To save space, the field ``seen`` leaves out turns that are stored with all their messages.
-
-    Args:
-        record: The record.
-        held: Turns that are stored separately, with their number of messages. The object then
-            contains no turns, no state values, and none of the messages of ``body_fields``. None:
-            the object contains everything.
+    ``held`` has the turns that are stored with the record, and their number of messages.
     """
-    is_whole = held is None
-    if held is None:
-        held = {key: len(turn.messages) for key, turn in record.turns.items()}
     # The author has seen all turns that are stored with the record, also old ones.
     lengths = {
         key: record.seen.get(key, held.get(key, 0))
@@ -233,65 +226,75 @@ def record_to_json(record: Record, held: Lengths | None = None) -> JsonObject:
     }
     parts = {
         "ids": dict(record.ids),
-        "unlogged": lengths_to_text(dict.fromkeys(record.unlogged, _USUAL_LENGTH)),  # only the keys
+        # only the keys
+        "unlogged": lengths_to_text(dict.fromkeys(record.unlogged, _USUAL_LENGTH)),
         "redactions": redactions_to_json(record.redactions),
-        "window": window_to_json(
-            record.window, _numbered(held, lengths), lengths, is_whole=is_whole
-        ),
+        "window": window_to_text(record.window, _numbered(held, lengths), lengths),
         "seen": lengths_to_text(
             {key: length for key, length in lengths.items() if held.get(key) != length}
         ),
         "removed": lengths_to_text(record.removed),
-        "manager": record.manager_state,
         "closed": record.is_closed,
     }
-    if is_whole:
-        parts["states"] = [
-            state_to_json(name, entry) for name, entry in sorted(record.states.items())
-        ]
-        parts["turns"] = [turn_to_json(key, turn) for key, turn in sorted(record.turns.items())]
     value = {"version": list(record.version), **{name: getattr(record, name) for name in _NUMBERS}}
-    return value | {
-        name: part
-        for name, part in parts.items()
-        if part or (name == "manager" and part is not None)
-    }
+    if record.manager_state is not None:
+        value["manager"] = record.manager_state
+    return value | {name: part for name, part in parts.items() if part}
 
 
 def record_from_json(
     value: JsonObject,
-    *,
-    held: Lengths | None = None,
-    states: Mapping[str, StateValue] | None = None,
-    bodies: Mapping[str, bytes] | None = None,
+    held: Lengths,
+    states: Mapping[str, StateValue],
+    bodies: Mapping[str, bytes],
 ) -> Record:
-    """Convert a stored JSON object back to a conversation's record (its state).
+    """Convert JSON of ``record_to_json`` back to a conversation's record, without turns.
 
     Args:
         value: The JSON object.
-        held: Turns that are stored separately, with their number of messages. The result then has
-            no turns. None: the object contains the turns.
-        states: The record's state values; None if the object contains them.
-        bodies: The messages of ``body_fields``; None if the object contains them.
+        held: Turns that are stored with the record, and their number of messages.
+        states: The record's state values.
+        bodies: The messages of ``body_fields``.
     """
-    turns = dict(map(turn_from_json, value.get("turns", ())))
-    held = {key: len(turn.messages) for key, turn in turns.items()} if held is None else held
     lengths = {**held, **lengths_from_text(value.get("seen", ""))}
     numbers: JsonObject = {name: kind(value[name]) for name, kind in _NUMBERS.items()}
     return Record(
         version=version_from_json(value["version"]),
-        window=window_from_json(value.get("window", ()), _numbered(held, lengths), lengths, bodies),
+        window=window_from_text(value.get("window", ""), _numbered(held, lengths), lengths, bodies),
         manager_state=value.get("manager"),
         seen={key: length for key, length in lengths.items() if length},
         removed=lengths_from_text(value.get("removed", "")),
-        states=dict(map(state_from_json, value.get("states", ()))) if states is None else states,
+        states=states,
         redactions=redactions_from_json(value.get("redactions", {})),
-        turns=turns,
         unlogged=set(lengths_from_text(value.get("unlogged", ""))),
         ids={str(name): str(found) for name, found in value.get("ids", {}).items()},
         is_closed=bool(value.get("closed")),
         **numbers,
     )
+
+
+def whole_record_to_json(record: Record) -> JsonObject:
+    """Convert a conversation's record (its state) to one JSON object with all its content."""
+    turns, bodies = sorted(record.turns.items()), body_fields(record.window)
+    parts = {
+        "states": [state_to_json(name, state) for name, state in sorted(record.states.items())],
+        "turns": [turn_to_json(key, turn) for key, turn in turns],
+        "bodies": {name: RawJson(body) for name, body in bodies.items()},
+    }
+    value = record_to_json(record, {key: len(turn.messages) for key, turn in turns})
+    return value | {name: part for name, part in parts.items() if part}
+
+
+def whole_record_from_json(value: JsonObject) -> Record:
+    """Convert JSON of ``whole_record_to_json`` back to a conversation's record (its state)."""
+    turns = dict(map(turn_from_json, value.get("turns", ())))
+    record = record_from_json(
+        value,
+        held={key: len(turn.messages) for key, turn in turns.items()},
+        states=dict(map(state_from_json, value.get("states", ()))),
+        bodies={name: json_bytes(body) for name, body in value.get("bodies", {}).items()},
+    )
+    return replace(record, turns=turns)
 
 
 # Lists of turns
@@ -362,115 +365,79 @@ def _edit_field(key: TurnKey, index: int) -> str:
     return f"edit.{key.time}.{key.tag}.{index}"
 
 
-def window_to_json(
-    window: Sequence[Slot],
-    numbers: Mapping[TurnKey, int],
-    lengths: Lengths,
-    *,
-    is_whole: bool = True,
-) -> list[Any]:
-    """Convert an agent's history to a JSON list for storage.
+def window_to_text(window: Sequence[Slot], numbers: Mapping[TurnKey, int], lengths: Lengths) -> str:
+    """Convert an agent's history to text for storage, such as ``note 1-4 5-44:0 45:1-3 46:2*``.
 
-    The list has three kinds of entries:
-
-    - A text such as ``"1-4 5-44:0 45:1-3"``, with turn numbers before the colon and message indexes
-      after it. It means all messages of the turns 1 to 4, the message 0 of each of the turns 5
-      to 44, and the messages 1 to 3 of turn 45.
-    - An object with ``of`` and ``body``: the turn number and index of an edited message, and the
-      message.
-    - An object with ``note``: a message that the conversation manager wrote.
-
-    Args:
-        window: The agent's history, as references to messages.
-        numbers: Number of each turn.
-        lengths: Number of messages of each turn.
-        is_whole: Whether the list contains the messages of ``body_fields``. If False, ``body`` is
-            left out, and ``note`` is the number in the field's name.
+    Turn numbers (``numbers``) stand before the colon and message indexes after it. The example
+    means a message that the conversation manager wrote, all messages of the turns 1 to 4, the
+    message 0 of each of the turns 5 to 44, the messages 1 to 3 of turn 45, and the edited message 2
+    of turn 46. ``lengths`` has the number of messages of each turn.
     """
-    entries: list[Any] = []
-    notes = 0
+    parts: list[str] = []
     for key, group in groupby(window, lambda slot: slot.key):
         slots = list(group)
         first, last = slots[0].number, slots[0].number + len(slots) - 1
-        if key is not None and slots == [Slot(key, index) for index in range(first, last + 1)]:
-            whole = not first and len(slots) == lengths[key]
-            part = "" if whole else f":{first}-{last}" if last > first else f":{first}"
-            _append_turn(entries, numbers[key], part)
-            continue
-        for _, index, body in slots:
-            if key is None:
-                notes += 1
-                entries.append({"note": RawJson(body) if is_whole else notes})
-            elif body is None:
-                _append_turn(entries, numbers[key], f":{index}")
-            else:
-                edited = {"body": RawJson(body)} if is_whole else {}
-                entries.append({"of": [numbers[key], index], **edited})
-    return entries
+        if key is None:
+            parts += ["note"] * len(slots)
+        elif slots == [Slot(key, index) for index in range(first, last + 1)]:
+            is_whole = not first and len(slots) == lengths[key]
+            indexes = "" if is_whole else f":{first}-{last}" if last > first else f":{first}"
+            _append_turn(parts, numbers[key], indexes)
+        else:
+            for _, index, body in slots:
+                _append_turn(parts, numbers[key], f":{index}" if body is None else f":{index}*")
+    return " ".join(parts)
 
 
-def _append_turn(entries: list[Any], number: int, messages: str) -> None:
-    """Add messages of a turn to the stored form of a history.
+def _append_turn(parts: list[str], number: int, indexes: str) -> None:
+    """Add messages of a turn to a stored history, or its number to the last part's range.
 
-    ``messages`` has the indexes of the messages, such as ``:1-3``; it is empty for all messages. If
-    the previous turn has the same indexes, both turns share an entry. For example, ``5-6:1-3``
-    means the messages 1 to 3 of the turns 5 and 6.
+    ``indexes`` are the indexes of the messages, such as ``:1-3``; empty for all messages.
     """
-    text = entries.pop() if entries and isinstance(entries[-1], str) else ""
-    before, space, last_range = text.rpartition(" ")
-    turns, colon, rest = last_range.partition(":")
+    turns, colon, rest = (parts or [""])[-1].partition(":")
     first, _, last = turns.partition("-")
-    if turns and colon + rest == messages and int(last or first) + 1 == number:
-        entries.append(f"{before}{space}{first}-{number}{messages}")
+    if first.isdigit() and colon + rest == indexes and int(last or first) + 1 == number:
+        parts[-1] = f"{first}-{number}{indexes}"
     else:
-        entries.append(f"{before}{space}{last_range} {number}{messages}".lstrip())
+        parts.append(f"{number}{indexes}")
 
 
-def window_from_json(
-    entries: Sequence[Any],
+def window_from_text(
+    text: str,
     numbers: Mapping[TurnKey, int],
     lengths: Lengths,
-    bodies: Mapping[str, bytes] | None = None,
+    bodies: Mapping[str, bytes],
 ) -> tuple[Slot, ...]:
-    """Convert a stored JSON list, as ``window_to_json`` describes it, back to an agent's history.
+    """Convert text of ``window_to_text`` back to an agent's history.
 
-    Args:
-        entries: The JSON list.
-        numbers: Number of each turn. Messages of other turns are left out.
-        lengths: Number of messages of each turn.
-        bodies: The messages of ``body_fields``; None if the list contains them.
+    Messages of turns without number are left out. ``bodies`` has the messages of ``body_fields``.
 
     Raises:
         ValueError: The history has too many messages.
     """
     keys = {number: key for key, number in numbers.items()}
-    window = tuple(islice(_slots(entries, keys, lengths, bodies), MAX_MESSAGES + 1))
+    window = tuple(islice(_slots(text, keys, lengths, bodies), MAX_MESSAGES + 1))
     if len(window) > MAX_MESSAGES:
         raise ValueError(f"the window has over {MAX_MESSAGES} messages")
     return window
 
 
 def _slots(
-    entries: Sequence[Any],
+    text: str,
     keys: Mapping[int, TurnKey],
     lengths: Lengths,
-    bodies: Mapping[str, bytes] | None,
+    bodies: Mapping[str, bytes],
 ) -> Iterator[Slot]:
-    for entry in entries:
-        if isinstance(entry, str):
-            for turns, _, messages in (part.partition(":") for part in entry.split()):
-                for key in (keys[number] for number in _span(turns) if number in keys):
-                    yield from (
-                        Slot(key, index)
-                        for index in (_span(messages) if messages else range(lengths[key]))
-                    )
-        elif "note" in entry:
-            note = entry["note"]
-            yield Slot(None, 0, json_bytes(note) if bodies is None else bodies[f"note.{note}"])
-        elif (of := keys.get(entry["of"][0])) is not None:
-            index = int(entry["of"][1])
-            body = json_bytes(entry["body"]) if bodies is None else bodies[_edit_field(of, index)]
-            yield Slot(of, index, body)
+    notes = count(1)
+    for part in text.split():
+        if part == "note":
+            yield Slot(None, 0, bodies[f"note.{next(notes)}"])
+            continue
+        turns, _, indexes = part.removesuffix("*").partition(":")
+        for key in (keys[number] for number in _span(turns) if number in keys):
+            for index in _span(indexes) if indexes else range(lengths[key]):
+                is_edited = part.endswith("*")
+                yield Slot(key, index, bodies[_edit_field(key, index)] if is_edited else None)
 
 
 def _span(text: str) -> range:
