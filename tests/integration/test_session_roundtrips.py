@@ -11,7 +11,7 @@ import redis
 from strands import Agent
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 
-from strands_manga_memory.session.protocol import conversation
+from strands_manga_memory.session.protocol import conversation_storage
 from strands_manga_memory.stores import RedisHotStore
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
@@ -93,7 +93,7 @@ def test_a_cold_restore_also_looks_for_turns_whose_flush_was_cut(
     both: Stores, is_hot_slow: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The durable tier is asked at once if the hot tier is slow, and again when that is empty."""
-    monkeypatch.setattr(conversation, "HEAD_START_SECONDS", 0.0 if is_hot_slow else 60.0)
+    monkeypatch.setattr(conversation_storage, "HEAD_START_SECONDS", 0.0 if is_hot_slow else 60.0)
     live = warm(both)
     live("two")
     live._session_manager.flush()

@@ -101,14 +101,10 @@ class DurableTier:
     ) -> None:
         assert tiers.durable is not None  # noqa: S101 - for the type checker
         self._conversation_key, self._tiers, self._table = conversation_key, tiers, tiers.durable
-        self._session, self._member, self._codec = (
-            conversation_key.session,
-            conversation_key.member,
-            tiers.codec,
-        )
-        self._key: Key = (conversation_key.session, f"{conversation_key.member}#HEAD")
-        directory = directory_key(conversation_key.session, ids)
-        groups = [conversation_key.session, *([directory[0]] if directory else [])]
+        self._session, self._member = conversation_key.session, conversation_key.member
+        self._codec, self._key = tiers.codec, (self._session, f"{self._member}#HEAD")
+        directory = directory_key(self._session, ids)
+        groups = [self._session, *([directory[0]] if directory else [])]
         self._watched = [tombstone_key(group) for group in groups]
         self.io = RLock()
         self.forget()
@@ -176,8 +172,8 @@ class DurableTier:
         """
         if not self.is_known:
             raise OvertakenError("the head of the durable tier is not known")
-        before, known = self.head_item, self.record
-        is_first = not record.is_empty and (known is None or known.is_empty)
+        before, known = self.head_item, self.record or Record()
+        is_first = known.is_empty and not record.is_empty
         if is_first:
             listed = directory_entry(self._session, record.ids)
             items = ExpiryIndex.items(
@@ -185,14 +181,10 @@ class DurableTier:
             )
             self._table.batch_write(puts=[*items, *([listed] if listed else [])])
         # The item of a deleted or damaged record may still have content.
-        redacts = (
-            known is None
-            or known.is_empty
-            or known.incarnation != record.incarnation
-            or known.redactions != record.redactions
-        )
+        goes_on = record.incarnation == known.incarnation and record.redactions == known.redactions
         self.forget()
-        item = self._put_head_item(record, before, redacts=bool(before) and redacts)
+        redacts = bool(before) and (known.is_empty or not goes_on)
+        item = self._put_head_item(record, before, redacts=redacts)
         if item is None:
             return False
         if is_first:
@@ -348,8 +340,7 @@ class DurableTier:
 
         Such turns remain if a process stops between its writes to the log and to the record.
         """
-        # A pinned turn may be as old as the log. Reading from the newest turns on is enough, as
-        # older turns are known.
+        # Older turns are known, and a pinned turn may be as old as the log.
         newest = sorted(head.seen)[-SEEN_TURNS:]
         first = min([*newest, *head.unlogged]) if newest else None
         logged = self.logged_keys(head.incarnation, first=first)

@@ -327,9 +327,8 @@ class HotTier:
         if ENDED_FIELD in found.fields and _HEAD_FIELD not in found.fields:
             value = open_object(found.fields[ENDED_FIELD], self._place(ENDED_FIELD), Codec())
             with parsing(self._name):
-                return replace(
-                    stored, record=whole_record_from_json(value), fields={ENDED_FIELD: value}
-                )
+                record = whole_record_from_json(value)
+            return replace(stored, record=record, fields={ENDED_FIELD: value})
         if _HEAD_FIELD not in found.fields:
             raise CorruptRecordError(
                 f"record={self._name!r} is damaged: it has no head", record=self._name

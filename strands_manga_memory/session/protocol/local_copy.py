@@ -135,18 +135,15 @@ class LocalCopy:
             if self._open is None:
                 self._open = self._next_key()
                 self.own_turns[self._open] = Turn(is_open=True, about=dict(about or {}))
-            turn = self.own_turns[self._open]
+            key, turn = self._open, self.own_turns[self._open]
             times = (*turn.times, self._clock() if at is None else at)
-            self.own_turns[self._open] = replace(
-                turn, messages=(*turn.messages, message), times=times
-            )
-            slot = Slot(self._open, len(turn.messages))
+            self.own_turns[key] = replace(turn, messages=(*turn.messages, message), times=times)
+            slot = Slot(key, len(turn.messages))
             self.view = (*self.view, slot)
             # A turn that a rewind removed, and that goes on, comes back as a whole.
-            first = 0 if slot.number <= self.base.removed.get(self._open, 0) else slot.number
-            self.window = insert_slots(
-                self.window, [Slot(self._open, at) for at in range(first, slot.number + 1)]
-            )
+            first = 0 if self.base.removes(key, turn) else slot.number
+            added = [Slot(key, at) for at in range(first, slot.number + 1)]
+            self.window = insert_slots(self.window, added)
             return slot
 
     def revise(self, key: TurnKey, number: int, message: Any) -> None:
@@ -158,9 +155,8 @@ class LocalCopy:
             if turn is None or number < stored:
                 self.redact(key, {number: message})
                 return
-            self.own_turns[key] = replace(
-                turn, messages=(*turn.messages[:number], message, *turn.messages[number + 1 :])
-            )
+            messages = (*turn.messages[:number], message, *turn.messages[number + 1 :])
+            self.own_turns[key] = replace(turn, messages=messages)
 
     def end_turn(self, **about: Any) -> None:
         """End the open turn, if any, and add the values ``about``, such as the intent, to it."""
@@ -176,9 +172,8 @@ class LocalCopy:
             shown = kept = self.base.without_redacted_bodies(view)
             if kept != tuple(view):  # the agent may still have the originals of redacted messages
                 edited = {slot[:2] for slot in {*view} - {*kept} if slot.body}
-                shown = _with_outdated(
-                    kept, edited - {slot[:2] for slot in self.view if slot.body != _OUTDATED}
-                )
+                current = {slot[:2] for slot in self.view if slot.body != _OUTDATED}
+                shown = _with_outdated(kept, edited - current)
             if shown == self.view:
                 return
             before, self.view = {slot[:2] for slot in self.view}, shown
@@ -224,11 +219,8 @@ class LocalCopy:
     def manager_state(self) -> Any:
         """State of the agent's conversation manager."""
         with self.lock:
-            return (
-                self.base.manager_state
-                if self._manager_state is None or self.has_conflict
-                else self._manager_state
-            )
+            is_changed = self._manager_state is not None and not self.has_conflict
+            return self._manager_state if is_changed else self.base.manager_state
 
     def adopt_window(self) -> Window:
         """Return the history with other processes' changes, and note that the agent has it."""
@@ -309,12 +301,12 @@ class LocalCopy:
             base = self.base
             if self.has_changes():
                 return True
-            known = [
-                record
-                for record in filter(None, self.tier_records.values())
-                if record.version == base.version
-            ]
-            return base.incarnation > 0 and not any(map(base.has_content_of, known))
+            return base.incarnation > 0 and not any(
+                record is not None
+                and record.version == base.version
+                and record.has_content_of(base)
+                for record in self.tier_records.values()
+            )
 
     # The stores' side
 
@@ -349,7 +341,7 @@ class LocalCopy:
     def begin_write(self, record: Record) -> bool:
         """Forbid new keys for a record's turns, because the record is written next.
 
-        Return False if a turn has got a new key already. The record must then not be written.
+        Return False if a turn has a new key already, so that the record must not be written.
         """
         with self.lock:
             if not self._renamed.keys().isdisjoint(record.turns):
@@ -480,13 +472,13 @@ class LocalCopy:
     def stored_lengths(self, incarnation: int) -> dict[TurnKey, int]:
         """Return how many messages of each turn are stored, by the last records of the tiers."""
         with self.lock:
-            known = [
-                copy.seen
-                for copy in filter(None, self.tier_records.values())
-                if copy.incarnation == incarnation
-            ]
-            keys = {key for seen in known for key in seen}
-            return {key: max(seen.get(key, 0) for seen in known) for key in keys}
+            lengths: dict[TurnKey, int] = {}
+            for record in filter(None, self.tier_records.values()):
+                if record.incarnation == incarnation:
+                    lengths |= {
+                        key: max(length, lengths.get(key, 0)) for key, length in record.seen.items()
+                    }
+            return lengths
 
     def next_version(self, *others: Record | None) -> Version:
         """Return a version for a new record, higher than known ones and those of ``others``."""
@@ -495,10 +487,9 @@ class LocalCopy:
         return version
 
     def next_incarnation(self, known: int = 0) -> int:
-        """Return the next incarnation, a number that a deletion, expiry or rewind increases.
+        """Return the number of the next incarnation, which a deletion, expiry or rewind begins.
 
-        It is above ``known`` and the present number, and at least the time in seconds since 1970.
-        So no number is used twice, even if a table was restored from a backup.
+        It is at least the time in seconds, so that a restored backup does not repeat a number.
         """
         return max(known + 1, self.base.incarnation + 1, int(self._clock()))
 
@@ -539,11 +530,8 @@ class LocalCopy:
     def _rename_late_turns(self) -> None:
         """Give unsaved turns new keys, to sort them after other processes' newer turns."""
         seen = self.base.seen
-        late = [
-            key
-            for key in sorted(self.own_turns)
-            if key not in seen and self._pending_writes[key] <= 0
-        ]
+        pending = +self._pending_writes
+        late = [key for key in sorted(self.own_turns) if key not in seen and key not in pending]
         if not late or not seen or max(seen) < late[0]:
             return
         for key in late:
@@ -567,13 +555,13 @@ class LocalCopy:
         """Discard unsaved turns after a deletion, and keep them after an expiry or rewind."""
         if not before.incarnation and not self.is_loaded:
             return  # the deletion may be older than the unsaved turns
-        self.resets += bool(before.incarnation or self.base.deleted_below)
         if self.base.deletes(before):
             self.dropped += sum(
                 len(turn.messages) - before.seen.get(key, 0) for key, turn in self.own_turns.items()
             )
-            self._discards_turn = self.has_open_turn
-            self.own_turns, self._open, self._changes = {}, None, {}
+            self.reset_to(self.base)
+            return
+        self.resets += bool(before.incarnation)
         self._manager_state, self.evicted = None, {}
         self.has_conflict = self.has_remote_changes = True
 
