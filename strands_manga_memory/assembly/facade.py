@@ -140,7 +140,7 @@ class MangaMemory:
         sealed: Any = {"codec": self._memory_codec, "clock": self._clock}
         self._memory_options: Any = {"pii": self._pii, "embed": self._embed, **sealed}
         self._memory_options |= {"retention": ours.retention(), "hot": self._stores["hot"]}
-        reader = memory.ProfileReader.of(profile, deadline=ours.profile_deadline)
+        reader = memory.ProfileReader.wrap(profile, deadline=ours.profile_deadline)
         outbox = None
         if sink is not None:
             outbox = memory.PreferenceOutbox(self._memory_table(), sink=sink, **sealed)

@@ -154,15 +154,15 @@ class HotProfile:
         self.health = TierHealth(shared=self.writer.hot_health)
         self._places = {field: f"{self.name}#{field}" for field in (_STATE, MEMORIES)}
 
-    def load(self, *, touch: bool = False) -> HotRecord | None:
+    def load(self) -> HotRecord | None:
         """Read the user's record from the hot tier in one request; None if there is none.
 
-        ``touch`` renews the record's expiry.
+        The read renews the record's expiry.
 
         Raises:
             StoreError: The hot tier is unavailable.
         """
-        return self._hot.load(self.name, [_STATE], touch=touch)
+        return self._hot.load(self.name, [_STATE])
 
     def update(
         self, change: Callable[[ProfileState], ProfileState | None], *, drops: bool = False
@@ -271,14 +271,6 @@ class HotProfile:
             )
             # The table has the change, so the exit does not wait for the hot tier.
             self.writer.repeat(("publish", self.name), publish_again, is_needed=lambda: False)
-
-    def put_tombstone(self, *, ttl: float) -> int:
-        """Replace the user's record by a tombstone, which shows that all data were deleted.
-
-        The tombstone expires after ``ttl`` seconds. The result is the record's epoch, a number that
-        each deletion increments.
-        """
-        return self._hot.put_tombstone(self.name, ttl=ttl)
 
     # Cached memories
 

@@ -24,7 +24,6 @@ from strands_manga_memory.memory.pii_policy import PiiFilter
 from strands_manga_memory.memory.profile_service import ProfileReader
 from strands_manga_memory.memory.records import (
     DAY,
-    DERIVED,
     ENTRY_CHARACTERS,
     AgentContext,
     MemoryRecord,
@@ -145,23 +144,32 @@ class MemoryReader:
         ]
 
     def context(self, max_tokens: int) -> AgentContext:
-        """Return the text about the user for an agent, of at most ``max_tokens`` tokens."""
+        """Render the memories of the user as a text of at most ``max_tokens`` tokens for an agent.
+
+        The text begins with the preferences. The 10 with the highest scores are written in full,
+        the rest in the short form ``key=value``. Then come the open questions of the last 7 days,
+        up to 5 of the latest sessions with an importance of 0.5 or more, and weekly and monthly
+        summaries. A stored preference overrides the value of the same subject in the user's
+        profile in another service.
+        """
         snapshot, now = self._current(), self._clock()
-        scores = {
-            hit.record.memory_id: hit.score for hit in snapshot.ranked(now, wanted=_PREFERENCES)
-        }
-        records = [
+        preferences = [
+            self._pii_filter.opened(hit.record) for hit in snapshot.ranked(now, wanted=_PREFERENCES)
+        ]
+        others = [
             self._pii_filter.opened(record)
             for record in list(snapshot.records.values())
-            if not record.expired(now)
+            if record.type != MemoryType.PREFERENCE and not record.expired(now)
         ]
-        return agent_context(
-            records,
-            now=now,
-            profile=self._profile,
-            scores=scores,
-            max_tokens=max_tokens,
-        )
+        block = _preferences(preferences, self._profile, max_tokens)
+        remaining = max_tokens - (estimate_tokens(block) + 1 if block else 0)
+        changed_at = {
+            slot_for_key(key): record.updated_at
+            for record in preferences
+            if (key := _pair(record)[0])
+        }
+        history = _history(others, now=now, remaining=remaining, whole=max_tokens)
+        return AgentContext(block, history, changed_at, now)
 
     # Methods that read the table
 
@@ -185,7 +193,7 @@ class MemoryReader:
                 records = self._best(latest, query, wanted)
                 is_all = latest.content.is_partial and len(records) < (limit or 0)
             if is_all:
-                snapshot = self._ranked(self._partition.load(type_, uses=True))
+                snapshot = self._ranked(self._partition.load(type_))
                 records = self._best(snapshot, query, wanted)
             records = records[:limit]
             noted.counts["records"] = len(records)
@@ -268,7 +276,7 @@ class MemoryReader:
         self, snapshot: Snapshot, query: str | None, wanted: MemoryQuery
     ) -> list[MemoryRecord]:
         if snapshot.content.is_partial:
-            self._add_older(snapshot, query, wanted.types or frozenset(MemoryType) - DERIVED)
+            self._add_older(snapshot, query, wanted.types)
         hits = snapshot.ranked(self._clock(), query=query, wanted=wanted)
         return list({hit.record.memory_id: hit.record for hit in hits}.values())
 
@@ -380,42 +388,6 @@ _CHARACTERS = 100
 _MAX_PREFERENCES = 10
 _MAX_SESSIONS = 5
 _MIN_IMPORTANCE = 0.5
-
-
-def agent_context(
-    records: Sequence[MemoryRecord],
-    *,
-    now: float,
-    profile: Mapping[str, str],
-    scores: Mapping[str, float],
-    max_tokens: int,
-) -> AgentContext:
-    """Render the memories of a user as a text for an agent.
-
-    The text begins with the preferences. The 10 with the highest scores are written in full, the
-    rest in the short form ``key=value``. Then come the open questions of the last 7 days, up to 5
-    of the latest sessions with an importance of 0.5 or more, and weekly and monthly summaries.
-
-    Args:
-        records: Memories of the user.
-        now: Current time, in seconds since 1970.
-        profile: Values from the user's profile in another service, keyed by subject such as
-            ``genre``. A stored preference overrides the profile's value of the same subject.
-        scores: Scores of preferences by memory id. The highest come first.
-        max_tokens: Maximum number of tokens of the text.
-    """
-    preferences = [record for record in records if record.type == MemoryType.PREFERENCE]
-    preferences.sort(
-        key=lambda each: (scores.get(each.memory_id, 0), each.updated_at), reverse=True
-    )
-    block = _preferences(preferences, profile, max_tokens)
-    remaining = max_tokens - (estimate_tokens(block) + 1 if block else 0)
-    changed_at = {
-        slot_for_key(key): record.updated_at for record in preferences if (key := _pair(record)[0])
-    }
-    return AgentContext(
-        block, _history(records, now=now, remaining=remaining, whole=max_tokens), changed_at, now
-    )
 
 
 def _preferences(

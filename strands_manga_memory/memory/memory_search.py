@@ -71,7 +71,7 @@ class MemoryQuery:
     """Conditions for the memories that a search or a recall returns.
 
     Attributes:
-        types: Types of the memories. None means all types except those in ``DERIVED`` (stored
+        types: Types of the memories. Default: all types except those in ``DERIVED`` (stored
             messages, open questions, and weekly and monthly summaries).
         min_importance: Minimum importance of a memory.
         metadata: Required metadata values, keyed by name. Case is ignored. If a memory's value is a
@@ -84,7 +84,7 @@ class MemoryQuery:
         ValueError: A value is out of range.
     """
 
-    types: frozenset[MemoryType] | None = None
+    types: frozenset[MemoryType] = frozenset(MemoryType) - DERIVED
     min_importance: float = 0.0
     metadata: Mapping[str, Any] = field(default_factory=dict)
     since: float | None = None
@@ -105,7 +105,7 @@ class MemoryQuery:
         """Return whether a memory meets the conditions of this query and has not expired."""
         if record.expired(now) or record.importance < self.min_importance:
             return False
-        if record.type in DERIVED if self.types is None else record.type not in self.types:
+        if record.type not in self.types:
             return False
         at = ended_at(record)
         if at < (at if self.since is None else self.since):
@@ -301,7 +301,7 @@ class Snapshot:
                         and (query_terms is None or not query_terms.isdisjoint(text.terms))
                     )
                 ]
-        hits.sort(key=lambda hit: (-hit.score, hit.record.memory_id))
+        hits.sort(key=lambda hit: (-hit.score, -hit.record.updated_at, hit.record.memory_id))
         return hits
 
     def answers(self, query: str, hits: Sequence[Hit]) -> bool:

@@ -176,19 +176,16 @@ class UserPartition:
         self.clock = clock
         self.guard: Write | None = None
 
-    def load(self, type_: str | None = None, *, uses: bool = False) -> PartitionContent:
-        """Read all memories of the user, or all of one type.
+    def load(self, type_: str | None = None) -> PartitionContent:
+        """Read all memories of the user, or all of one type, and the recent recalls.
 
-        If ``type_`` is None or ``uses`` is True, recent recalls are read, too. The access counts in
-        the table do not include these yet.
+        The access counts in the table do not include the recent recalls yet.
 
         Raises:
             CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong
                 key.
         """
-        if type_ is None:
-            return self._load([_Range()])
-        return self._load([_Range(*type_range(type_)), *([_LEDGER] if uses else [])])
+        return self._load([_Range()] if type_ is None else [_Range(*type_range(type_)), _LEDGER])
 
     def load_context(self, ages: Mapping[MemoryType, float]) -> PartitionContent:
         """Read the session, weekly and monthly summaries from which new memories are made.

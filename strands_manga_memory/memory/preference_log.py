@@ -218,13 +218,6 @@ class PreferenceLog:
         wanted = () if self._send_later is None else statements
         return [PreferenceSignal.from_statement(self.partition.owner, each) for each in wanted]
 
-    def waiting(self) -> tuple[PreferenceSignal, ...]:
-        """Read the signals (reports of preferences) that the other service has not accepted yet.
-
-        They are in order of their numbers.
-        """
-        return self.read()[0].signals
-
     def acknowledge(self, ids: Collection[str]) -> None:
         """Delete signals (reports of preferences) that the other service has accepted.
 

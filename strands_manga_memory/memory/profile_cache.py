@@ -7,7 +7,6 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
 from strands_manga_memory.exceptions import CorruptRecordError, PersonalDataError
 from strands_manga_memory.language.preference_slots import Preference
@@ -111,7 +110,7 @@ class ProfileCache:
 
     def load(self) -> None:
         """Load the user's record and the text about the user at session start."""
-        self._load_context(self._read_record(touch=True) or ProfileState())
+        self._load_context(self._read_record() or ProfileState())
 
     def add_statements(
         self,
@@ -166,7 +165,7 @@ class ProfileCache:
         If memories were removed, or the user's record has expired, the text about the user is read
         again.
         """
-        state = self._read_record(touch=False)
+        state = self._read_record()
         if state is None:
             return
         known = self._state
@@ -183,15 +182,15 @@ class ProfileCache:
 
     # Inside
 
-    def _read_record(self, *, touch: bool) -> ProfileState | None:
+    def _read_record(self) -> ProfileState | None:
         """Read the user's record from the hot tier, or create it. None if the hot tier fails.
 
-        ``touch`` renews the record's expiry. With ``reads_revision``, changes in the memory table
-        are first copied to the record.
+        With ``reads_revision``, changes in the memory table are first copied to the record.
         """
-        load = partial(self._profile.load, touch=touch)
         # A deadline also for background reads, because statements wait in the same queue.
-        loaded = self._health.call(lambda: [self._health.call_in_thread(load, PATIENCE)])
+        loaded = self._health.call(
+            lambda: [self._health.call_in_thread(self._profile.load, PATIENCE)]
+        )
         if loaded is None:
             return None
         state: ProfileState | None = self._profile.state_of(loaded[0])

@@ -222,18 +222,13 @@ class ProfileReader:
         renew_in_child(self)
 
     @classmethod
-    def of(
+    def wrap(
         cls, source: ProfileSource | None, *, deadline: float = PROFILE_DEADLINE
     ) -> ProfileReader | None:
-        """Return a reader that reads profiles from a source within a deadline.
-
-        If ``source`` is such a reader already, or None, it is returned unchanged.
-        """
-        return (
-            source
-            if source is None or isinstance(source, ProfileReader)
-            else cls(source, deadline=deadline)
-        )
+        """Return a reader of a source. A reader, or None, is returned unchanged."""
+        if source is None or isinstance(source, cls):
+            return source
+        return cls(source, deadline=deadline)
 
     def renew_after_fork(self) -> None:
         """Discard pending reads in a forked process, as their threads exist only in the parent."""
@@ -413,7 +408,7 @@ class PreferenceOutbox:
 
         They are in the order of their numbers.
         """
-        return self.log_of(owner).waiting()
+        return self.log_of(owner).read()[0].signals
 
     def send_later(self, owner: Owner) -> None:
         """Send a user's signals (reports of preferences) to the sink in the background.
@@ -447,11 +442,11 @@ class PreferenceOutbox:
             Exception: The sink failed. The remaining signals stay stored.
         """
         log, total = self.log_of(owner), 0
-        waiting = log.waiting()
+        waiting = log.read()[0].signals
         while waiting:
             sent = list[str]()
             with self._leased(owner):
-                waiting, end = log.waiting(), self._clock() + _LEASE_SECONDS / 2
+                waiting, end = log.read()[0].signals, self._clock() + _LEASE_SECONDS / 2
                 try:
                     for signal in waiting:
                         self._sink.send(signal)

@@ -33,6 +33,7 @@ from strands_manga_memory.memory.profile_service import (
     ProfileSource,
 )
 from strands_manga_memory.memory.records import (
+    DERIVED,
     INTERNAL,
     MAX_TOKENS,
     RETENTION,
@@ -156,7 +157,7 @@ class UserMemoryStore(MemoryStore):
         self.reader = MemoryReader(
             self.partition,
             hot=self.hot,
-            profiles=ProfileReader.of(profile),
+            profiles=ProfileReader.wrap(profile),
             retention=self._retention,
             embed=embed,
             pii_filter=self.pii_filter,
@@ -387,7 +388,7 @@ class UserMemoryStore(MemoryStore):
             StoreUnavailableError: The table does not answer.
         """
         type_ = None if type is None else checked_type(type)
-        types = None if type_ is None else frozenset({type_})
+        types = frozenset(MemoryType) - DERIVED if type_ is None else frozenset({type_})
         named = {} if metadata is None else metadata
         if query is not None:
             arguments.check_instance("query", query, str, "a text or None")

@@ -13,7 +13,7 @@ from typing import Any
 
 from strands_manga_memory.arguments import checked
 from strands_manga_memory.exceptions import StoreError
-from strands_manga_memory.memory.hot_profile import HotProfile, cache_name
+from strands_manga_memory.memory.hot_profile import cache_name
 from strands_manga_memory.memory.preference_log import bucket_of
 from strands_manga_memory.memory.records import ERASED, INTERNAL, Owner
 from strands_manga_memory.scope import ConversationScope
@@ -129,10 +129,10 @@ def forget_user(
         memories.put({**key, "mark": uuid.uuid4().hex, "at": clock(), **expiry})
         tombstones += 1
     if hot is not None:  # live agents read the profile before each model call
-        profile = HotProfile(hot, owner)
-        record = hot.load(profile.name, [], touch=False)
+        name = cache_name(owner)
+        record = hot.load(name, [], touch=False)
         counts["cache"] += record is not None and record.state != DELETED
-        profile.put_tombstone(ttl=policy.tombstone_seconds)
+        hot.put_tombstone(name, ttl=policy.tombstone_seconds)
         tombstones += 1
     directory, until = user_directory(user_id, tenant), clock() + policy.tombstone_seconds
     put_group_tombstone(durable, directory, now=clock(), until=until)

@@ -41,7 +41,7 @@ from strands_manga_memory.memory import (
     TablePreferenceSink,
     TableProfileSource,
 )
-from strands_manga_memory.memory.hot_profile import HotProfile, ProfileState
+from strands_manga_memory.memory.hot_profile import HotProfile, ProfileState, cache_name
 from strands_manga_memory.memory.preference_log import bucket_of
 from strands_manga_memory.memory.statements import (
     LoggedChanges,
@@ -869,7 +869,7 @@ def test_a_retraction_in_an_outage_is_published_once_before_the_table_has_it(
 def test_a_late_write_does_not_bring_back_what_was_erased(hot: Any, user_table: Table) -> None:
     here = device(user_table, hot)
     say(here, "genre", "romance")
-    HotProfile(hot, OWNER).put_tombstone(ttl=1000)
+    hot.put_tombstone(cache_name(OWNER), ttl=1000)
     assert stored_overrides(hot) == {}
     say(here, "size", "large")
     assert stored_overrides(hot) == {"size": "large"}
