@@ -11,8 +11,8 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -51,8 +51,6 @@ MAX_BYTES = 524_288
 """Most bytes of cached memories after compression. Larger content is not cached."""
 
 _STATE = "state"
-_CONTEXT = TypeAdapter(tuple[str, str, dict[str, float], float])
-_TEXT = TypeAdapter(str)
 _CONTENT = TypeAdapter(PartitionContent)
 
 
@@ -94,35 +92,9 @@ class ProfileState:
         slots = slot_states(recent(self.statements, self.removals))
         return {slot: state.value for slot, state in slots.items()}
 
-    @property
-    def content(self) -> dict[str, Any]:
-        """User's record as dicts and lists, the form that is encoded and stored."""
-        return {
-            "context": None if self.context is None else asdict(self.context),
-            "statements": [each.row for each in self.statements],
-            "removals": [each.row for each in self.removals],
-            "revision": self.revision,
-            "removed": self.removed,
-        }
 
-    @classmethod
-    def from_content(cls, content: Mapping[str, Any]) -> ProfileState:
-        """Create the state from the stored form of a user's record, as made by ``content``.
-
-        Damaged data raises KeyError, TypeError or ValueError.
-        """
-        context = content["context"]
-        if context is not None:
-            # Each field is required, so that a damaged context is not taken for an empty one.
-            fields = [context[name] for name in ("preferences", "history", "changed_at", "read_at")]
-            context = AgentContext(*_CONTEXT.validate_python(fields))
-        return cls(
-            context=context,
-            statements=tuple(map(Statement.from_row, content["statements"])),
-            removals=tuple(map(Removal.from_row, content["removals"])),
-            revision=_TEXT.validate_python(content["revision"]),
-            removed=_TEXT.validate_python(content["removed"]),
-        )
+STATE = TypeAdapter(ProfileState)
+"""Conversion of a user's record to and from dicts and lists, the form that is stored."""
 
 
 class HotProfile:
@@ -189,11 +161,14 @@ class HotProfile:
             # missed removals.
             is_kept = before.exists and after.removed
             after = replace(after, removed=after.removed if is_kept else uuid.uuid4().hex)
+            content = STATE.dump_python(
+                after, exclude={"exists", "is_erased"}, exclude_defaults=True
+            )
             write = HotWrite(
                 expect=None if kept is None or before.is_erased else (kept.epoch, kept.version),
                 epoch=1 if kept is None else kept.epoch + before.is_erased,
                 version=new_version(),
-                fields={_STATE: self._codec.encode(after.content, self._places[_STATE])},
+                fields={_STATE: self._codec.encode(content, self._places[_STATE])},
                 removed=[MEMORIES] if drops and before.exists else [],
                 ttl=TTL,
                 replace=not before.exists,
@@ -341,7 +316,7 @@ class HotProfile:
             is_erased = record.state == DELETED
             removed = f"{record.epoch}.{record.version}" if is_erased else ""
             return ProfileState(is_erased=is_erased, removed=removed)
-        stored = self._field(record, _STATE, ProfileState.from_content) or ProfileState()
+        stored = self._field(record, _STATE, STATE.validate_python) or ProfileState()
         return replace(stored, exists=True)
 
     def _field(self, record: HotRecord, name: str, read: Callable[[Any], Any]) -> Any:

@@ -7,7 +7,7 @@ import math
 import uuid
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -45,6 +45,7 @@ from strands_manga_memory.memory.records import (
     type_range,
 )
 from strands_manga_memory.memory.statements import (
+    LOG,
     MAX_SLOT_STATEMENTS,
     LoggedChanges,
     PreferenceChange,
@@ -487,28 +488,16 @@ class PreferenceLog:
         place = place_of(self.partition.owner, CHANGES)
         with parsing(place):
             body = opened_body(item, self.partition.codec, place)
-            statements = tuple(Statement.from_row(row) for row in body["statements"])
-            removals = tuple(Removal.from_row(row) for row in body["removals"])
-            signals = tuple(PreferenceSignal(**row) for row in body.get("signals", ()))
-            return LoggedChanges(
-                statements,
-                removals,
-                str(item.get("revision") or ""),
-                signals,
-                int(body.get("next_number", 1)),
-            )
+            stored = {name: body[name] for name in ("statements", "removals")}
+            revision = str(item.get("revision") or "")
+            return LOG.validate_python({**body, **stored, "revision": revision})
 
     def _item(self, logged: LoggedChanges) -> Item:
         owner = self.partition.owner
-        body: dict[str, Any] = {
-            "statements": [each.row for each in logged.statements],
-            "removals": [each.row for each in logged.removals],
-        }
-        if logged.next_number > 1:
-            body |= {
-                "signals": [asdict(each) for each in logged.signals],
-                "next_number": logged.next_number,
-            }
+        body: dict[str, Any] = {"statements": [], "removals": []}
+        body |= LOG.dump_python(
+            logged, exclude={"revision", "erased_at"}, exclude_defaults=True, mode="json"
+        )
         stored = sealed_unless_plain(body, self.partition.codec, place_of(owner, CHANGES))
         key: Item = {"user_id": owner.changes_partition, "memory_id": CHANGES}
         if logged.signals:

@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from operator import attrgetter
-from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -37,8 +36,6 @@ _MAX_REMOVALS = 300
 _MAX_SIGNALS = 400
 
 _TIME = attrgetter("at")
-_STATEMENT = TypeAdapter(tuple[str, str, bool | None, bool, str | None, float, str | None, bool])
-_REMOVAL = TypeAdapter(tuple[float, str, tuple[str, ...], str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +65,6 @@ class Statement:
             return DISLIKES
         return self.preference.slot or f"~{content_key(canonical_value(self.preference.value))}"
 
-    @property
-    def row(self) -> list[Any]:
-        """Stated preference as a list, the form in which it is stored."""
-        return [*astuple(self.preference), self.message_id, self.at, self.session_id, self.is_set]
-
-    @classmethod
-    def from_row(cls, row: Any) -> Statement:
-        """Create a stated preference from its stored form. Damaged data raises ValueError."""
-        slot, value, liked, adds, id_, at, session_id, is_set = _STATEMENT.validate_python(row)
-        return cls(Preference(slot, value, liked, adds), at, id_, session_id, is_set)
-
     def repeats(self, other: Statement) -> bool:
         """Return whether another statement has the same preference and the same message."""
         if not self.message_id or self.message_id != other.message_id:
@@ -104,16 +90,6 @@ class Removal:
     slot: str = ""
     values: tuple[str, ...] = ()
     message: str = ""
-
-    @property
-    def row(self) -> list[Any]:
-        """Deletion or retraction as a list, the form in which it is stored."""
-        return [self.at, self.slot, list(self.values), self.message]
-
-    @classmethod
-    def from_row(cls, row: Any) -> Removal:
-        """Create a deletion or retraction from its stored form. Damaged data raises ValueError."""
-        return cls(*_REMOVAL.validate_python(row))
 
     @classmethod
     def of_preference(cls, slot: str, value: str, at: float) -> Removal:
@@ -405,6 +381,10 @@ class LoggedChanges:
                 if each.retracted or (each.message_id, each.statement.preference) in known
             ]
         return tuple(kept)
+
+
+LOG = TypeAdapter(LoggedChanges)
+"""Conversion of a user's preference log to and from dicts and lists, the form that is stored."""
 
 
 def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:

@@ -29,7 +29,7 @@ from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.memory.older_memories import OlderMemories
 from strands_manga_memory.memory.partition import UserPartition, not_erased_since
 from strands_manga_memory.memory.records import MemoryRecord, MemoryType, Owner, record_of
-from strands_manga_memory.memory.statements import PreferenceChange, Statement
+from strands_manga_memory.memory.statements import LOG, PreferenceChange
 from strands_manga_memory.messages import is_message
 from strands_manga_memory.ops.stand_in import StandInModel
 from strands_manga_memory.scope import ConversationScope
@@ -387,7 +387,7 @@ def import_user(
             ConversationScope(user, session, id_, tenant=tenant) for session, id_, _ in transfers
         ]
         known = [_parse_memory(entry) for entry in exported["memories"]]
-        stated = [_parse_statement(entry) for entry in exported["statements"]]
+        stated = LOG.validate_python({"statements": exported["statements"]}).statements
     except (CorruptRecordError, *MALFORMED) as error:
         what = f"{type(error).__name__}: {error!s:.200}"
         raise ValueError(
@@ -469,13 +469,6 @@ def _parse_conversation(session: Mapping[str, Any]) -> TransferredConversation:
 
 def _decode(exported: Any) -> Any:
     return load(json_bytes(exported))
-
-
-def _parse_statement(entry: Mapping[str, Any]) -> Statement:
-    preference = [entry["preference"][name] for name in ("slot", "value", "liked", "adds")]
-    return Statement.from_row(
-        [*preference, *(entry[name] for name in ("message_id", "at", "session_id", "is_set"))]
-    )
 
 
 def _parse_memory(entry: Mapping[str, Any]) -> MemoryRecord:

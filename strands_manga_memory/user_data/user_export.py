@@ -20,7 +20,7 @@ from strands_manga_memory.memory.records import (
     place_of,
     record_of,
 )
-from strands_manga_memory.memory.statements import Statement
+from strands_manga_memory.memory.statements import LOG
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.session.agent_snapshot import UNREADABLE_TEXT
 from strands_manga_memory.session.tiers import (
@@ -125,7 +125,7 @@ def export_user(
         with _skip_damaged(unreadable), parsing(place):
             if (changes := memories.get(owner.changes_partition, CHANGES)) is not None:
                 body = opened_body(changes, memory_codec, place)
-                statements = map(Statement.from_row, body["statements"])
+                statements = LOG.validate_python({"statements": body["statements"]}).statements
                 exported["statements"] += [_json_ready(asdict(each)) for each in statements]
                 exported["waiting_signals"] += map(_json_ready, body.get("signals", ()))
     if hot is not None:

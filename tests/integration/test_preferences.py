@@ -41,7 +41,7 @@ from strands_manga_memory.memory import (
     TablePreferenceSink,
     TableProfileSource,
 )
-from strands_manga_memory.memory.hot_profile import HotProfile, ProfileState, cache_name
+from strands_manga_memory.memory.hot_profile import STATE, HotProfile, ProfileState, cache_name
 from strands_manga_memory.memory.preference_log import bucket_of
 from strands_manga_memory.memory.statements import (
     LoggedChanges,
@@ -145,7 +145,7 @@ def test_a_damaged_log_is_neither_replaced_nor_taken_for_empty(
 
 def test_a_damaged_statement_is_named_on_one_line_without_its_values(table: Table) -> None:
     store = UserMemoryStore(table, user_id="u1")
-    row = ["genre", "horror", "7", False, "m1", 1.0, None, False]
+    row = {"preference": {"slot": "genre", "value": "horror", "liked": "7"}, "at": 1.0}
     table.put(
         {
             "user_id": OWNER.changes_partition,
@@ -156,7 +156,7 @@ def test_a_damaged_statement_is_named_on_one_line_without_its_values(table: Tabl
     )
     with pytest.raises(
         CorruptRecordError,
-        match=r"is damaged: ValidationError: 2: Input should be a valid boolean[^\n]*$",
+        match=r"is damaged: ValidationError: statements.0.preference.liked: Input should [^\n]*$",
     ):
         store.preference_log.removals()
 
@@ -187,10 +187,10 @@ def test_a_damaged_record_of_a_user_in_the_hot_tier_is_not_taken_for_empty(
     damage: dict[str, Any],
 ) -> None:
     statement = Statement(Preference("genre", "horror"), 1.0, "m1")
-    content = ProfileState(statements=(statement,)).content
-    assert ProfileState.from_content(content).content == content
+    content = STATE.dump_python(ProfileState(statements=(statement,)))
+    assert STATE.dump_python(STATE.validate_python(content)) == content
     with pytest.raises((KeyError, ValueError)):
-        ProfileState.from_content({**content, **damage})
+        STATE.validate_python({**content, **damage})
 
 
 def test_nothing_is_lost_while_the_stream_throttles_for_a_minute(table: Table) -> None:
