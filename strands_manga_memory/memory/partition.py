@@ -477,10 +477,7 @@ class UserPartition:
 
     def item_of(self, record: MemoryRecord) -> Item:
         """Convert a memory to its item in the memory table."""
-        codec = self.codec
-        if codec is None and record.type == MemoryType.EPISODE:
-            codec = Codec()
-        return item_of(record, self.owner, codec)
+        return item_of(record, self.owner, self.codec)
 
     # Each recall is first stored as one entry of a ledger. ``count_uses`` adds the entries to the
     # access counts of the records.

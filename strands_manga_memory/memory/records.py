@@ -400,8 +400,8 @@ SHOWN_ATTRIBUTES = ("latest", *sorted(_KNOWN - {"covers", "created_at", "owner",
 def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
     """Convert a record to the item that is stored in the table.
 
-    Without a codec, content and metadata are encoded only if they have values that DynamoDB
-    rejects, such as NaN.
+    Without a codec, only the messages of a session are encoded, which compresses them, and values
+    that DynamoDB rejects, such as NaN.
     """
     item: Item = {
         **record.unknown,
@@ -421,6 +421,8 @@ def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
         item["expires_at"] = record.expires_at
     if record.covers:
         item["covers"] = dict(record.covers)
+    if codec is None and record.type == MemoryType.EPISODE:
+        codec = Codec()
     body = {"content": record.content, "metadata": dict(record.metadata)}
     return item | sealed_unless_plain(body, codec, place_of(owner, record.memory_id))
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.entities import Entity, EntityTypes
@@ -49,8 +49,8 @@ class DialogueSlot(StateValue):
             user's messages fill the slot.
         pattern: Regular expression that the whole value must match. It is not used with
             ``allowed``.
-        value: The value; None while ``status`` is ``EMPTY``.
-        status: Certainty of the value.
+        value: The value, or None.
+        is_confirmed: Whether the value is confirmed, and not inferred.
         source: ``tracking_id`` of the message that contained the value; empty after a method call.
     """
 
@@ -61,17 +61,15 @@ class DialogueSlot(StateValue):
     entity: str | None = None
     pattern: str | None = None
     value: str | None = Field(default=None, max_length=MAX_CHARACTERS)
-    status: SlotStatus = SlotStatus.EMPTY
+    is_confirmed: bool = False
     source: str = ""
 
-    @model_validator(mode="after")
-    def _is_consistent(self) -> DialogueSlot:
-        if (self.value is None) != (self.status is SlotStatus.EMPTY):
-            raise ValueError(
-                f"slot {self.name!r:.80} must have the status inferred or confirmed with a value,"
-                f" and empty without one, got {self.status} and {self.value!r:.80}"
-            )
-        return self
+    @property
+    def status(self) -> SlotStatus:
+        """Certainty of the value."""
+        if self.value is None:
+            return SlotStatus.EMPTY
+        return SlotStatus.CONFIRMED if self.is_confirmed else SlotStatus.INFERRED
 
     @property
     def is_missing(self) -> bool:
@@ -110,11 +108,7 @@ class DialogueSlot(StateValue):
                 f"slot {self.name!r:.80} takes 1 to {MAX_CHARACTERS} characters, got"
                 f" {len(canonical)}{form}"
             )
-        return self.replaced(
-            value=canonical,
-            status=SlotStatus.CONFIRMED if confirmed else SlotStatus.INFERRED,
-            source=source,
-        )
+        return self.replaced(value=canonical, is_confirmed=confirmed, source=source)
 
     def _canonical(self, text: str, types: EntityTypes, *, is_canonical: bool) -> str:
         value: str | None = text
@@ -134,8 +128,8 @@ class DialogueSlot(StateValue):
         return value
 
     def cleared(self) -> DialogueSlot:
-        """Return a copy of the slot without its value, and with the status ``EMPTY``."""
-        return self.replaced(value=None, status=SlotStatus.EMPTY, source="")
+        """Return a copy of the slot without its value."""
+        return self.replaced(value=None, is_confirmed=False, source="")
 
 
 class Phase(StrEnum):
@@ -284,9 +278,9 @@ class Dialogue(StatePart):
             yield "The conversation is being handed to a human."
         if self.intent:
             yield f"The user's intent: {escape_line(self.intent)}"
-        unsure = {SlotStatus.INFERRED: " (inferred, to be confirmed)"}
+        unsure = " (inferred, to be confirmed)"
         if known := [
-            f"{slot.name} = {escape_line(slot.value)}{unsure.get(slot.status, '')}"
+            f"{slot.name} = {escape_line(slot.value)}{'' if slot.is_confirmed else unsure}"
             for slot in self.slots.values()
             if slot.value is not None
         ]:
@@ -387,7 +381,7 @@ class Dialogue(StatePart):
         self.clarifications = self.clarifications[1:]
 
     def _put(self, slot: DialogueSlot) -> None:
-        if slot.status is SlotStatus.CONFIRMED:
+        if slot.is_confirmed:
             self.clarifications = tuple(
                 each for each in self.clarifications if each.slot != slot.name
             )
@@ -453,16 +447,15 @@ class Dialogue(StatePart):
             question = self.next_question if is_answer else None
             asked = self.clarifications[0].slot if question and self.clarifications else None
             for slot in slots:
-                is_known = slot.status is SlotStatus.CONFIRMED
                 is_replaced = is_correction and len(slots) == 1 and slot.value != value
-                if slot.name in filled_names or (is_known and not is_replaced):
+                if slot.name in filled_names or (slot.is_confirmed and not is_replaced):
                     continue
                 is_asked = bool(question) and (slot.name == asked or slot.question == question)
                 with suppress(StateError):  # a value that is not allowed belongs to another slot
                     filled = slot.filled(
                         value[:MAX_CHARACTERS],
                         self._store.types,
-                        confirmed=is_asked and not is_known,
+                        confirmed=is_asked and not slot.is_confirmed,
                         source=self._message,
                         is_canonical=True,
                     )

@@ -334,13 +334,9 @@ class Goals(StatePart):
         self.active, self.archive = None, tuple(kept)
         return ended
 
-    def add_finding(self, text: str) -> None:
-        """Add a finding, such as a fact from a tool result, to the active goal, if there is one."""
-        if self.active is not None:
-            self._add_finding(text)
-
     @change
-    def _add_finding(self, text: str) -> None:
+    def add_finding(self, text: str) -> None:
+        """Add a finding, such as a fact from a tool result, to the active goal."""
         goal = self.goal()
         self.active = goal.replaced(findings=added_finding(goal.findings, text, MAX_FINDINGS))
 

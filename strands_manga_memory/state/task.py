@@ -358,7 +358,8 @@ class TaskState:
         A repeated finding is ignored.
         """
         with self._lock:
-            self._goals.add_finding(text)
+            if self._goals.active is not None:
+                self._goals.add_finding(text)
             self.findings = added_finding(self.findings, text, MAX_FINDINGS)
 
     def begin_call(self, key: str, name: str, given: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ from strands_manga_memory.state import (
     Goals,
     GoalStatus,
     Phase,
+    SlotStatus,
     StateCoordinator,
     StateLimits,
     StepStatus,
@@ -117,11 +118,11 @@ def test_an_inferred_value_does_not_satisfy_a_required_slot() -> None:
     assert not DialogueSlot(name="gift", required=False).is_missing
 
 
-def test_a_value_without_a_status_is_no_slot() -> None:
-    with pytest.raises(
-        ValidationError, match="must have the status inferred or confirmed with a value"
-    ):
-        DialogueSlot(name="a", value="x")
+def test_status_of_a_slot_follows_from_its_value() -> None:
+    slot = DialogueSlot(name="a")
+    assert slot.status is SlotStatus.EMPTY
+    assert slot.replaced(value="x").status is SlotStatus.INFERRED
+    assert slot.replaced(value="x", is_confirmed=True).status is SlotStatus.CONFIRMED
     with pytest.raises(ValidationError):
         DialogueSlot(name="no spaces allowed")
 
