@@ -401,7 +401,7 @@ async def test_two_processes_take_turns(open_memory: OpenMemory) -> None:
     with pytest.raises(
         MangaMemoryError, match=r"agent 'alpha' .* after 0\.2 s: repeat the"
     ) as busy:
-        async with ConversationTurns(here.hot).hold(
+        async with ConversationTurns(here.hot).wait_for_turn(
             ConversationScope("u1", "s1", "alpha"), wait=0.2
         ):
             pass
@@ -435,7 +435,9 @@ async def test_nobody_waits_long_for_a_process_that_was_killed(
     child, url = dying
     hot = open_hot_store(url)
     with pytest.raises(BusyError):
-        async with ConversationTurns(hot).hold(ConversationScope("u1", "s1", "alpha"), wait=0.2):
+        async with ConversationTurns(hot).wait_for_turn(
+            ConversationScope("u1", "s1", "alpha"), wait=0.2
+        ):
             pass
     shop = Shop(memory, hot=hot)
     child.kill()
@@ -463,13 +465,13 @@ async def test_without_a_lease_what_two_processes_save_is_merged(open_memory: Op
 async def test_a_lease_that_cannot_be_had_stops_nobody() -> None:
     hot = FaultyHotStore(InMemoryHotStore())
     hot.down = True
-    async with ConversationTurns(hot).hold(ConversationScope("u", "s"), wait=5.0):
+    async with ConversationTurns(hot).wait_for_turn(ConversationScope("u", "s"), wait=5.0):
         assert hot.calls == ["replace_value"]
 
 
 async def test_a_lease_is_given_back() -> None:
     hot, scope = InMemoryHotStore(), ConversationScope("u", "s")
-    async with ConversationTurns(hot).hold(scope, wait=5.0):
+    async with ConversationTurns(hot).wait_for_turn(scope, wait=5.0):
         pass
     name = f"{scope.storage_session_id}/A:default"
     assert acquire_lease(hot, name, owner="someone else", ttl=1.0)

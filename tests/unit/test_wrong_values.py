@@ -125,10 +125,14 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     ),
     (c.HistoryRecall, {"max_tokens": 0}, "max_tokens must be a positive whole number, got 0"),
     *(
-        (c.MessageArchive, {"most": value}, f"most must be a positive whole number, got {value}")
+        (c.MessageArchive, {"limit": value}, f"limit must be a positive whole number, got {value}")
         for value in (0, True, 1.5)
     ),
-    (c.DenseRetriever, {"embed": len, "most": -1}, "most must be a positive whole number, got -1"),
+    (
+        c.DenseRetriever,
+        {"embed": len, "limit": -1},
+        "limit must be a positive whole number, got -1",
+    ),
     (c.DenseRetriever, {"embed": 3}, "embed must be a function from texts to vectors, got 3"),
     (c.ImportanceWeights, {"greeting": 2}, "greeting must be between 0 and 1, got 2"),
     (c.BackgroundScorer, {"judge": 3}, "judge must be a function of lines, got 3"),
