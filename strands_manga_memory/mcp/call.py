@@ -215,7 +215,7 @@ class Call:
         permit: Permit,
         key: tuple[str, int],
     ) -> None:
-        """Report the ended call to breaker, statistics and supervisor, and set the attributes.
+        """Report the ended call to breaker, statistics and supervisor, and set its attributes.
 
         Args:
             outcome: End of the call. None if the call was interrupted, cancelled or abandoned.

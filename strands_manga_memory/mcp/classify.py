@@ -204,7 +204,7 @@ def error_text(result: Mapping[str, Any]) -> str:
 
 
 def safe_str(value: object) -> str:
-    """Return the first 10,000 characters of ``str(value)``, or the type's name if it raises."""
+    """Return the first 10,000 characters of ``str(value)``, or the type's name if ``str`` fails."""
     try:
         return str(value)[:MOST_CHARACTERS]
     except BaseException:  # noqa: BLE001 - ``__str__`` is foreign code

@@ -259,7 +259,7 @@ class ServerSupervisor:
         """Record a call that ended without an answer, and return whether the server is the cause.
 
         The server is the cause if another call ended so in the last half second: with version 1.x
-        of the MCP SDK, a dying server ends all calls, and a proxy that closes a slow stream one.
+        of the MCP SDK, a dying server ends all calls at once, but a proxy only a slow one.
         """
         with self._lock:
             now = self._clock()
@@ -275,7 +275,7 @@ class ServerSupervisor:
     def is_blocked_by_another(self, number: int) -> bool:
         """Remove a timed-out call, and return whether another tool probably blocks the server.
 
-        This is so if a call of another tool was waiting for an answer when this call began, and the
+        True if a call of another tool was waiting for an answer when this call began, and the
         server has answered no call since then.
         """
         with self._lock:
