@@ -36,7 +36,6 @@ from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.agent_snapshot import entries_of
 from strands_manga_memory.session.conversation_transfer import (
     TransferredConversation,
-    TransferredOrchestrator,
     TransferResult,
 )
 from strands_manga_memory.stores.codec import MALFORMED, json_bytes, load
@@ -369,7 +368,7 @@ def import_user(
     """
     try:
         user, tenant = exported["user_id"], exported["tenant"]
-        transfers: list[tuple[str, str, TransferredConversation | TransferredOrchestrator]] = [
+        transfers: list[tuple[str, str, TransferredConversation | Mapping[str, Any]]] = [
             *(
                 (one["session_id"], one["agent_id"], _parse_conversation(one))
                 for one in exported["sessions"]
@@ -378,7 +377,7 @@ def import_user(
                 (
                     run["session_id"],
                     str(run["id"]),
-                    TransferredOrchestrator(_decode(run["state"])),
+                    _decode(run["state"]),
                 )
                 for run in exported["orchestrators"]
             ),

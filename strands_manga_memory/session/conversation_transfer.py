@@ -43,7 +43,7 @@ class TransferredConversation:
             ``tracking_id``.
         window: The agent's history (``agent.messages``). A message with the ``tracking_id`` of a
             message in ``log`` is the same message, possibly edited. Any other message, such as a
-            summary, is only in the history. None: the history has all messages of ``log``.
+            summary, is only in the history.
         states: The agent's states, keyed as in a Strands snapshot: ``state``,
             ``conversation_manager_state``, ``interrupt_state``, ``model_state``. If a state is
             missing, the agent keeps its initial state.
@@ -52,21 +52,10 @@ class TransferredConversation:
     """
 
     log: Sequence[tuple[Message, float]]
-    window: Sequence[Message] | None = None
+    window: Sequence[Message]
     states: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     created: float | None = None
-
-
-@dataclass(frozen=True)
-class TransferredOrchestrator:
-    """State of a Graph or Swarm, for a transfer to other stores.
-
-    Args:
-        state: Result of its method ``serialize_state``.
-    """
-
-    state: Mapping[str, Any]
 
 
 def fork(

@@ -200,7 +200,7 @@ class SessionAgent:
         tiers, used = conversation.tiers, conversation.local.base.last_used
         if used:
             now = tiers.clock()
-            gaps_of(tiers.writer, tiers.durable).add(now - used, now)
+            gaps_of(tiers.writer, tiers.durable).add(now - used, now, tiers.writer)
 
     def append(self, message: Message, agent: Agent) -> None:
         """Add a new message of the agent to its conversation. A background save stores it soon.

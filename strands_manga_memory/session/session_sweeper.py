@@ -382,7 +382,7 @@ class SessionSweeper:
         if self._finalizer is None:
             return False
         mark = self._table.get(*finalized_key(conversation.key))
-        if mark is not None and mark.get("of") == [durable.head_item.get("v")]:
+        if mark is not None and mark.get("v") == durable.head_item.get("v"):
             return False
         self._finalizer(conversation)
         self._mark_finalized(conversation.key, durable)
@@ -398,7 +398,7 @@ class SessionSweeper:
         partition, sort = finalized_key(conversation_key)
         until = int(self._tiers.clock() + 2 * self._tiers.ttl.session)
         names = {"session_id": partition, "sk": sort}
-        self._table.put({**names, "of": [durable.head_item["v"]], self._table.schema.ttl: until})
+        self._table.put({**names, "v": durable.head_item["v"], self._table.schema.ttl: until})
 
     def _remove_remains(
         self, entry: ExpiryEntry, conversation: EndedConversation, durable: DurableTier

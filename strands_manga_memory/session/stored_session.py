@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,7 +25,6 @@ from strands_manga_memory.session.agent_snapshot import ORCHESTRATOR
 from strands_manga_memory.session.conversation_saver import block_until_saved
 from strands_manga_memory.session.conversation_transfer import (
     TransferredConversation,
-    TransferredOrchestrator,
     TransferResult,
     begin_with,
     fork,
@@ -44,7 +43,7 @@ from strands_manga_memory.session.tiers import (
     put_group_tombstone,
     remove_listing,
 )
-from strands_manga_memory.stores.codec import MAX_LEVELS, dump, is_json, load
+from strands_manga_memory.stores.codec import MAX_LEVELS, is_json, load
 from strands_manga_memory.stores.hot import acquire_lease, release_lease
 
 COUNTERS = ("turn_count", "created", "last_activity")
@@ -368,8 +367,8 @@ class StoredSession:
         window = conversation.open(inspect=True)
         return ([], {}) if window is None else (window, conversation.snapshot)
 
-    def transferred_orchestrator(self, id_: str) -> TransferredOrchestrator | None:
-        """Return the stored state of a Graph or Swarm for ``transfer``; None if none is stored.
+    def orchestrator_state(self, id_: str) -> Any:
+        """Return the stored state of a Graph or Swarm; None if none is stored.
 
         Raises:
             StoreUnavailableError: The stored state cannot be read.
@@ -377,11 +376,10 @@ class StoredSession:
         """
         conversation = self._new("M", id_)
         states = {} if conversation.open(inspect=True) is None else conversation.local.states
-        state = states.get(ORCHESTRATOR)
-        return None if state is None else TransferredOrchestrator(load(dump(state)))
+        return states.get(ORCHESTRATOR)
 
     def transfer(
-        self, transferred: TransferredConversation | TransferredOrchestrator, id_: str
+        self, transferred: TransferredConversation | Mapping[str, Any], id_: str
     ) -> TransferResult:
         """Store a conversation of another session manager, unless this session has it already.
 
@@ -389,7 +387,8 @@ class StoredSession:
         live begins now.
 
         Args:
-            transferred: The conversation of an agent, or the state of a Graph or Swarm.
+            transferred: The conversation of an agent, or the state of a Graph or Swarm, as its
+                method ``serialize_state`` returns it.
             id_: The id of that agent, Graph or Swarm.
 
         Returns:
@@ -421,13 +420,10 @@ class StoredSession:
                 for message, at in transferred.log:
                     conversation.add(message, at=at)
                 local.end_turn()
-                window = transferred.window
-                if window is None:
-                    window = [message for message, _ in transferred.log]
-                conversation.capture(window, transferred.states)
+                conversation.capture(transferred.window, transferred.states)
                 conversation.set_meta(transferred.metadata)
             else:
-                conversation.set_entry(ORCHESTRATOR, transferred.state)
+                conversation.set_entry(ORCHESTRATOR, transferred)
             content = local.draft()
         storage = ConversationStorage(conversation.key, self._tiers, ids=content.ids)
         is_new = not content.incarnation or begin_with(storage, content, replaces=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
@@ -139,12 +138,10 @@ class ReturnGaps:
 
     Args:
         table: The durable tier. None: the histogram is not stored.
-        writer: Writes the histogram in the background.
     """
 
-    def __init__(self, table: Table | None, writer: Writer) -> None:
-        self._table = None if table is None else weakref.ref(table)
-        self._writer = weakref.ref(writer)
+    def __init__(self, table: Table | None) -> None:
+        self._table = table
         self.renew_after_fork()
         renew_in_child(self)
 
@@ -156,12 +153,13 @@ class ReturnGaps:
         self._saved_at: float | None = None
         self.gaps = LogHistogram()
 
-    def add(self, gap: float, now: float) -> None:
+    def add(self, gap: float, now: float, writer: Writer) -> None:
         """Add the time between two turns of a conversation to the histogram.
 
         Args:
             gap: Seconds between the two turns.
             now: Time of the second turn, in seconds since 1970.
+            writer: Writes the histogram in the background.
         """
         with self._lock:
             self.gaps.add(gap)
@@ -170,8 +168,7 @@ class ReturnGaps:
             is_due = now - self._saved_at >= _EVERY_SECONDS
             if is_due:
                 self._saved_at = now
-        writer = self._writer()
-        if is_due and writer is not None:
+        if is_due:
             writer.submit(self, lambda: self.save(now))
 
     def save(self, now: float) -> None:
@@ -179,7 +176,7 @@ class ReturnGaps:
 
         If the table does not answer, the next call stores it.
         """
-        table = None if self._table is None else self._table()
+        table = self._table
         with self._lock:
             counts, day = self.gaps.counts.copy(), self._day
         if table is None or not counts:
@@ -222,9 +219,7 @@ def gaps_of(writer: Writer, table: Table | None) -> ReturnGaps:
     share it.
     """
     attached, table = attachments(writer), getattr(table, "observes", table)
-    found: ReturnGaps = attached.get("gaps") or attached.setdefault(
-        "gaps", ReturnGaps(table, writer)
-    )
+    found: ReturnGaps = attached.get("gaps") or attached.setdefault("gaps", ReturnGaps(table))
     return found
 
 

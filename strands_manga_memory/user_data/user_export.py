@@ -112,8 +112,8 @@ def export_user(
                         if record["message"]["content"] == _UNREADABLE
                     ]
                     unreadable += [f"{name}, messages {', '.join(lost)}"] if lost else []
-                elif (run := manager.transferred_orchestrator(id_)) is not None:
-                    state = {**session, "id": id_, "state": _json_ready(run.state)}
+                elif (found := manager.orchestrator_state(id_)) is not None:
+                    state = {**session, "id": id_, "state": _json_ready(found)}
                     exported["orchestrators"].append(state)
     files = TieredStorage(durable=durable, hot=hot, user_id=user_id, tenant=tenant, codec=codec)
     exported["stored_values"].extend(_export_values(files, unreadable))

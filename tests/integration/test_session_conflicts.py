@@ -355,4 +355,7 @@ def test_transfer_with_a_pending_interrupt_spares_a_conversation_that_begins_mea
     monkeypatch.setattr(stored_session, "begin_with", begin_late)
     log = [({"role": "user", "content": [{"text": "late"}], "tracking_id": "1"}, 1.0)]
     states = {"interrupt_state": {"activated": True, "interrupts": {}, "context": {}}}
-    assert transferring.transfer(TransferredConversation(log=log, states=states), "a") == "exists"
+    assert (
+        transferring.transfer(TransferredConversation(log=log, window=[], states=states), "a")
+        == "exists"
+    )

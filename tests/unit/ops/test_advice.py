@@ -54,21 +54,21 @@ def test_few_gaps_are_not_enough_and_none_are_refused() -> None:
 def test_gaps_are_stored_once_in_five_minutes_and_added_up(tmp_path: Path) -> None:
     table, writer = SQLiteTable(tmp_path / "t.sqlite3"), Writer()
     table.create_if_missing()
-    processes = [ReturnGaps(table, writer) for _ in range(2)]
+    processes = [ReturnGaps(table) for _ in range(2)]
     for one in processes:
         for second in range(299):
-            one.add(60.0, 1e9 + second)
+            one.add(60.0, 1e9 + second, writer)
     assert list(table.query(PARTITION)) == []
     for one in processes:
-        one.add(60.0, 1e9 + 300)
+        one.add(60.0, 1e9 + 300, writer)
     assert writer.drain(5)
     assert len(list(table.query(PARTITION))) == 2
     assert stored_gaps(table).total == 600
     processes[0].add(
-        60.0, 1e9 + 2 * DAY
+        60.0, 1e9 + 2 * DAY, writer
     )  # stored with the old day; from then on there is a record of the new one
     assert writer.drain(5)
-    processes[0].add(60.0, 1e9 + 2 * DAY)
+    processes[0].add(60.0, 1e9 + 2 * DAY, writer)
     processes[0].save(1e9 + 2 * DAY)
     assert stored_gaps(table).total == 602
     assert stored_gaps(table, since=1e9 + DAY).total == 1
@@ -110,9 +110,9 @@ def test_the_command_shows_the_recorded_gaps(
     with closing(SQLiteTable(tmp_path / "s.sqlite3")) as table:
         table.create_if_missing()
         writer = Writer()
-        recorded = ReturnGaps(table, writer)
+        recorded = ReturnGaps(table)
         for value in [60.0] * 1_700 + [900.0] * 200 + [40_000.0] * 100:
-            recorded.add(value, now)
+            recorded.add(value, now, writer)
         recorded.save(now)
         assert writer.drain(5)
     assert run(["ttl-advice", "--durable", url, "--json"]) == 0
