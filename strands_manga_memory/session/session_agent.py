@@ -63,8 +63,7 @@ class SessionAgent:
         self.agent = weakref.ref(agent)
         self.conversation = conversation
         self._initial_states = _states_of(agent)
-        self._awaited_redactions: list[Future[None]] = []
-        self._logged_redactions: list[Future[None]] = []
+        self._redactions: set[Future[None]] = set()
         self.in_turn = False
         renew_in_child(self)
 
@@ -221,28 +220,24 @@ class SessionAgent:
                 conversation.end_turn()
         conversation.saver.request_soon(_PENDING_SECONDS)
 
-    def redact(
-        self, message: Message, read_log: Callable[[], Iterable[LogEntry]]
-    ) -> list[Future[None]]:
+    def redact(self, message: Message, read_log: Callable[[], Iterable[LogEntry]]) -> None:
         """Replace a message of the agent by its redacted version, in memory and in all stores.
 
-        Both have the same ``tracking_id``.
+        Both have the same ``tracking_id``. The stores are changed in the background: see
+        ``wait_for_redactions``.
 
         Args:
             message: The redacted version.
             read_log: Returns the messages of the log. It is called in the background if the message
                 is not in memory, and again until the stores answer.
-
-        Returns:
-            Futures that end when the redacted message is stored.
         """
-        conversation, futures = self.conversation, list[Future[None]]()
+        conversation = self.conversation
         saver, writer = conversation.saver, conversation.tiers.writer
         if conversation.redact(message):
             saver.request()  # the hot tier gets the redaction without waiting for the flush
-            futures.append(saver.request_flush())
+            self._redactions.add(saver.request_flush())
         elif message.get("tracking_id"):
-            futures.append(self._redact_logged(message, read_log))
+            self._redactions.add(self._redact_logged(message, read_log))
         agent = self.agent()
         manager = None if agent is None else agent.context_manager
         if manager is not None and (stash := manager.stash) is not None:
@@ -250,8 +245,7 @@ class SessionAgent:
             def replace_in_stash() -> None:
                 asyncio.run(stash.store_message(message))
 
-            futures.append(writer.submit((self, "stash"), replace_in_stash, slow=True))
-        return futures
+            self._redactions.add(writer.submit((self, "stash"), replace_in_stash, slow=True))
 
     def _redact_logged(
         self, message: Message, read_log: Callable[[], Iterable[LogEntry]]
@@ -276,47 +270,36 @@ class SessionAgent:
                 return
             conversation.saver.request_flush().add_done_callback(end)
 
-        self._logged_redactions = [one for one in self._logged_redactions if not one.done()] + [
-            stored
-        ]
         conversation.tiers.writer.repeat((self, "redact"), redact)
         return stored
 
-    def await_before_turn(self, future: Future[None]) -> None:
-        """Make the next beginning or end of a turn wait until a redaction is stored.
-
-        The wait takes at most ``durable_deadline``.
+    def wait_for_redactions(self, *, timeout: float, must: bool = False) -> None:
+        """Block the thread until pending redactions are stored.
 
         Args:
-            future: Ends when the redaction is stored.
-        """
-        left = [one for one in self._awaited_redactions if not one.done() or one.exception()]
-        self._awaited_redactions = [*left, future]
-
-    def wait_for_redactions(self) -> None:
-        """Block the thread until pending redactions of messages in the log are stored.
-
-        The wait takes at most ``durable_deadline``.
+            timeout: Longest wait in seconds. A redaction that takes longer is completed in the
+                background.
+            must: Whether to raise an error for a redaction that takes longer.
 
         Raises:
-            StoreUnavailableError: A redaction takes longer. It is completed in the background.
+            StoreUnavailableError: A redaction takes longer, and ``must`` is True.
+            ConflictError: Another process's change cannot be merged.
+            CorruptRecordError: A stored record is damaged.
         """
-        pending, tiers = self._logged_redactions, self.conversation.tiers
-        wait(pending, timeout=tiers.durable_deadline)
-        for future in pending:
-            if not future.done():
-                block_until_saved(future, tiers, must=True, has_waited=True)
+        ended, pending = wait(self._redactions, timeout=timeout)
+        self._redactions -= ended
+        for future in pending if must else ended:
+            block_until_saved(future, self.conversation.tiers, must=must, has_waited=True)
 
     def renew_after_fork(self) -> None:
         """Discard the list of pending redactions in a child process. The parent completes them."""
-        self._logged_redactions, self._awaited_redactions = [], []
+        self._redactions = set()
 
     async def _await_redactions(self) -> None:
-        futures, self._awaited_redactions = self._awaited_redactions, []
-        tiers = self.conversation.tiers
-        for future in futures:
-            await asyncio.wait([as_asyncio_future(future)], timeout=tiers.durable_deadline)
-            block_until_saved(future, tiers, has_waited=True)
+        if self._redactions and self.conversation.saver.durable_health.is_up:
+            pending = [as_asyncio_future(future) for future in self._redactions]
+            await asyncio.wait(pending, timeout=self.conversation.tiers.durable_deadline)
+        self.wait_for_redactions(timeout=0.0)
 
     def end_turn(self, agent: Agent) -> None:
         """Mark the end of the agent's turn in its conversation. The turn is saved later."""

@@ -233,13 +233,10 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             CorruptRecordError: A stored record is damaged.
         """
         live = self._agent(agent)
-        futures = live.redact(redact_message, partial(self._log, agent.agent_id))
+        live.redact(redact_message, partial(self._log, agent.agent_id))
         self._notify_redacted(redact_message)
-        for future in futures:
-            if is_on_event_loop():
-                live.await_before_turn(future)
-            else:
-                block_until_saved(future, self._tiers)
+        if not is_on_event_loop():
+            live.wait_for_redactions(timeout=self._tiers.durable_deadline)
 
     def sync_agent(self, agent: Agent, **kwargs: Any) -> None:
         """Save the present state of an agent between turns, and wait until it is saved.
@@ -286,7 +283,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         for future in futures:
             future.result()
         for live in self._agents.copy().values():
-            live.wait_for_redactions()
+            live.wait_for_redactions(timeout=self._tiers.durable_deadline, must=True)
 
     def close(self) -> None:
         """Write all changes of the session to the durable tier, and mark it there as complete.
