@@ -78,12 +78,8 @@ class ConversationSaver:
 
     # Requests
 
-    def request(self, *, flush: bool = False) -> Future[None]:
+    def request(self) -> Future[None]:
         """Save the changes of the conversation in the background.
-
-        Args:
-            flush: Whether the changes are also written to the durable tier, even if that is not due
-                yet.
 
         Returns:
             Future that ends when one tier has stored the changes. It does not wait for a flush.
@@ -94,7 +90,7 @@ class ConversationSaver:
         is_slow = self._begins_durably
         if self.asked_at is None:  # else the caller also waits for the running call
             self._waits_for_durable = is_slow
-        work = in_current_context(partial(self._commit, flush=flush))
+        work = in_current_context(self._commit)
         return self.tiers.writer.submit(self._key, work, slow=is_slow, is_needed=self.is_unsaved)
 
     def request_flush(self) -> Future[None]:
@@ -191,23 +187,22 @@ class ConversationSaver:
         if storage.durable is not None and not is_empty:
             work = partial(storage.flush, writes_hot=self.hot_health.is_up, closes=self.is_closing)
             self._attempt(work, self.durable_health, must=True)
-        self._catch_up_hot()
 
-    def _commit(self, *, flush: bool) -> None:
+    def _commit(self) -> None:
         storage, submit = self._storage, self.tiers.writer.submit
         try:
             self._save()
         except StoreUnavailableError:
             if storage.hot is not None and storage.durable is not None:
-                submit(self._key, partial(self._attempt_quietly, storage.save_durably), slow=True)
+                work = partial(self._attempt, storage.save_durably, self.durable_health)
+                submit(self._key, work, slow=True)
             raise
-        if storage.durable is not None and (flush or self._needs_flush or storage.is_flush_due):
+        if storage.durable is not None and (self._needs_flush or storage.is_flush_due):
             # A flush runs at the same time as the next turn's save, so that no turn waits for the
             # durable tier.
             self._needs_flush = False
-            work = partial(
-                self._attempt_quietly, lambda: storage.flush(writes_hot=self.hot_health.is_up)
-            )
+            flush = partial(storage.flush, writes_hot=self.hot_health.is_up)
+            work = partial(self._attempt, flush, self.durable_health)
             submit((self._key, "flush"), work, slow=True, is_needed=self.is_unsaved)
 
     def _save(self) -> None:
@@ -232,12 +227,6 @@ class ConversationSaver:
         if self._storage.hot is not None and not self.hot_health.is_up:
             with suppress(StoreUnavailableError):  # the durable tier has everything
                 self._attempt(self._storage.catch_up_hot, self.hot_health)
-
-    def _attempt_quietly(self, work: Callable[[], object]) -> None:
-        try:
-            self._attempt(work, self.durable_health)
-        except StoreError as error:
-            logger.debug("error=<%s> | the flush failed, it is tried again", cause_of(error))
 
     def _attempt(self, work: Callable[[], _T], health: TierHealth, *, must: bool = False) -> _T:
         """Call a function that uses a tier, and record in ``health`` whether the tier works.

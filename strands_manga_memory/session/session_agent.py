@@ -316,7 +316,9 @@ class SessionAgent:
         self._capture(event.agent)
         saver, result = self.conversation.saver, event.result
         is_paused = result is not None and result.stop_reason in ("interrupt", "checkpoint")
-        await wait_for_save(saver, saver.request(flush=is_paused))
+        await wait_for_save(saver, saver.request())
+        if is_paused:
+            saver.request_flush()
 
     # State between turns
 

@@ -327,4 +327,7 @@ def _request_run_save(
     """
     state = source.serialize_state()
     conversation.set_entry(ORCHESTRATOR, state)
-    return conversation.saver.request(flush=is_over and state.get("status") == "interrupted")
+    saved = conversation.saver.request()
+    if is_over and state.get("status") == "interrupted":
+        conversation.saver.request_flush()
+    return saved

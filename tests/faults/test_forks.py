@@ -83,7 +83,7 @@ def test_a_child_of_a_busy_parent_hangs_on_no_lock(new_process: NewProcess, stor
     process.agent("t0 text")
     for number in range(8):
         process.agent.tool.lookup(query=f"q{number}")
-        process.manager._conversations["A", "librarian"].saver.request(flush=True)
+        process.manager._conversations["A", "librarian"].saver.request_flush()
 
         def work(parent: Child, number: int = number) -> None:
             process.manager.set_metadata("librarian", locale="ja")

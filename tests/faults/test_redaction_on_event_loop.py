@@ -177,7 +177,7 @@ def test_no_write_that_begins_after_a_redaction_has_the_original(
     def redact_and_note(*arguments: Any) -> None:
         conversation = process.manager._agent(process.agent).conversation
         with conversation.lock:  # a save takes its values before or after, never in between
-            conversation.saver.request(flush=True)
+            conversation.saver.request_flush()
             redact(*arguments)
             is_redacted.append(True)
 
