@@ -281,28 +281,23 @@ class DynamoDBTable:
         return str(answer["Table"]["TableStatus"]) if answer else ""
 
     def _enable_ttl(self) -> None:
-        if not self._has_ttl():
-            wanted = {"Enabled": True, "AttributeName": self.schema.ttl}
-            try:
-                self._call(
-                    "update_time_to_live", TableName=self.name, TimeToLiveSpecification=wanted
+        # Another process may enable the TTL between the two calls; the second pass sees this.
+        for expected in ("ValidationException", ""):
+            answer = self._call("describe_time_to_live", TableName=self.name)
+            ttl = answer["TimeToLiveDescription"]
+            if ttl["TimeToLiveStatus"] not in ("ENABLED", "ENABLING"):
+                wanted = {"Enabled": True, "AttributeName": self.schema.ttl}
+                request = {"TableName": self.name, "TimeToLiveSpecification": wanted}
+                if self._call("update_time_to_live", expected=expected, **request) is not None:
+                    return
+            elif ttl["AttributeName"] != self.schema.ttl:
+                raise StoreError(
+                    f"table=<{self.name}> | its TTL is enabled for the attribute"
+                    f" {ttl['AttributeName']!r}; disable it, so that it can be enabled for"
+                    f" {self.schema.ttl!r}"
                 )
-            except StoreError:
-                if not self._has_ttl():  # nor has another process enabled it at this moment
-                    raise
-
-    def _has_ttl(self) -> bool:
-        answer = self._call("describe_time_to_live", TableName=self.name)
-        ttl = answer["TimeToLiveDescription"]
-        if ttl["TimeToLiveStatus"] not in ("ENABLED", "ENABLING"):
-            return False
-        if ttl["AttributeName"] != self.schema.ttl:
-            raise StoreError(
-                f"table=<{self.name}> | its TTL is enabled for the attribute"
-                f" {ttl['AttributeName']!r}; disable it, so that it can be enabled for"
-                f" {self.schema.ttl!r}"
-            )
-        return True
+            else:
+                return
 
     def _key_attributes(self, key: Key) -> dict[str, Any]:
         place = {self.schema.partition: {"S": key[0]}, self.schema.sort: {"S": key[1]}}

@@ -109,7 +109,15 @@ def package_error(error: Exception, where: str) -> StoreError:
     """
     what = f"{where} | {error}"
     if isinstance(error, ClientError):
-        return _response_error(error, what)
+        code = error_code(error)
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        if code in _PASSING or status >= 500:
+            return StoreUnavailableError(what)
+        if code in _OF_THE_REQUEST:
+            return StoreError(what)
+        unknown = code or "request", "see the AWS documentation of this error code"
+        reason, remedy = _REFUSED.get(code, unknown)
+        return StoreRefusedError(what, reason=reason, remedy=remedy)
     if isinstance(error, ConnectionError | HTTPClientError | OSError):
         return StoreUnavailableError(what)
     if isinstance(error, ParamValidationError):
@@ -120,18 +128,6 @@ def package_error(error: Exception, where: str) -> StoreError:
     return StoreRefusedError(
         what, reason="client", remedy="check the client and the source of its credentials"
     )
-
-
-def _response_error(error: ClientError, what: str) -> StoreError:
-    code = error_code(error)
-    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    if code in _PASSING or status >= 500:
-        return StoreUnavailableError(what)
-    if code in _OF_THE_REQUEST:
-        return StoreError(what)
-    unknown = code or "request", "see the AWS documentation of this error code"
-    reason, remedy = _REFUSED.get(code, unknown)
-    return StoreRefusedError(what, reason=reason, remedy=remedy)
 
 
 def dynamodb_client(*, region: str | None = None, endpoint: str | None = None) -> DynamoDBClient:

@@ -486,8 +486,7 @@ class Writer:
 
     def _promote_timers(self, due: float) -> None:
         """Queue the delayed background work that must start at the time ``due`` or earlier."""
-        ripe = [key for key, (at, _) in self._timers.items() if at <= due]
-        for key in sorted(ripe, key=lambda key: self._timers[key][0]):
+        for key in [key for key, (at, _) in self._timers.items() if at <= due]:
             self._queues.setdefault(key, deque()).append(self._timers.pop(key)[1])
 
     def _take(self) -> tuple[Hashable, _Job] | None:
