@@ -305,12 +305,12 @@ class SessionSweeper:
         if not conversation.flush(claimed=expect):
             hot.drop(name, expect=expect)  # a tombstone or an empty record
             return False
+        if conversation.durable is not None:
+            self._finalized(conversation, conversation.durable)
+            return conversation.storage.empty_hot()
         if self._finalizer is not None:
             self._finalizer(conversation)
-        if conversation.durable is None:
-            return hot.drop(name, expect=expect)
-        self._mark_finalized(conversation.key, conversation.durable)
-        return conversation.storage.empty_hot()
+        return hot.drop(name, expect=expect)
 
     # The durable tier
 
@@ -381,24 +381,17 @@ class SessionSweeper:
         """
         if self._finalizer is None:
             return False
-        mark = self._table.get(*finalized_key(conversation.key))
-        if mark is not None and mark.get("v") == durable.head_item.get("v"):
+        partition, sort = finalized_key(conversation.key)
+        version = durable.head_item.get("v")
+        if version and version == (self._table.get(partition, sort) or {}).get("v"):
             return False
         self._finalizer(conversation)
-        self._mark_finalized(conversation.key, durable)
-        return True
-
-    def _mark_finalized(self, conversation_key: ConversationKey, durable: DurableTier) -> None:
-        """Store which version of a conversation the finalizer has processed.
-
-        A later sweep does not give that version to the finalizer again.
-        """
-        if not durable.head_item:
-            return
-        partition, sort = finalized_key(conversation_key)
+        if version is None:  # the head is missing
+            return True
         until = int(self._tiers.clock() + 2 * self._tiers.ttl.session)
-        names = {"session_id": partition, "sk": sort}
-        self._table.put({**names, "v": durable.head_item["v"], self._table.schema.ttl: until})
+        mark = {"session_id": partition, "sk": sort, "v": version, self._table.schema.ttl: until}
+        self._table.put(mark)
+        return True
 
     def _remove_remains(
         self, entry: ExpiryEntry, conversation: EndedConversation, durable: DurableTier

@@ -129,17 +129,15 @@ class DynamoDBTable:
                 **table_definition(self.schema, self.name),
             )
             status = self._status()
-        end = time.monotonic() + _CREATE_SECONDS
-        for tries in count():
-            if status in ("ACTIVE", "UPDATING"):
-                break
+        end, pause = time.monotonic() + _CREATE_SECONDS, 0.1
+        while status not in ("ACTIVE", "UPDATING"):
             if time.monotonic() >= end:
                 raise StoreUnavailableError(
                     f"table=<{self.name}> | the table is not active after {_CREATE_SECONDS:.0f} s"
                     f" (status {status or 'unknown'}); call create_if_missing() again"
                 )
-            time.sleep(min(2.0, 0.1 * 2**tries))
-            status = self._status()
+            time.sleep(pause)
+            pause, status = min(2.0, 2 * pause), self._status()
         self._enable_ttl()
 
     def get(self, partition: str, sort: str) -> Item | None:
@@ -163,7 +161,7 @@ class DynamoDBTable:
             for answer in self._batch("batch_get_item", keys_read[start : start + _GETS]):
                 for stored in answer["Responses"].get(self.name, ()):
                     item = item_of(stored)
-                    found[item[self.schema.partition], item[self.schema.sort]] = item
+                    found[key_of(self.schema, item)] = item
         return found
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:

@@ -215,14 +215,12 @@ class _Conversation:
     fields: Mapping[str, bytes] = field(default_factory=dict)
 
     def record(self, now: float, fields: Mapping[str, bytes] | None = None) -> HotRecord:
-        if self.state == DELETED:
-            return HotRecord(epoch=self.epoch, version=self.version, state=DELETED)
         return HotRecord(
             epoch=self.epoch,
             version=self.version,
             state=self.state,
             ttl=self.ttl,
-            expires_in=self.expires_at - now,
+            expires_in=0.0 if self.state == DELETED else self.expires_at - now,
             fields=fields or {},
         )
 

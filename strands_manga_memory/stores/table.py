@@ -214,9 +214,7 @@ class Table(Protocol):
 
 def delete_rows(table: Table, rows: Iterable[Item]) -> None:
     """Delete records from a table, in batches. Only the key of each given record is used."""
-    table.batch_write(
-        deletes=[(row[table.schema.partition], row[table.schema.sort]) for row in rows]
-    )
+    table.batch_write(deletes=[key_of(table.schema, row) for row in rows])
 
 
 MAX_TRANSACT = 100
