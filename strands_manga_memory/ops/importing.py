@@ -142,7 +142,7 @@ def import_sessions(
             else:
                 repository: Any = _ReadOnlyRepository(manager.session_repository)
                 found = _read_repository(repository, session_id, agent_id, conversation_manager)
-            standing = "missing" if found is None else to.transfer(found, agent_id)
+            outcome = "missing" if found is None else to.transfer(found, agent_id)
         except _UNREADABLE as error:
             reason = f"cannot be read: {type(error).__name__}: {error}"
             result: dict[str, Any] = {
@@ -150,7 +150,7 @@ def import_sessions(
                 "error": f"session {session_id!r} of agent {agent_id!r} {reason}",
             }
         else:
-            result = {"outcome": "imported" if standing == "new" else standing}
+            result = {"outcome": "imported" if outcome == "new" else outcome}
             if found is not None:
                 result |= {"messages": len(found.log), "window": len(found.window or ())}
         report.sessions.append(ImportedSession(session_id=session_id, agent_id=agent_id, **result))
@@ -397,8 +397,8 @@ def import_user(
     names: dict[TransferResult, list[str]] = {"exists": [], "ended": []}
     for scope, (session, id_, transferred) in zip(scopes, transfers, strict=True):
         progress(session)
-        if (standing := memory.session(scope).transfer(transferred, id_)) != "new":
-            names[standing].append(f"{session}/{id_}")
+        if (outcome := memory.session(scope).transfer(transferred, id_)) != "new":
+            names[outcome].append(f"{session}/{id_}")
         elif isinstance(transferred, TransferredConversation):
             stored, messages = stored + 1, messages + len(transferred.log)
     known = [record for record in known if not record.expired(clock())]

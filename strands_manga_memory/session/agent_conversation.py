@@ -187,12 +187,11 @@ class AgentConversation:
                     f"record={record!r} belongs to other ids than those asked for", record=record
                 )
             self._end_if_over(inspect=inspect)
+        self._resets = local.resets
         if local.base.is_empty:  # otherwise another writer may have begun the next incarnation
-            self._resets = local.resets
             return None
         storage.complete()
         with self.lock:
-            self._resets = local.resets
             return messages_of(local.adopt_window(), local.message)
 
     def _read_tier(self, tier: str, read: Callable[[], Record | None]) -> Record | None:
@@ -263,8 +262,8 @@ class AgentConversation:
         with self.lock:
             identity = message.get("tracking_id") or ""
             if slots := self._turn_slots.get(identity):
-                live = sum((one.get("tracking_id") or "") == identity for one in history)
-                if 0 < live <= len(slots):
+                count = sum((one.get("tracking_id") or "") == identity for one in history)
+                if 0 < count <= len(slots):
                     key, number, _ = slots[-1]
                     assert key is not None  # noqa: S101 - a turn's message has one
                     self.local.revise(key, number, dump(message))
@@ -349,19 +348,19 @@ class AgentConversation:
             self._given = given_entries(self.local.states)
             self._captured = entries_of(snapshot)
 
-    def set_changed_meta(self, told: Mapping[str, Any]) -> None:
+    def set_changed_meta(self, metadata: Mapping[str, Any]) -> None:
         """Store those metadata values of an agent that have changed, such as the user's intent.
 
         Nothing is stored before the conversation's first message. A later call then stores the
         values.
 
         Args:
-            told: All present metadata values of the agent, keyed by name.
+            metadata: All present metadata values of the agent, keyed by name.
         """
         before = self._agent_meta
         changes = {
             name: value
-            for name, value in told.items()
+            for name, value in metadata.items()
             if value != before.get(name) and (value or name in before)
         }
         if changes and self.local.message_count and self._resets == self.local.resets:
@@ -384,11 +383,11 @@ class AgentConversation:
             is_changed = self.local.has_remote_changes or has_ended
             return is_changed or given_entries(self.local.states) != self._given
 
-    def adopt_changes(self, live: Sequence[Message]) -> list[Message] | None:
+    def adopt_changes(self, history: Sequence[Message]) -> list[Message] | None:
         """Return the agent's history with the changes of other processes. Called before each turn.
 
         Args:
-            live: The agent's present history. Unchanged messages stay the same objects.
+            history: The agent's present history. Unchanged messages stay the same objects.
 
         Returns:
             The changed history. None if nothing has changed, or if a new message cannot be read
@@ -405,7 +404,9 @@ class AgentConversation:
             elif any(local.message(slot) is None for slot in set(local.window) - set(local.view)):
                 return None
             before = local.view
-            messages = messages_of(local.adopt_window(), local.message, before=before, live=live)
+            messages = messages_of(
+                local.adopt_window(), local.message, before=before, present=history
+            )
             self._given = given_entries(local.states)
             return messages if self.keeps_window else []
 

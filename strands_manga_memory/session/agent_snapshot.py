@@ -62,19 +62,19 @@ def slots_of(
         found: Returns the turn's key and the index of each message in memory with a given
             ``tracking_id``. Messages that left the history are included.
     """
-    left: dict[bytes, list[Slot]] = {}
+    unmatched: dict[bytes, list[Slot]] = {}
     for slot in view:
         data = stored(slot)
         if data is not None:
-            left.setdefault(data, []).append(slot)
+            unmatched.setdefault(data, []).append(slot)
     dumped = [dump(message) for message in messages]
-    unchanged = [left[data].pop(0) if left.get(data) else None for data in dumped]
+    unchanged = [unmatched[data].pop(0) if unmatched.get(data) else None for data in dumped]
     known = [slot for slot in unchanged if slot is not None]
     if len(known) == len(messages):
         return tuple(known)
     shown = {slot[:2]: slot for slot in view if slot.key is not None}
     edited: dict[str, list[Slot]] = {}
-    for data, slots in left.items():
+    for data, slots in unmatched.items():
         if slots and (identity := identity_of(load(data))):
             edited.setdefault(identity, []).extend(slots)
 
@@ -100,7 +100,7 @@ def messages_of(
     stored: Stored,
     *,
     before: Sequence[Slot] = (),
-    live: Sequence[Message] = (),
+    present: Sequence[Message] = (),
 ) -> list[Message]:
     """Return the messages of an agent's history, which is given as references to stored messages.
 
@@ -109,11 +109,11 @@ def messages_of(
     Args:
         view: The references.
         stored: Returns the serialized message of a reference; None if it cannot be read now.
-        before: References of the agent's present history, one for each message in ``live``.
-        live: Messages of the agent's present history. A message that stays is the same object in
+        before: References of the agent's present history, one for each message in ``present``.
+        present: Messages of the agent's present history. A message that stays is the same object in
             the result.
     """
-    kept = dict(zip(before, live, strict=True)) if len(before) == len(live) else {}
+    kept = dict(zip(before, present, strict=True)) if len(before) == len(present) else {}
     messages: list[Message] = []
     for slot in view:
         known = kept.get(slot)

@@ -50,8 +50,8 @@ class ConversationSaver:
         tiers: The stores and their background writer.
         error: Error that a retry cannot resolve: changes that cannot be merged, or damaged stored
             data. None without such an error.
-        asked_at: Time when the running call to a tier began, in monotonic seconds. None if no save
-            or read is running.
+        started_at: Time when the running call to a tier began, in monotonic seconds. None if no
+            save or read is running.
         hot_health: Availability of the hot tier for this conversation.
         durable_health: Availability of the durable tier for this conversation.
         is_closing: Whether ``commit_all`` also marks the durable tier's copy as complete. A restore
@@ -65,7 +65,7 @@ class ConversationSaver:
         self.hot_health = TierHealth(tier="hot", shared=tiers.writer.hot_health)
         self.durable_health = TierHealth(tier="durable", shared=tiers.writer.durable_health)
         self.error: StoreError | None = None
-        self.asked_at: float | None = None
+        self.started_at: float | None = None
         self.is_closing = False
         self._is_scheduled = False
         self._waits_for_durable = False
@@ -88,7 +88,7 @@ class ConversationSaver:
             self._is_scheduled = False
             self.tiers.writer.cancel_later((self, "soon"))
         is_slow = self._begins_durably
-        if self.asked_at is None:  # else the caller also waits for the running call
+        if self.started_at is None:  # else the caller also waits for the running call
             self._waits_for_durable = is_slow
         work = in_current_context(self._commit)
         return self.tiers.writer.submit(self._key, work, slow=is_slow, is_needed=self.is_unsaved)
@@ -117,13 +117,13 @@ class ConversationSaver:
         """
 
         def refresh() -> None:
-            self._waits_for_durable, self.asked_at = False, time.monotonic()
+            self._waits_for_durable, self.started_at = False, time.monotonic()
             try:
                 self._storage.refresh()
             finally:
-                self.asked_at = None
+                self.started_at = None
 
-        if self.asked_at is None:
+        if self.started_at is None:
             self._waits_for_durable = False
         return self.tiers.writer.submit(self._key, refresh)
 
@@ -147,8 +147,10 @@ class ConversationSaver:
         """
         if self.waits_for == "nothing":
             return 0.0
-        asked_at = self.asked_at
-        return deadline if asked_at is None else max(0.0, asked_at + deadline - time.monotonic())
+        started_at = self.started_at
+        return (
+            deadline if started_at is None else max(0.0, started_at + deadline - time.monotonic())
+        )
 
     def is_unsaved(self) -> bool:
         """Return whether the conversation has changes that are not in the durable tier.
@@ -211,15 +213,15 @@ class ConversationSaver:
         if not storage.local.is_dirty:
             self._catch_up_hot()
             return
-        self._waits_for_durable, self.asked_at = self._begins_durably, time.monotonic()
+        self._waits_for_durable, self.started_at = self._begins_durably, time.monotonic()
         try:
             if storage.hot is not None:
                 if self._attempt(storage.save_hot, self.hot_health):
                     return
-                self._waits_for_durable, self.asked_at = True, time.monotonic()
+                self._waits_for_durable, self.started_at = True, time.monotonic()
             self._attempt(storage.save_durably, self.durable_health)
         finally:
-            self.asked_at = None
+            self.started_at = None
         if storage.durable is not None and storage.local.known_head is None:
             self._needs_flush = True  # begun in the hot tier: the durable tier does not answer
 
@@ -355,7 +357,7 @@ async def wait_for_save(saver: ConversationSaver, future: Future[None]) -> None:
         )
         if not future.done():
             if not saver.remaining_seconds(deadline + held_up):
-                health.record_failure(since=saver.asked_at)
+                health.record_failure(since=saver.started_at)
             count_missed_deadline(tier)
             raise StoreUnavailableError(f"the {tier} tier did not answer within {deadline} s")
         future.result()

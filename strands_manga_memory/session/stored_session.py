@@ -333,7 +333,7 @@ class StoredSession:
             ConflictError: Another process's change cannot be merged.
         """
         id_ = self._agent_id(agent_id)
-        if self._live(id_) is not None:
+        if self._agent_in_use(id_) is not None:
             raise ValueError(
                 f"agent_id {id_!r:.80} is a Strands agent of this session manager; it logs its own"
                 " messages"
@@ -401,7 +401,7 @@ class StoredSession:
             ValueError: The id is not allowed, or a Strands agent of this manager has it.
         """
         is_agent = isinstance(transferred, TransferredConversation)
-        if is_agent and self._live(id_) is not None:
+        if is_agent and self._agent_in_use(id_) is not None:
             raise ValueError(
                 f"agent_id {id_!r:.80} is a Strands agent of this session manager; it has a"
                 " conversation"
@@ -434,12 +434,12 @@ class StoredSession:
 
         The call does not restart the conversation's time to live.
         """
-        return self._get_or_inspect(agent_id).stats(self._live(self._agent_id(agent_id)))
+        return self._get_or_inspect(agent_id).stats(self._agent_in_use(self._agent_id(agent_id)))
 
     def live_stats(self) -> list[SessionStats]:
         """Return statistics of each agent that this manager uses. No store is read."""
         in_use = self._conversations.copy().items()
-        return [one.stats(self._live(id_)) for (kind, id_), one in in_use if kind == "A"]
+        return [one.stats(self._agent_in_use(id_)) for (kind, id_), one in in_use if kind == "A"]
 
     def metadata(self, agent_id: str | None = None) -> dict[str, Any]:
         """Return the metadata of an agent's conversation, keyed by name.
@@ -522,7 +522,7 @@ class StoredSession:
         """Return the conversation of an agent in use; read any other one from the stores."""
         return self._conversations.get(("A", self._agent_id(agent_id))) or self._inspect(agent_id)
 
-    def _live(self, agent_id: str) -> Agent | None:
+    def _agent_in_use(self, agent_id: str) -> Agent | None:
         """Return the Strands agent with this id; None if it is not known, or no longer in use."""
         return self._agents[agent_id].agent() if agent_id in self._agents else None
 
@@ -547,14 +547,15 @@ class StoredSession:
             ConflictError: ``idle`` is True, and the agent is being invoked.
             StoreUnavailableError: A tier did not store all changes.
         """
-        for live, conversation in self._in_process(agent_id):
-            if idle and live is not None and live.agent() is not None and live.in_turn:
+        for session_agent, conversation in self._in_process(agent_id):
+            agent = None if session_agent is None else session_agent.agent()
+            if idle and agent is not None and session_agent is not None and session_agent.in_turn:
                 raise ConflictError(
                     f"agent_id {agent_id!r:.80} is in the middle of a turn; call it again after"
                     " its end"
                 )
-            if live is not None:
-                live.capture_between_turns()
+            if session_agent is not None:
+                session_agent.capture_between_turns()
             if conversation.saver.is_unsaved():
                 conversation.saver.request_flush().result()
 
@@ -566,9 +567,9 @@ class StoredSession:
         """
         conversation_key = self._key_of(agent_id)
         for session in members_of(attachments(self._tiers.writer)["sessions"]):
-            live, held = session._agents.get(agent_id), session._conversations.get(("A", agent_id))  # noqa: SLF001 - of this class
-            if held is not None and held.key == conversation_key:
-                yield live, held
+            found = session._conversations.get(("A", agent_id))  # noqa: SLF001 - of this class
+            if found is not None and found.key == conversation_key:
+                yield session._agents.get(agent_id), found  # noqa: SLF001
 
     def _delete(self, keys: Iterable[ConversationKey]) -> list[StoreUnavailableError]:
         """Delete conversations from both tiers, and return the errors of tiers that failed."""

@@ -146,7 +146,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         registry.add_callback(AfterMultiAgentInvocationEvent, self._after_node, order=last)
 
     async def _before_invocation(self, event: BeforeInvocationEvent) -> None:
-        await self._agent(event.agent).before_turn(event.agent)
+        await self._session_agent(event.agent).before_turn(event.agent)
 
     def _initialized(self, event: AgentInitializedEvent[Agent]) -> None:
         self.initialize(event.agent)
@@ -155,10 +155,10 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         self.initialize_multi_agent(event.source)
 
     def _message_added(self, event: MessageAddedEvent[Agent]) -> None:
-        self._agent(event.agent).append(event.message, event.agent)
+        self._session_agent(event.agent).append(event.message, event.agent)
 
     def _turn_ended(self, event: AfterInvocationEvent) -> None:
-        self._agent(event.agent).end_turn(event.agent)
+        self._session_agent(event.agent).end_turn(event.agent)
 
     def _before_run(self, event: BeforeMultiAgentInvocationEvent) -> None:
         conversation = self._run(event.source.id)
@@ -166,7 +166,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         conversation.adopt_changes([])
 
     async def _after_invocation(self, event: AfterInvocationEvent) -> None:
-        await self._agent(event.agent).after_turn(event)
+        await self._session_agent(event.agent).after_turn(event)
 
     async def _after_node(self, event: AfterNodeCallEvent | AfterMultiAgentInvocationEvent) -> None:
         conversation = self._run(event.source.id)
@@ -195,7 +195,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
                 "concurrent_invocation_mode UNSAFE_REENTRANT cannot be saved turn by turn; use"
                 " THROW"
             )
-        if self._live(agent.agent_id) not in (None, agent):
+        if self._agent_in_use(agent.agent_id) not in (None, agent):
             raise ValueError(
                 f"agent_id {agent.agent_id!r:.80} is already used in this session manager; give"
                 " each its own"
@@ -205,20 +205,20 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         else:  # no conversation manager of this package, which would render the requests
             agent.add_middleware(InvokeModelStage.Input, render_request)
         conversation = self._new("A", agent.agent_id)
-        live = SessionAgent(agent, conversation)
-        live.begin(agent, conversation.open())
+        session_agent = SessionAgent(agent, conversation)
+        session_agent.begin(agent, conversation.open())
         self._conversations["A", agent.agent_id] = conversation
-        self._agents[agent.agent_id] = live
+        self._agents[agent.agent_id] = session_agent
 
     def append_message(self, message: Message, agent: Agent, **kwargs: Any) -> None:
         """Add a message to the agent's conversation.
 
         During a turn, the message is saved with the turn. Between turns, it is saved at once.
         """
-        live = self._agent(agent)
-        live.append(message, agent)
-        if not live.in_turn:
-            block_until_saved(live.conversation.saver.request(), self._tiers)
+        session_agent = self._session_agent(agent)
+        session_agent.append(message, agent)
+        if not session_agent.in_turn:
+            block_until_saved(session_agent.conversation.saver.request(), self._tiers)
 
     def redact_latest_message(self, redact_message: Message, agent: Agent, **kwargs: Any) -> None:
         """Replace a message by its redacted version in all stores.
@@ -232,11 +232,11 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             ConflictError: Another process's change cannot be merged.
             CorruptRecordError: A stored record is damaged.
         """
-        live = self._agent(agent)
-        live.redact(redact_message, partial(self._log, agent.agent_id))
+        session_agent = self._session_agent(agent)
+        session_agent.redact(redact_message, partial(self._log, agent.agent_id))
         self._notify_redacted(redact_message)
         if not is_on_event_loop():
-            live.wait_for_redactions(timeout=self._tiers.durable_deadline)
+            session_agent.wait_for_redactions(timeout=self._tiers.durable_deadline)
 
     def sync_agent(self, agent: Agent, **kwargs: Any) -> None:
         """Save the present state of an agent between turns, and wait until it is saved.
@@ -246,10 +246,10 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
 
         During a turn, this call does nothing, because the state is saved at the end of the turn.
         """
-        live = self._agent(agent)
-        if not live.in_turn:
-            live.capture_between_turns()
-            block_until_saved(live.conversation.saver.request(), self._tiers)
+        session_agent = self._session_agent(agent)
+        if not session_agent.in_turn:
+            session_agent.capture_between_turns()
+            block_until_saved(session_agent.conversation.saver.request(), self._tiers)
 
     def initialize_multi_agent(self, source: MultiAgentBase, **kwargs: Any) -> None:
         """Restore a Graph or Swarm from its stored state, and store its state from now on."""
@@ -282,8 +282,8 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             futures.append(conversation.saver.request_flush())
         for future in futures:
             future.result()
-        for live in self._agents.copy().values():
-            live.wait_for_redactions(timeout=self._tiers.durable_deadline, must=True)
+        for session_agent in self._agents.copy().values():
+            session_agent.wait_for_redactions(timeout=self._tiers.durable_deadline, must=True)
 
     def close(self) -> None:
         """Write all changes of the session to the durable tier, and mark it there as complete.
@@ -296,7 +296,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
 
     # Internals
 
-    def _agent(self, agent: Agent) -> SessionAgent:
+    def _session_agent(self, agent: Agent) -> SessionAgent:
         """Return the ``SessionAgent`` of a Strands agent, or raise ``ValueError`` without one."""
         if agent.agent_id not in self._agents:
             raise ValueError(

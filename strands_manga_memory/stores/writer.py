@@ -175,11 +175,11 @@ class TierHealth:
         """
         if not self.may_call():
             return None
-        asked_at = self.clock()
+        started_at = self.clock()
         try:
             done = work()
         except StoreError as error:
-            self.record_failure(error, since=asked_at)
+            self.record_failure(error, since=started_at)
             return None
         self.record_success()
         return done
@@ -211,7 +211,7 @@ class TierHealth:
             StoreUnavailableError: The store is unavailable, or did not respond in time. Any other
                 error of ``work`` is raised, too.
         """
-        answer, asked_at = Future[_T](), self.clock()
+        answer, started_at = Future[_T](), self.clock()
         context = contextvars.copy_context()
 
         def run() -> None:
@@ -219,7 +219,7 @@ class TierHealth:
                 found = context.run(work)
             except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
                 if isinstance(error, StoreUnavailableError):
-                    self.record_failure(error, since=asked_at)
+                    self.record_failure(error, since=started_at)
                 answer.set_exception(error)
                 return
             self.record_success()
@@ -228,7 +228,7 @@ class TierHealth:
         threading.Thread(target=run, name="strands-manga-memory-read", daemon=True).start()
         most = self.wait_limit(seconds)
         if not wait([answer], most).done:
-            self.record_failure(since=asked_at)
+            self.record_failure(since=started_at)
             raise StoreUnavailableError(f"the store did not answer within {most:.2g} s")
         return answer.result()
 

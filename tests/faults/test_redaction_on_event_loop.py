@@ -175,7 +175,7 @@ def test_no_write_that_begins_after_a_redaction_has_the_original(
     redact = process.manager.redact_latest_message
 
     def redact_and_note(*arguments: Any) -> None:
-        conversation = process.manager._agent(process.agent).conversation
+        conversation = process.manager._session_agent(process.agent).conversation
         with conversation.lock:  # a save takes its values before or after, never in between
             conversation.saver.request_flush()
             redact(*arguments)

@@ -69,7 +69,7 @@ def test_message_that_stands_twice_has_two_slots() -> None:
 def test_unchanged_messages_stay_the_same_objects() -> None:
     """An agent that takes over others' turns keeps its own message objects."""
     live = [message(slot) for slot in VIEW[:4]]
-    taken = messages_of([*VIEW[2:4], VIEW[6]], stored, before=VIEW[:4], live=live)
+    taken = messages_of([*VIEW[2:4], VIEW[6]], stored, before=VIEW[:4], present=live)
     assert [taken[0] is live[2], taken[1] is live[3]] == [True, True]
     assert taken[2] == message(VIEW[6])
 
