@@ -107,33 +107,21 @@ class StoredSession:
         Raises:
             StoreUnavailableError: A tier could not be reached; call ``delete_session`` again.
         """
-        tiers, began = self._tiers, self._tiers.clock()
-        until = began + tiers.ttl.tombstone_seconds
-        keys = {
-            self._key_of(self._agent_id(None)),
-            *(one.key for one in self._conversations.values()),
-        }
-        if tiers.durable is None:
-            if errors := self._delete(keys):
-                raise errors[0]
-            return
-        # The listed conversations are deleted first. If the process dies here, no agent can
-        # continue in a deleted session.
-        keys |= set(members(tiers.durable, self._storage_id))
-        has_hot_copies = tiers.hot is None and is_in_hot(tiers.durable, self._storage_id)
-        errors = self._delete(keys)
-        # The tombstone gets the time before the deletions. With a later time, the tombstone would
-        # also delete a conversation that begins again after its own deletion.
-        put_group_tombstone(tiers.durable, self._storage_id, now=began, until=until)
-        errors += self._delete(set(members(tiers.durable, self._storage_id)) - keys)
-        if errors:
+        durable, session, now = self._tiers.durable, self._storage_id, self._tiers.clock()
+        until = now + self._tiers.ttl.tombstone_seconds
+        keys = {self._key_of(self._agent_id(None))}
+        keys |= {conversation.key for conversation in self._conversations.values()}
+        copies_until = None
+        if durable is not None:
+            if self._tiers.hot is None and is_in_hot(durable, session):
+                copies_until = until
+            put_group_tombstone(durable, session, now=now, until=until)
+            # Listed after the tombstone, which ends conversations that begin meanwhile.
+            keys |= set(members(durable, session))
+        if errors := self._delete(keys):
             raise errors[0]
-        remove_listing(
-            tiers.durable,
-            self._storage_id,
-            self._ids,
-            copies_until=until if has_hot_copies else None,
-        )
+        if durable is not None:
+            remove_listing(durable, session, self._ids, copies_until=copies_until)
 
     @contextmanager
     def lease(self, agent_id: str | None = None, *, ttl: float = 30.0) -> Iterator[None]:

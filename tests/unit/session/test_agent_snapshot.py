@@ -83,7 +83,7 @@ def test_unreadable_message_keeps_its_slot() -> None:
         copy.deepcopy(history), VIEW[:4], lambda slot: None if slot == VIEW[1] else stored(slot)
     )
     assert slots == tuple(VIEW[:4])
-    assert messages_of(slots, stored, before=slots, live=history) == [
+    assert messages_of(slots, stored, before=slots, present=history) == [
         message(slot) for slot in VIEW[:4]
     ]
 
