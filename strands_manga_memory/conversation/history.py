@@ -37,6 +37,7 @@ from strands_manga_memory.messages import (
     fingerprint,
     id_of,
     is_repair,
+    is_tool_pair,
     is_turn_start,
 )
 from strands_manga_memory.messages.message_parts import custom_metadata
@@ -260,15 +261,11 @@ class MessageLog:
         needed = max(end - 1, -self._skipped)
         for message in messages[:head]:
             record = _record_of(message)
-            at = (
-                self._latest.get(record.id)
-                if record.id and not record.id.startswith(_BODY)
-                else None
-            )
-            is_logged = at is not None and self._records[at] == record
+            has_id = record.id and not record.id.startswith(_BODY)
+            at = self._latest.get(record.id, -1) if has_id else -1
             if (
-                at is None
-                or not is_logged
+                at < 0
+                or self._records[at] != record
                 or (at < len(self._records) - READ_AHEAD and size_of(message) <= LARGEST_BODY)
             ):
                 key = f"{_BODY}{len(bodies)}"
@@ -498,16 +495,24 @@ class LogTail:
         """
         ids = {*self._window}
         found = list(self if len(ids) == len(history) and ids <= self._messages.keys() else history)
-        sizes = {id_of(message): count(message) for message in found if id_of(message) not in ids}
-        most = min(_TIMES_WINDOW * budget, _MOST_TOKENS)
-        excess = sum(sizes.values()) - most
-        if excess <= most // _SLACK:
+        evicted: list[list[Message]] = []
+        for message in found:
+            if id_of(message) in ids:
+                continue
+            if evicted and is_tool_pair(evicted[-1][-1], message):
+                evicted[-1].append(message)  # a call and its result return together
+            else:
+                evicted.append([message])
+        sizes = [(sum(map(count, group)), group) for group in evicted]
+        limit = min(_TIMES_WINDOW * budget, _MOST_TOKENS)
+        excess = sum(size for size, _ in sizes) - limit
+        if excess <= limit // _SLACK:
             return found
         gone: set[str] = set()
-        for id_ in sorted(sizes, key=lambda id_: -sizes[id_]):
+        for size, group in sorted(sizes, key=lambda each: -each[0]):
             if excess > 0:
-                gone.add(id_)
-                excess -= sizes[id_]
+                gone.update(map(id_of, group))
+                excess -= size
         return self._replace_messages([message for message in found if id_of(message) not in gone])
 
     @staticmethod

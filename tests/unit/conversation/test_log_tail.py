@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strands_manga_memory.conversation.history import LogTail
-from tests.unit.conversation.messages import assistant, user
+from tests.unit.conversation.messages import assistant, calls, results, user
 
 BUDGET = 1_000
 
@@ -42,6 +42,14 @@ def test_evicted_messages_come_back_whole_and_in_order(kept: list[bool], more: i
     window += new
     tail.update(window)
     assert candidates(tail, window) == [*said, *new]
+
+
+def test_a_tool_call_never_comes_back_without_its_large_result() -> None:
+    said = [user("question"), calls("a"), results("a"), assistant("answer"), *talk(2)]
+    tail, window = begun(said, said[4:]), said[4:]
+    tail.update(window)
+    found = tail.candidates(window, BUDGET, lambda message: 10_000 if message is said[2] else 1)
+    assert found == [said[0], said[3], *window]
 
 
 def test_no_message_comes_back_once_something_was_taken_out_or_put_between() -> None:
