@@ -34,7 +34,7 @@ from strands_manga_memory.conversation.summary_record import is_synthesized
 from strands_manga_memory.conversation.summary_writing import Log
 from strands_manga_memory.conversation.trimmer import Trimmer
 from strands_manga_memory.conversation.truncation import LEAST_WITH_NAME
-from strands_manga_memory.messages import is_turn_start, tool_result_ids, tool_use_ids, turns
+from strands_manga_memory.messages import is_turn_start, tool_result_ids, turns
 
 if TYPE_CHECKING:
     from strands.agent.agent import Agent
@@ -139,24 +139,19 @@ class TurnEviction:
         Turns are removed until the history is small enough. The result is None if no turn was
         removed.
         """
-        older = compaction.messages[: compaction.touchable]
+        messages = compaction.messages
+        older = messages[: compaction.touchable]
         excess = compaction.excess
         gone: set[int] = set()
         for turn in turns(older)[1:]:  # the first one holds the original intent
             own = older[turn.start : turn.stop]
-            is_unfinished = turn.stop == len(older) and not _is_turn_end(
-                compaction.messages, turn.stop
-            )
+            is_unfinished = turn.stop < len(messages) and not is_turn_start(messages[turn.stop])
             if excess <= 0 or is_unfinished:
                 break
             if all(_is_low(message, compaction) for message in own):
                 gone.update(turn)
                 excess -= compaction.history.tokens(own)
-        return (
-            [message for at, message in enumerate(compaction.messages) if at not in gone]
-            if gone
-            else None
-        )
+        return [message for at, message in enumerate(messages) if at not in gone] if gone else None
 
 
 class MicroCompaction:
@@ -254,12 +249,6 @@ def _is_low(message: Message, compaction: Compaction) -> bool:
         not is_pinned(message)
         and not is_synthesized(message)
         and band_of(compaction.history.score(message)) is LOW
-    )
-
-
-def _is_turn_end(messages: Sequence[Message], end: int) -> bool:
-    return end >= len(messages) or (
-        is_turn_start(messages[end]) and not tool_use_ids(messages[end - 1])
     )
 
 

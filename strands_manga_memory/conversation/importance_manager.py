@@ -154,7 +154,6 @@ class ImportanceWeightedConversationManager(ConversationManager):
             log=log,
             recent_log=recent_log,
         )
-        self._returns_from_log = recent_log is not None
         self._discarded_until: str | None = None
         self._log = MessageLog()
         self._restored = _NO_LAYOUT
@@ -249,7 +248,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         if event.message["role"] == "assistant" and not calls_tools(event.message):
             # The answer ends the turn: trimmed now, the history is saved with its last message, not
             # in a save of its own.
-            self.history.trim_now(event.agent, ends_turn=True)
+            self.history.trim_now(event.agent)
 
     async def keep_within_budget(
         self, event: BeforeModelCallEvent | AfterInvocationEvent | ContextState
@@ -318,10 +317,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
         if self.history.archive.has_tool:
             state["reader"] = True
         messages = self.history.messages
-        if self._returns_from_log:
-            self.history.tail.discard_if_changed(messages)
-            if (until := self.history.tail.discarded_until) is not None:
-                state["discarded_until"] = until
+        self.history.tail.discard_if_changed(messages)
+        if (until := self.history.tail.discarded_until) is not None:
+            state["discarded_until"] = until
         if self._is_started and self.persist_layout:
             layout = self._log.layout(messages)
             state["removed_message_count"] = layout.skip
@@ -366,8 +364,8 @@ class ImportanceWeightedConversationManager(ConversationManager):
     def explain(self, agent: Agent) -> list[MessageOutcome]:
         """Return for each message whether it was kept, truncated or evicted, and the reason.
 
-        The result covers the messages of the history and the last 1,000 evicted messages, oldest
-        first.
+        The result covers the history, and those of the last 1,000 messages that were evicted,
+        oldest first.
         """
         return self.history.explain(list(agent.messages))
 
@@ -451,7 +449,6 @@ class StackedConversationManager(ConversationManager):
         self._below = below
         self.trimmer = trimmer
         self._history = trimmer.history
-        self._is_put_off = False
 
     @property
     def persist_layout(self) -> bool:
@@ -498,13 +495,11 @@ class StackedConversationManager(ConversationManager):
         Errors are logged, not raised. If this work would block a running event loop for long, a
         hook does it in a thread before the agent returns its answer.
         """
-        self._is_put_off = self._history.would_block_loop(agent.messages)
-        if not self._is_put_off:
+        if not self._history.would_block_loop(agent.messages):
             self._manage(agent)
 
     async def _after_invocation(self, event: AfterInvocationEvent) -> None:
-        if self._is_put_off:
-            self._is_put_off = False
+        if self._history.would_block_loop(event.agent.messages):  # else it is done already
             await asyncio.to_thread(self._manage, event.agent)
 
     def _manage(self, agent: Agent) -> None:

@@ -115,7 +115,6 @@ class MessageTruncator:
         locked: frozenset[int],
     ) -> None:
         self.messages = messages
-        self.changed: set[int] = set()
         self.tokens = sum(sizes.values())
         self.locked_tokens = sum(map(sizes.__getitem__, locked))
         self._sizes = sizes
@@ -127,7 +126,6 @@ class MessageTruncator:
         for at in positions if self._locked.isdisjoint(positions) else ():
             del self.messages[at]
             self.tokens -= self._sizes.pop(at)
-            self.changed.discard(at)
 
     def truncate(self, kind: str, positions: Iterable[int], target: int, floor: int) -> None:
         """Truncate the largest texts, tool results or tool inputs, until all messages fit a target.
@@ -150,7 +148,7 @@ class MessageTruncator:
                 self.messages[at]["content"] if at not in self._locked else ()
             ):
                 if kind in block or (kind == "text" and not _OTHER_TEXTS.isdisjoint(block)):
-                    size = self._text_tokens(_text_of(kind, cast("dict[str, Any]", block)))
+                    size = self._text_tokens(_text_of(block))
                     if size > floor:
                         pieces.append((at, index, size))
         if not pieces:
@@ -201,7 +199,6 @@ class MessageTruncator:
         if size < self._sizes[at]:
             self.tokens += size - self._sizes[at]
             self.messages[at], self._sizes[at] = smaller, size
-            self.changed.add(at)
 
 
 # --- Blocks ---------------------------------------------------------------------------------------
@@ -214,10 +211,10 @@ _MOST_KEYS_NAMED = 80
 """Maximum characters of the list of left-out keys in the note."""
 
 
-def _text_of(kind: str, block: dict[str, Any]) -> str:
-    if kind == "toolResult":
+def _text_of(block: Any) -> str:
+    if "toolResult" in block:
         return result_text(block["toolResult"])
-    if kind == "toolUse":
+    if "toolUse" in block:
         return as_json(block["toolUse"]["input"])
     return spoken_text(block) or ""
 
@@ -239,7 +236,7 @@ def truncate_result(
 def _truncate_text_block(
     block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str
 ) -> list[dict[str, Any]]:
-    text = truncate_text(_text_of("text", block), tokens, count, name)
+    text = truncate_text(_text_of(block), tokens, count, name)
     if "guardContent" in block:
         guarded = block["guardContent"]
         return [{**block, "guardContent": {**guarded, "text": {**guarded["text"], "text": text}}}]
@@ -420,7 +417,10 @@ def _condensed_result(result: Any) -> dict[str, Any]:
     if not text.strip():
         return {"toolResult": {**result, "content": notes or result["content"]}}
     return {
-        "toolResult": {**result, "content": [{"text": excerpt_text(text, _MOST_CONDENSED)}, *notes]}
+        "toolResult": {
+            **result,
+            "content": [{"text": excerpt_text(text, _MOST_CONDENSED)}, *notes],
+        }
     }
 
 
@@ -489,17 +489,6 @@ class FullTextArchive:
         if self.has_tool:
             agent.tool_registry.register_tool(self.read_cut_message)
 
-    def read_message(self, name: str) -> str | None:
-        """Return the full text of the message with a short name. None if the name is unknown.
-
-        The session's log is searched first, because a message may have been redacted there.
-        """
-        log = self.log() if self.log is not None else ()
-        for message in itertools.chain(log, self._latest):
-            if name and short_name(message) == name:
-                return "\n".join(filter(None, texts_of(message)))
-        return None
-
     @tool(name=READER)
     def read_cut_message(self, name: str, offset: int = 0) -> str:
         """Read the full text of an earlier message that was shortened in the conversation.
@@ -508,10 +497,12 @@ class FullTextArchive:
             name: The name given where the message was shortened.
             offset: Character to begin with; each call returns up to 4,000 characters.
         """
-        text = self.read_message(name)
-        return (
-            f"There is no message with the name {name!r}." if text is None else _page(text, offset)
-        )
+        # The log is searched first, because a message may have been redacted there.
+        log = self.log() if self.log is not None else ()
+        for message in itertools.chain(log, self._latest):
+            if name and short_name(message) == name:
+                return _page("\n".join(filter(None, texts_of(message))), offset)
+        return f"There is no message with the name {name!r}."
 
 
 def texts_of(message: Message) -> list[str]:
@@ -519,13 +510,7 @@ def texts_of(message: Message) -> list[str]:
 
     The text of an image or another medium is empty.
     """
-    texts: list[str] = []
-    for block in cast("list[dict[str, Any]]", message["content"]):
-        kind = (
-            "toolUse" if "toolUse" in block else "toolResult" if "toolResult" in block else "text"
-        )
-        texts.append(_text_of(kind, block))
-    return texts
+    return list(map(_text_of, message["content"]))
 
 
 def _page(text: str, offset: int) -> str:

@@ -186,14 +186,9 @@ class HistoryRecall(Plugin):
     def _on_restore(self, event: AgentInitializedEvent[Agent]) -> None:
         tokens, trimmer = self.max_tokens, history_manager_of(event.agent)
         if self._follows_window:
-            budget = history_tokens(window_of(event.agent.model))
-            tokens = max(
-                1,
-                min(
-                    _MOST_TOKENS,
-                    budget // 4 if trimmer is None else min(budget, trimmer.max_tokens) // 4,
-                ),
-            )
+            window = window_of(event.agent.model)
+            budget = history_tokens(window) if trimmer is None else trimmer.max_tokens
+            tokens = max(1, min(_MOST_TOKENS, budget // 4))
         self._quotes.max_tokens = tokens if trimmer is None else trimmer.reserve(tokens)
         for message in event.agent.messages:
             self.archive.record(message, 0.0)

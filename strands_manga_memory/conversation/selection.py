@@ -170,23 +170,19 @@ def select(
     demand = {band: sum(unit.tokens for unit in others if unit.band is band) for band in Band}
     _make_room(truncator, required, cycles, demand, of_user, full, filled, budget.headroom)
     reasons |= dict.fromkeys(required.keys() - truncator.messages.keys(), NO_ROOM)
-    opened: set[int] = set()
-    for unit in units:
-        if not truncator.messages.keys().isdisjoint(unit.positions):
-            opened.add(unit.turn)
+    opened = {
+        unit.turn for unit in units if not truncator.messages.keys().isdisjoint(unit.positions)
+    }
     items = _items(messages, features, budget, others, units[-1].turn if units else 0, count)
     selected = _select_items(
         items, most - truncator.tokens - reserved, opened, budget.turns, reasons
     )
     while True:
         kept = dict(truncator.messages)
-        condensed: set[int] = set()
         for item in selected:
             kept |= {at: messages[at] for at in item.positions}
-            condensed.discard(item.positions[-1])
             if item.condensed is not None:
                 kept[item.positions[-1]] = item.condensed
-                condensed.add(item.positions[-1])
         kept = {at: kept[at] for at in sorted(kept)}
         tokens = (
             truncator.tokens
@@ -199,7 +195,8 @@ def select(
     for item in selected:
         if item.needs is None:
             reasons |= dict.fromkeys(item.positions, f"{item.rank[0].name.lower()} band")
-    return Selection(kept, frozenset(truncator.changed | condensed), reasons, tokens, budget.tokens)
+    truncated = frozenset(at for at in kept if kept[at] is not messages[at])
+    return Selection(kept, truncated, reasons, tokens, budget.tokens)
 
 
 # --- Messages that stay or go together ------------------------------------------------------------

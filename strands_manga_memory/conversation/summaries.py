@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from opentelemetry import metrics
@@ -397,7 +397,7 @@ class SummaryJobs:
     writer: SummaryWriter
     summarizer: Summarizer | None
     breaker: CircuitBreaker
-    stats: SummaryStats
+    stats: SummaryStats = field(default_factory=SummaryStats)
     covered: CoveredRange | None = None
     pending: SummaryRun | None = None
 

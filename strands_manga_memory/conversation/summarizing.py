@@ -158,24 +158,20 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         super().__init__(trimmer, trimmer, proactive_compression=proactive_compression)
         self.keep_recent_turns = trigger.keep_recent_turns
         self.schedule = schedule or SummarySchedule()
-        tokens = trigger.tokens or _trigger_for(trimmer.max_tokens, None)
-        self.hard_tokens = trigger.hard_tokens or tokens * 3 // 2
-        self._history.high_water_mark = self.hard_tokens
         self.cache = cache
         self._trigger, self._is_bound = trigger, False
-        self.trigger_tokens, self.trigger_turns = tokens, trigger.turns
+        self.trigger_turns = trigger.turns
+        self._derive_limits(None)
         self._has_warned = False
         self._facts_tokens = trimmer.max_tokens // 2
         self._text_tokens = partial(tokens_of, trimmer.counter)
-        self._stats = SummaryStats()
         self._latest: tuple[Summary, MessageVersions] | None = None
         self._writer = SummaryWriter(
             trimmer.counter, slots or RuleFactExtractor(types), types, summary_tokens, log, cache
         )
         if isinstance(model, Model):
             model = ModelSummarizer(model)
-        self._breaker = summarizer_breaker(clock)
-        self._jobs = SummaryJobs(self._writer, model, self._breaker, self._stats)
+        self._jobs = SummaryJobs(self._writer, model, summarizer_breaker(clock))
 
     def __repr__(self) -> str:
         return (
@@ -205,15 +201,26 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         history, follows_window = self._history, self.trimmer.follows_window
         if follows_window:  # the summary replaces more
             history.max_tokens = min(history.max_tokens, _MAX_TOKENS)
-        if self._trigger.tokens is None:
-            self.trigger_tokens = _trigger_for(history.max_tokens, window_of(agent.model))
-            self.hard_tokens = self.trigger_tokens * 3 // 2
+        self._derive_limits(window_of(agent.model))
         if follows_window:
             history.max_tokens = min(history.max_tokens, self.trigger_tokens)
-            most = max(1, min(self._writer.summary_tokens, history.max_tokens // 4))
-            self._writer.summary_tokens = most
+            limit = max(1, min(self._writer.summary_tokens, history.max_tokens // 4))
+            self._writer.summary_tokens = limit
             self._facts_tokens = history.max_tokens // 2
-        history.high_water_mark = self.hard_tokens
+
+    def _derive_limits(self, window: int | None) -> None:
+        """Set the sizes at which turns are summarized, and at which a model call waits.
+
+        If the trigger has no number of tokens, old turns are summarized at almost twice the budget
+        of the history, but at most at half of the context ``window``.
+        """
+        tokens, budget = self._trigger.tokens, self.trimmer.max_tokens
+        if tokens is None:
+            tokens = budget * _TRIGGER // _MAX_TOKENS
+            tokens = tokens if window is None else min(tokens, max(budget, window // 2))
+        self.trigger_tokens = tokens
+        self.hard_tokens = self._trigger.hard_tokens or tokens * 3 // 2
+        self._history.high_water_mark = self.hard_tokens
 
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
         """Put a finished summary into the history before a model call.
@@ -268,8 +275,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         state = super().get_state()
         if self._jobs.covered is not None:
             state[_RUN] = asdict(self._jobs.covered)
-        if self._breaker.failures:
-            state[_REST] = breaker_to_state(self._breaker)
+        if self._jobs.breaker.failures:
+            state[_REST] = breaker_to_state(self._jobs.breaker)
         return state | ({_WARNED: True} if self._has_warned else {})
 
     def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
@@ -281,7 +288,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         """
         super().restore_from_session(state)
         self._jobs.covered = CoveredRange.from_state(state.get(_RUN))
-        restore_breaker(self._breaker, state.get(_REST))
+        restore_breaker(self._jobs.breaker, state.get(_REST))
         self._has_warned = state.get(_WARNED) is True
         return None
 
@@ -374,7 +381,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             self._has_warned = False
         elif not self._has_warned:
             self._has_warned = True
-            self._stats.warnings += 1
+            self._jobs.stats.warnings += 1
             logger.warning(
                 "tokens=<%d>, trigger=<%d> | the history will be summarized soon",
                 tokens,
@@ -398,11 +405,11 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
                 before = self._history.tokens(agent.messages)
                 self._put_in(agent, *finished)
                 after = self._history.tokens(agent.messages)
-                self._stats.swapped += 1
-                self._stats.tokens_freed += before - after
-                self._stats.enough += after < self.trigger_tokens
+                self._jobs.stats.swapped += 1
+                self._jobs.stats.tokens_freed += before - after
+                self._jobs.stats.enough += after < self.trigger_tokens
             else:
-                self._stats.discarded += 1
+                self._jobs.stats.discarded += 1
                 logger.debug("the history has changed meanwhile | the summary is not used")
 
     def _fits(self, replaced: MessageVersions, agent: Agent) -> bool:
@@ -503,8 +510,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def stats(self) -> SummaryStats:
         """Return the counts of summaries, waits, warnings and tokens so far."""
         rate = self.cache.hit_rate if self.cache is not None else 0.0
-        resting = self._breaker.state is State.OPEN
-        return replace(self._stats, resting=resting, cache_hit_rate=rate)
+        resting = self._jobs.breaker.state is State.OPEN
+        return replace(self._jobs.stats, resting=resting, cache_hit_rate=rate)
 
     def finish(self, agent: Agent, seconds: float = 30.0) -> bool:
         """Wait until the summary that is being written is finished, and put it into the history.
@@ -548,13 +555,3 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         """
         self._swap_in(agent)
         self._begin(agent, is_wanted=True, patience=self.schedule.wait_seconds)
-
-
-def _trigger_for(max_tokens: int, window: int | None) -> int:
-    """Return the default size of a history, in tokens, at which old turns are summarized.
-
-    The size is almost twice ``max_tokens``. It is limited to half of the context ``window``, but is
-    never below ``max_tokens``.
-    """
-    tokens = max_tokens * _TRIGGER // _MAX_TOKENS
-    return max(1, tokens if window is None else min(tokens, max(max_tokens, window // 2)))

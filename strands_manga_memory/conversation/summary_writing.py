@@ -492,11 +492,8 @@ class SummaryWriter:
             note = render_complaint(verdict.problems, verdict.missing)
             # The next request contains only the turns with the missing facts.
             if verdict.is_usable:
-                best = (
-                    (len(verdict.missing), text)
-                    if best is None or len(verdict.missing) <= best[0]
-                    else best
-                )
+                if best is None or len(verdict.missing) <= best[0]:
+                    best = len(verdict.missing), text
                 material = _with_draft(text, messages, verdict.missing)
         text = best[1] if best else ""
         if text and self.cache is not None:

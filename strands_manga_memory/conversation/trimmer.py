@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import threading
 import weakref
@@ -58,19 +57,11 @@ even if the history is not full.
 _MOST_GIVEN_UP = 3
 """Divisor of the budget: at most this part is given up to make room for later turns."""
 
-_SHARE_OF_REQUEST = 16
-"""Divisor of the budget: at the end of a turn, at most this part is left free for the next
-request.
-"""
-
-_LEAST_WITH_ROOM = 1_024
-"""Smallest budget, in tokens, of which a part is left free for the next request."""
-
 _LARGE = 50_000
 """Number of characters and bytes above which messages are counted and selected in a thread."""
 
-REMEMBERED_DROPS = 1_000
-"""Number of evicted messages whose outcomes are known."""
+REMEMBERED_OUTCOMES = 1_000
+"""Least number of latest messages whose outcomes are known."""
 
 
 class Trimmer:
@@ -118,9 +109,7 @@ class Trimmer:
         self._agent: weakref.ref[Agent] | None = None
         self.tail = LogTail()
         self.archive = FullTextArchive(log, self.tail)
-        self._evicted: list[MessageOutcome] = []
-        self._positions = itertools.count()
-        self._order: dict[str | None, int] = {}
+        self._outcomes: dict[str | None, MessageOutcome | None] = {}
         self._lock = threading.RLock()
         self._has_warned = False
 
@@ -313,30 +302,13 @@ class Trimmer:
             return True
         needs_trim = True
         with suppress(Exception):  # the messages cannot be counted, which trimming will log
-            tokens = self.features.total(messages) + self._room_for_request(messages)
-            needs_trim = self.is_over(messages, tokens)
+            needs_trim = self.is_over(messages, self.features.total(messages))
         return needs_trim and (self.recent_log is not None or size_of(messages) > _LARGE)
 
-    def trim_now(self, agent: Agent, *, ends_turn: bool = False) -> None:
+    def trim_now(self, agent: Agent) -> None:
         """Trim an agent's history, unless this would block a running event loop for long."""
         if not self.would_block_loop(agent.messages[:]):
-            self.trim(agent, ends_turn=ends_turn)
-
-    def _room_for_request(self, messages: Sequence[Message]) -> int:
-        """Return the tokens that a trimming at the end of a turn leaves free for the next request.
-
-        The user's next message is assumed to be as large as the largest of the last four. At most a
-        sixteenth of the budget is left free, and no tokens of a budget below 1,024 tokens.
-
-        With ``trim_every``, the result is 0, because each trimming then makes room for several
-        turns.
-        """
-        budget = self.calibration.to_local_tokens(self.limit)
-        if self.trim_every or budget < _LEAST_WITH_ROOM:
-            return 0
-        latest = itertools.islice(filter(is_turn_start, reversed(messages)), 4)
-        largest = max(map(self.features.tokens, latest), default=0)
-        return min(largest, budget // _SHARE_OF_REQUEST)
+            self.trim(agent)
 
     def reduce(self, agent: Agent, e: Exception | None) -> None:
         """Make the history smaller because the model's context window is full or almost full.
@@ -374,53 +346,54 @@ class Trimmer:
     def explain(self, messages: Sequence[Message]) -> list[MessageOutcome]:
         """Return for each message whether it was kept, truncated or evicted, and the reason.
 
-        The result covers ``messages`` and the last 1,000 evicted messages, in the order of the
-        conversation.
+        The result covers ``messages``, and those of the last 1,000 messages that were evicted, in
+        the order of the conversation.
         """
         outcomes = {
             at: "shortened" if is_truncated(message) else "kept"
             for at, message in enumerate(messages)
         }
-        kept = self._describe(messages, outcomes, self.select(messages).reasons)
-        shown = {one.tracking_id for one in kept}
-        evicted = {one.tracking_id: one for one in self._evicted if one.tracking_id not in shown}
-        return sorted([*evicted.values(), *kept], key=lambda one: self._order[one.tracking_id])
+        self._record_outcomes(messages, outcomes, self.select(messages).reasons)
+        shown = {message.get("tracking_id") for message in messages}
+        return [
+            outcome
+            for outcome in self._outcomes.values()
+            if outcome is not None
+            and (outcome.outcome == "dropped" or outcome.tracking_id in shown)
+        ]
 
-    def _describe(
+    def _record_outcomes(
         self, messages: Sequence[Message], outcomes: Mapping[int, str], reasons: Mapping[int, str]
-    ) -> list[MessageOutcome]:
-        """Return the outcomes of messages (kept, truncated or evicted, and why), oldest first.
+    ) -> None:
+        """Record for messages whether each was kept, truncated or evicted, and the reason.
 
         ``outcomes`` (such as ``"kept"``) and ``reasons`` are keyed by position in ``messages``.
-        Messages without an outcome are left out.
+        Messages without an outcome keep the recorded one.
         """
         for message in messages:
-            self._order.setdefault(message.get("tracking_id"), next(self._positions))
-        described: list[MessageOutcome] = []
+            self._outcomes.setdefault(message.get("tracking_id"), None)
         age = 0
         for at in reversed(range(len(messages))):
             message = messages[at]
+            id_, role = message.get("tracking_id"), message["role"]
             if at in outcomes:
-                own, role = self.features.measure(message), message["role"]
+                own = self.features.measure(message)
                 service = self.features.vocabulary.service if role == "assistant" else 0.0
                 signals = signals_of(own, service=service, age=age)
                 features = own.act, own.score, own.tokens
-                outcome = outcomes[at], reasons[at], signals
-                described.append(
-                    MessageOutcome(message.get("tracking_id"), role, *features, *outcome)
+                self._outcomes[id_] = MessageOutcome(
+                    id_, role, *features, outcomes[at], reasons[at], signals
                 )
             age += is_turn_start(message)
-        return described[::-1]
 
     def score(self, message: Message) -> float:
         """Return the importance of a message, from 0 to 1."""
         return self.features.measure(message, self.messages).score
 
-    def trim(self, agent: Agent, *, ends_turn: bool = False) -> None:
+    def trim(self, agent: Agent) -> None:
         """Evict and truncate messages of an agent's history until it fits the budget.
 
-        A trimming at the end of a turn (``ends_turn``) also leaves room for the user's next
-        message. Errors are logged, not raised.
+        Errors are logged, not raised.
         """
         with (
             logged_errors(logger, "the history could not be trimmed, leaving it as it is"),
@@ -428,20 +401,15 @@ class Trimmer:
         ):
             history = agent.messages[:]
             ensure_ids(history)
-            room = self._room_for_request(history) if ends_turn else 0
-            if self.is_over(history, self.features.total(history) + room):
-                self._commit(agent, history, *self._select_from_tail(history, room))
+            if self.is_over(history, self.features.total(history)):
+                self._commit(agent, history, *self._select_from_tail(history))
             known = [*self.tail, *agent.messages]
             if len(self.features) > 2 * len(known) + 128:
                 self.features.forget_all_but(known)
-                ids = {message.get("tracking_id") for message in known} | {
-                    one.tracking_id for one in self._evicted
-                }
-                self._order = {id_: number for id_, number in self._order.items() if id_ in ids}
+                ids = {*map(id_of, known), *list(self._outcomes)[-REMEMBERED_OUTCOMES:]}
+                self._outcomes = {id_: self._outcomes[id_] for id_ in self._outcomes if id_ in ids}
 
-    def _select_from_tail(
-        self, history: list[Message], room: int
-    ) -> tuple[Selection, list[Message]]:
+    def _select_from_tail(self, history: list[Message]) -> tuple[Selection, list[Message]]:
         """Select the messages of a new history from the current history and evicted messages.
 
         After a restart, earlier evicted messages are read from the session's log once. A restored
@@ -462,7 +430,7 @@ class Trimmer:
         if self.trim_every:  # make room for as many turns, each as large as the latest ones
             starts = [turn.start for turn in turns(candidates)][-self.trim_every :]
             trim_to = max(self._low_water_mark, self.limit - total(candidates[starts[0] :]))
-        return self.select(candidates, leave_free=room, trim_to=trim_to), candidates
+        return self.select(candidates, trim_to=trim_to), candidates
 
     def _commit(
         self, agent: Agent, history: list[Message], selection: Selection, candidates: list[Message]
@@ -509,10 +477,7 @@ class Trimmer:
                 "tokens": freed,
             },
         )
-        dropped = dict.fromkeys(evicted[-REMEMBERED_DROPS:], "dropped")
-        self._evicted = [*self._evicted, *self._describe(candidates, dropped, selection.reasons)][
-            -REMEMBERED_DROPS:
-        ]
+        self._record_outcomes(candidates, dict.fromkeys(evicted, "dropped"), selection.reasons)
 
 
 def _window(

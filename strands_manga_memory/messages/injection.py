@@ -288,11 +288,6 @@ def without_added(context: InvokeModelContext) -> tuple[list[Message], Added]:
         before, after = [*before, *after], []
     if not before and not after:
         return context.messages, Added(before, after)
-    # A plugin may have rebuilt the messages that it changed without ids.
-    history = context.agent.messages
-    for at in {opening, len(messages) - 1} if len(history) == len(messages) else ():
-        if at is not None and (id_ := history[at].get("tracking_id")):
-            messages[at] = {**messages[at], "tracking_id": id_}
     return messages, Added(before, after)
 
 

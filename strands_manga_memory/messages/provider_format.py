@@ -445,31 +445,17 @@ def _map_media(
 
 # --- Token usage ----------------------------------------------------------------------------------
 
-_CACHED_TOKENS_APART = {
-    # From the fields of the providers' APIs that Strands copies into ``inputTokens``:
-    "strands.models.bedrock.BedrockModel": True,  # Converse: inputTokens
-    "strands.models.anthropic.AnthropicModel": True,  # input_tokens
-    # prompt_tokens; also its subclasses LiteLLMModel and SageMakerAIModel
-    "strands.models.openai.OpenAIModel": False,
-    "strands.models.openai_responses.OpenAIResponsesModel": False,  # input_tokens
-    "strands.models.gemini.GeminiModel": False,  # prompt_token_count
-    "strands.models.llamacpp.LlamaCppModel": False,  # prompt_tokens
-    # num_prompt_tokens; this model and those below report no cached tokens
-    "strands.models.llamaapi.LlamaAPIModel": False,
-    "strands.models.mistral.MistralModel": False,  # prompt_tokens
-    "strands.models.ollama.OllamaModel": False,  # prompt_eval_count
-    "strands.models.writer.WriterModel": False,  # prompt_tokens
-}
-"""Whether the provider reports cached tokens in addition to ``inputTokens``, keyed by model
-class.
-"""
+_CACHED_TOKENS_APART = frozenset(
+    {"strands.models.anthropic.AnthropicModel", "strands.models.bedrock.BedrockModel"}
+)
+"""Model classes whose provider reports cached tokens in addition to ``inputTokens``."""
 
 
 def prompt_tokens(usage: Mapping[str, Any], model_class: type) -> int:
     """Return the number of tokens of a whole prompt, including cached tokens; 0 if not reported.
 
     Some providers include cached tokens in ``inputTokens``, and others report them separately. The
-    model's class determines the case, or the reported total if the class is unknown.
+    model's class determines the case, or else the reported total.
 
     Args:
         usage: ``metadata.usage`` of a message. A missing value counts as 0.
@@ -477,9 +463,10 @@ def prompt_tokens(usage: Mapping[str, Any], model_class: type) -> int:
     """
     tokens = usage.get("inputTokens") or 0
     cached = (usage.get("cacheReadInputTokens") or 0) + (usage.get("cacheWriteInputTokens") or 0)
-    are_apart = cached > tokens or tokens + (usage.get("outputTokens") or 0) != (
-        usage.get("totalTokens") or 0
+    classes = {f"{base.__module__}.{base.__qualname__}" for base in model_class.__mro__}
+    are_apart = (
+        not classes.isdisjoint(_CACHED_TOKENS_APART)
+        or cached > tokens
+        or tokens + (usage.get("outputTokens") or 0) != (usage.get("totalTokens") or 0)
     )
-    for base in reversed(model_class.__mro__):  # the class itself last, so that it decides
-        are_apart = _CACHED_TOKENS_APART.get(f"{base.__module__}.{base.__qualname__}", are_apart)
     return tokens + cached if are_apart else tokens
