@@ -15,6 +15,8 @@ from itertools import repeat
 from strands_manga_memory.language.packs import ANY, EN, JA, Rule
 from strands_manga_memory.language.text_features import (
     TextFeatures,
+    has_question_mark,
+    lower_case,
     standard_spelling,
     text_features,
 )
@@ -252,7 +254,7 @@ def without_questions_about_oneself(text: str) -> str:
 
 
 def _without_questions(sentence: str) -> str:
-    is_question = sentence.rstrip().endswith(("?", "？"))
+    is_question = has_question_mark(sentence)
     kept: list[str] = []
     starts = [
         0,
@@ -291,10 +293,7 @@ def changes_subject(text: str) -> bool:
 
     Only the first 160 characters are read.
     """
-    return (
-        ANY.subject_changes.changes.search(text[:_OPENING_LENGTH].lower().replace("\u2019", "'"))
-        is not None
-    )
+    return ANY.subject_changes.changes.search(lower_case(text[:_OPENING_LENGTH])) is not None
 
 
 # Replies: after "there is no table at seven", "how about eight?" corrects.

@@ -279,10 +279,6 @@ def _value(match: re.Match[str]) -> str:
     return match["value"] if "value" in match.re.groupindex else match[0]
 
 
-def _lower(match: re.Match[str]) -> str:
-    return _value(match).lower()
-
-
 def number_of(text: str) -> int:
     """Convert a number in digits, in English words or in kanji to an integer."""
     plain = normalized(text).replace(",", "")
@@ -415,10 +411,6 @@ def _title(match: re.Match[str]) -> str | None:
 _LANGUAGES = canonical_words("entities.languages")
 
 
-def _upper(match: re.Match[str]) -> str:
-    return match["value"].upper()
-
-
 def isbn(match: re.Match[str]) -> str | None:
     """Convert a matched ISBN to its form with 13 digits.
 
@@ -466,8 +458,8 @@ _CANONICAL: dict[str, Canonical] = {
     "": _value,
     "date": _date,
     "isbn": isbn,
-    "language": lambda match: _LANGUAGES[_lower(match)],
-    "lower": _lower,
+    "language": lambda match: _LANGUAGES[_value(match).lower()],
+    "lower": lambda match: _value(match).lower(),
     "lower_words": _lower_words,
     "normalized": lambda match: normalized(match[0]),
     "phone": _phone,
@@ -476,7 +468,7 @@ _CANONICAL: dict[str, Canonical] = {
     "series": _series,
     "time": _time,
     "title": _title,
-    "upper": _upper,
+    "upper": lambda match: match["value"].upper(),
     "volume": _volume,
 }
 """Functions that check a match and return its canonical form, by the name in the pack."""

@@ -10,11 +10,12 @@ import re
 from collections.abc import Sequence
 
 from strands_manga_memory.language.dialogue_acts import RULES_OF_ROLE, DialogueAct, dialogue_act
-from strands_manga_memory.language.packs import ANY, EN, JA
+from strands_manga_memory.language.packs import ANY, EN, JA, groups_of_all
 from strands_manga_memory.language.search import search_terms
+from strands_manga_memory.language.text_features import lower_case
 from strands_manga_memory.messages.texts import head_and_tail
 
-_TOPICS = tuple(group for pack in (EN, JA) for group in pack.groups("instructions.topics"))
+_TOPICS = groups_of_all("instructions.topics")
 _REVOCATIONS = tuple(rule.pattern for rule, _ in RULES_OF_ROLE["user"] if rule.revokes_instruction)
 
 
@@ -83,7 +84,7 @@ _EVERY_TIME = re.compile(
     "|".join(sorted(word for word in JA.words("instructions.common") if len(word) > 1))
 )
 _CLAUSE_END = re.compile(r"[,;.!?。！？\n]+")
-_TOPIC_SIDES = tuple(group for pack in (EN, JA) for group in pack.groups("instructions.sides"))
+_TOPIC_SIDES = groups_of_all("instructions.sides")
 _SIDE_WORDS = re.compile(
     "|".join(
         rf"\b{word}\b" if word.isascii() else word for _, *words in _TOPIC_SIDES for word in words
@@ -199,7 +200,7 @@ def forbids(text: str) -> bool:
 
     "Never without tax" requires tax, and so forbids nothing.
     """
-    lower = text.lower().replace("\u2019", "'")
+    lower = lower_case(text)
     found = _FORBIDDING.intersection(_INSTRUCTION_WORD.findall(lower))
     return (bool(found - {"without"}) != ("without" in found)) or JA.instructions.forbids.search(
         lower
@@ -208,5 +209,5 @@ def forbids(text: str) -> bool:
 
 def revokes_instruction(text: str) -> bool:
     """Return whether a user's message revokes an instruction, as in "stop using bullet points"."""
-    lower = text.lower().replace("\u2019", "'")
+    lower = lower_case(text)
     return any(pattern.search(lower) for pattern in _REVOCATIONS)

@@ -16,15 +16,6 @@ Line = tuple[str, str]
 """Role (``user`` or ``assistant``) and text of a message."""
 
 MOST_OPEN = 5
-_ENDS_OF_QUESTIONS = (
-    "?",
-    "？",
-    *(
-        f"{verb}か{end}"
-        for verb in ("です", "ます", "ません", "でしょう")
-        for end in ("", "ね", "な")
-    ),
-)
 
 
 def has_content(text: str, role: str = "user") -> bool:
@@ -37,7 +28,7 @@ def is_question(text: str) -> bool:
 
     It must end with a question mark, or with a Japanese ending such as ``ですか``.
     """
-    return text.rstrip(" \n。.").endswith(_ENDS_OF_QUESTIONS)
+    return ANY.questions.ending.search(text.rstrip(" \n。.")) is not None
 
 
 def find_open_questions(lines: Sequence[Line]) -> list[str]:

@@ -241,6 +241,15 @@ ANY = PatternSections(EN, JA)
 """Patterns of all languages: ``ANY.replies.declines`` matches in English and in Japanese."""
 
 
+def groups_of_all(name: str) -> tuple[tuple[str, ...], ...]:
+    """Return the groups of words of all languages.
+
+    Args:
+        name: Section and name of the groups in all packs, separated by a dot.
+    """
+    return (*EN.groups(name), *JA.groups(name))
+
+
 def canonical_words(name: str) -> dict[str, str]:
     """Map each word in a list of synonyms to its standard word, such as "allergies" to "allergy".
 
@@ -249,5 +258,4 @@ def canonical_words(name: str) -> dict[str, str]:
     Args:
         name: Section and name of the groups in all packs, separated by a dot.
     """
-    groups = (group for pack in (EN, JA) for group in pack.groups(name))
-    return {word.lower(): group[0] for group in groups for word in group}
+    return {word.lower(): group[0] for group in groups_of_all(name) for word in group}

@@ -138,10 +138,9 @@ def contradicts_statement(said: Preference, statement: str) -> bool:
     before, earlier = _taste(statement)
     if not terms or not earlier:
         return False
-    if not before and not said.slot:  # "I eat pork again" ends "I don't eat pork"
-        return earlier <= terms and forbids(statement) and not forbids(said.value)
-    if not before:
-        return False
+    if not before:  # "I eat pork again" ends "I don't eat pork"
+        is_permitted = forbids(statement) and not forbids(said.value)
+        return not said.slot and earlier <= terms and is_permitted
     if not said.slot:
         return side == -before and 2 * len(terms & earlier) >= min(len(terms), len(earlier))
     side = 1 if said.liked or (said.slot == DISLIKES and said.liked is None) else -1

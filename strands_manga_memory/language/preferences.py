@@ -35,6 +35,7 @@ from strands_manga_memory.language.preference_slots import (
 )
 from strands_manga_memory.language.subjects import AT_THE_BEGINNING, SubjectTracker, split_clauses
 from strands_manga_memory.language.text_features import (
+    has_question_mark,
     is_evaluative,
     sentiment_score,
     split_sentences,
@@ -46,7 +47,7 @@ ENGLISH, JAPANESE, BOTH = EN.preferences, JA.preferences, ANY.preferences
 _SIDES = (*TASTES, DISLIKES)
 
 _VALUES = tuple((slot, getattr(ANY.known_values, slot)) for slot in ("genre", "format", "language"))
-_PERSONAL_FACTS = tuple(rule for pack in (EN, JA) for rule in pack.rules("personal_facts"))
+_PERSONAL_FACTS = (*EN.rules("personal_facts"), *JA.rules("personal_facts"))
 _SAYS = re.compile(r"\w\w")
 _PLACEHOLDER = re.compile(r"\[[a-z_]+\]")
 """Pattern of a mark in place of personal data, such as ``[birthday]``."""
@@ -87,13 +88,15 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
             if BOTH.material.search(sentence):
                 continue
             own = subject.own_part(sentence)
-            if is_first and earlier and any(map(_changes_taste, split_clauses(own))):
+            if (is_first and earlier) and (
+                BOTH.changes_fact.search(own) or any(map(_changes_taste, split_clauses(own)))
+            ):
                 stated = extract_preferences(list(split_sentences(earlier[-1]))[-1:])
             is_first = False
             stated = (
                 _sentence_preferences(own, stated)
                 or _changed_budget(sentence, found.values() if has_budget else (), earlier)
-                or _changed_name(sentence, stated)
+                or _changed_fact(sentence, stated)
             )
             if _DIGITS.search(sentence):
                 has_budget = any(said.slot == "budget" for said in stated)
@@ -136,11 +139,13 @@ def _changed_budget(
     return [Preference("budget", value)] if budget else []
 
 
-def _changed_name(sentence: str, stated: Sequence[Preference]) -> list[Preference]:
-    name = (
-        BOTH.changes_name.search(sentence) if any(said.slot == "name" for said in stated) else None
-    )
-    return [Preference("name", next(filter(None, name.groups())))] if name else []
+def _changed_fact(sentence: str, stated: Sequence[Preference]) -> list[Preference]:
+    """Return the new name or home if a sentence corrects the last one in ``stated``."""
+    last, match = stated[-1:], BOTH.changes_fact.search(sentence)
+    if match is None or not last or last[0].slot not in ("name", "home", "hometown"):
+        return []
+    is_other = match["old"] not in (None, last[0].value)
+    return [] if is_other else [Preference(last[0].slot, match[match.lastindex or 0])]
 
 
 def _changed_taste(clause: str, stated: Sequence[Preference]) -> list[Preference]:
@@ -240,31 +245,20 @@ def _sentence_preferences(sentence: str, before: Sequence[Preference] = ()) -> l
             found[-1:] = changed
             continue
         said = (_replacement_wishes(part) if after_dislike else []) or _clause_preferences(part)
-        new = (
-            [
-                each
-                for each in _whole_sentence_preferences(part)
-                if each.slot == STYLE and (found or not has_condition)
-            ]
-            if not said
-            else []
-        )
-        rules += new
-        found += said or new
+        if not said and (found or not has_condition):
+            said = [each for each in _whole_sentence_preferences(part) if each.slot == STYLE]
+            rules += said
+        found += said
     if found == rules and len(rules) == 1:
         found = []  # a single rule is kept with the clauses around it
     if ENGLISH.company.search(sentence):
         found = [said for said in found if said.slot != "hometown"]
-    if len(parts) > 1 and _is_asking(parts[-1]) and not _is_asking(parts[0]):
+    if len(parts) > 1 and has_question_mark(parts[-1]) and not has_question_mark(parts[0]):
         sentence, parts = parts[0], parts[:1]  # "I'm vegetarian, what do you suggest?"
     is_known = any(map(_is_known, parts))
     return found or [
         each for each in _whole_sentence_preferences(sentence) if each.slot == STYLE or not is_known
     ]
-
-
-def _is_asking(clause: str) -> bool:
-    return clause.rstrip().endswith(("?", "？"))
 
 
 def _is_known(clause: str) -> bool:
@@ -277,14 +271,14 @@ def _is_known(clause: str) -> bool:
             ENGLISH.once,
             JAPANESE.not_said,
         )
-    ) or bool(ENGLISH.not_said.search(clause) and clause.rstrip().endswith("?"))
+    ) or bool(ENGLISH.not_said.search(clause) and has_question_mark(clause))
 
 
 def _clause_preferences(clause: str) -> list[Preference]:
     is_request = BOTH.request.search(clause) is not None
     if not (said := clause if is_request else without_questions_about_oneself(clause)).strip():
         return []
-    asked = said.rstrip().endswith(("?", "？")) and not is_request
+    asked = has_question_mark(said) and not is_request
     key = match[match.lastindex or 0] if (match := BOTH.forget.search(said)) is not None else ""
     if (slot := slot_for_key(key)) in KNOWN_SLOTS:
         return [Preference(slot, key, None)]
@@ -332,17 +326,13 @@ def _is_no_fact(statement: str, value: tuple[int, int]) -> bool:
     return (
         _names_a_value(statement[start:end])
         or ANY.statements.not_meant.search(statement[:start]) is not None
-        or JA.statements.supposed_after.match(statement[end:]) is not None
     )
 
 
 def _is_somebody_elses(sentence: str) -> bool:
     if sentence.isascii() and not ENGLISH.speaker.search(sentence):
         return True
-    return any(
-        pattern.search(sentence)
-        for pattern in (ENGLISH.not_said, JAPANESE.not_said, ENGLISH.somebody)
-    )
+    return any(pattern.search(sentence) for pattern in (ENGLISH.not_said, JAPANESE.not_said))
 
 
 def _names_a_value(sentence: str) -> bool:
@@ -356,9 +346,9 @@ def _whole_sentence_preferences(sentence: str) -> Iterator[Preference]:
     """
     if BOTH.request.search(sentence):
         sentence = sentence.rstrip("?？ ")
-    if sentence.rstrip().endswith(("?", "？")) or any(
+    if has_question_mark(sentence) or any(
         pattern.search(sentence)
-        for pattern in (BOTH.anaphora, BOTH.of_a_slot, JAPANESE.as_one_likes, JA.statements.whether)
+        for pattern in (BOTH.anaphora, BOTH.of_a_slot, JA.statements.whether)
     ):
         return
     act = dialogue_act(sentence, "user")
@@ -431,7 +421,7 @@ def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
     In a question, only known values, such as genres, are preferences.
     """
     said = clause.replace("\u2019", "'").strip()
-    if ENGLISH.not_said.search(said) or ENGLISH.somebody.search(said):
+    if ENGLISH.not_said.search(said):
         return []
     for liked, pattern in (
         (None, ENGLISH.once),
@@ -494,7 +484,7 @@ def _is_particular_item(thing: str) -> bool:
 def _replacement_wishes(clause: str) -> list[Preference]:
     """Return the wishes in a clause after a dislike: "mystery please" after "no more romance"."""
     asked = EN.tastes.instead.sub("", clause)
-    if not BOTH.asks_for.search(clause) or sentiment_score(EN.tastes.explicit.sub("", asked)) < 0:
+    if not BOTH.asks_for.search(clause) or sentiment_score(asked) < 0:
         return []
     return _as_preferences(
         [each for each in _find_values(asked) if each[0] != "author"], liked=True, adds=True
@@ -575,11 +565,10 @@ def _japanese_clause_preferences(clause: str, *, is_last: bool) -> list[Preferen
             for part, liked in ((excepted, side < 0), (others, side > 0))
             for each in _as_preferences(_find_values(part), liked=liked, adds=True)
         ]
-    plain = JAPANESE.as_one_likes.sub("", clause)
-    named = _find_values(plain)
+    named = _find_values(clause)
     if any(slot != "author" for slot, _, _ in named):
         named = [each for each in named if each[0] != "author"]
-    rest = _without_values(plain, named)
+    rest = _without_values(clause, named)
     if BOTH.ended_dislike.search(rest):  # "I can read Japanese now" keeps the language
         named = [each for each in named if each[0] != "language"]
     has_ended = JAPANESE.once.search(rest) or BOTH.ended_dislike.search(rest)
@@ -588,7 +577,7 @@ def _japanese_clause_preferences(clause: str, *, is_last: bool) -> list[Preferen
         return []
     liked = None if has_ended else side > 0
     found = _as_preferences(named, liked=liked, adds=BOTH.adds.search(clause) is not None)
-    thing = JAPANESE.thing.search(plain) if not found else None
+    thing = JAPANESE.thing.search(clause) if not found else None
     if thing is not None and not JAPANESE.no_thing.search(thing[1]):
         found = [Preference(LIKES, thing[1], liked, adds=True)]
     return _with_ended_dislikes(found, rest) if has_ended else found

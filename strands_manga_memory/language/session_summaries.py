@@ -338,19 +338,10 @@ def _sentence_sentiment(sentence: str) -> int:
     """Return the user's sentiment towards the assistant in a sentence.
 
     The result is above 0 if positive, below 0 if negative, and 0 if neutral. Preferences, such as
-    "I hate horror", and questions about an item count as 0.
+    "I hate horror", count as 0.
     """
     score = sentiment_score(sentence)
-    if (
-        not score
-        or (
-            ANY.summaries.asks_of_a_thing.search(sentence)
-            and not ANY.summaries.of_myself.search(sentence)
-        )
-        or extract_preferences([sentence])
-    ):
-        return 0
-    return score
+    return 0 if not score or extract_preferences([sentence]) else score
 
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from strands_manga_memory.language.dialogue_acts import without_questions_about_oneself
 from strands_manga_memory.language.packs import ANY, EN
 from strands_manga_memory.language.preference_slots import DISLIKES, FACTS, STYLE, TASTES
-from strands_manga_memory.language.text_features import split_sentences
+from strands_manga_memory.language.text_features import has_question_mark, split_sentences
 from strands_manga_memory.messages.texts import head_and_tail
 
 AT_THE_BEGINNING = 12
@@ -68,7 +68,7 @@ class SubjectTracker:
         the user. Use ``is_own`` to check a preference in the returned text.
         """
         clauses = split_clauses(sentence)
-        asks = len(clauses) > 1 and sentence.endswith(("?", "？"))
+        asks = len(clauses) > 1 and has_question_mark(sentence)
         self._is_occasional = (
             ANY.subjects.occasion.search(
                 without_questions_about_oneself(

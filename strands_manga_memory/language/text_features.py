@@ -121,6 +121,16 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(_WORD.findall(normalized(text)))
 
 
+def lower_case(text: str) -> str:
+    """Return a text in lower case, with ASCII apostrophes, as most patterns expect it."""
+    return text.lower().replace("\u2019", "'")
+
+
+def has_question_mark(text: str) -> bool:
+    """Return whether a text ends with a question mark."""
+    return text.rstrip().endswith(("?", "？"))
+
+
 def encodable(text: str) -> str:
     """Replace the characters of a text that UTF-8 cannot encode by ``?``.
 
@@ -241,7 +251,7 @@ def text_features(text: str) -> tuple[TextFeatures, frozenset[str]]:
     kanji and of katakana. Only the first 4,000 characters of the text are read.
     """
     text = text[:_READ].strip()
-    low = text.lower().replace("\u2019", "'").replace(" '", "'").replace(" n't", "n't")
+    low = lower_case(text).replace(" '", "'").replace(" n't", "n't")
     features = (JA if JA.features.text.search(text) else EN).features
     found = TextFeatures(
         has_number=features.number.search(low) is not None,
@@ -269,7 +279,7 @@ def sentiment_score(text: str) -> int:
         text: Sentence or clause in English or Japanese, without names of genres, because "horror"
             would count as a complaint.
     """
-    lower, score = text.replace("\u2019", "'").lower(), 0
+    lower, score = lower_case(text), 0
     for pattern, worth in ((EN.sentiment.settled_good, 1), (EN.sentiment.withheld, -1)):
         lower, found = pattern.subn(" ", lower)
         score += worth * found
@@ -290,11 +300,9 @@ def sentiment_score(text: str) -> int:
 
 def is_evaluative(text: str) -> bool:
     """Return whether a text contains an evaluating word, such as "great", even if it is negated."""
-    lower = text.replace("\u2019", "'").lower()
-    return (
-        EN.sentiment.unopposed.search(lower) is not None
-        or EN.sentiment.english.search(lower) is not None
-        or (not lower.isascii() and JA.sentiment.japanese.search(lower) is not None)
+    lower = lower_case(text)
+    return EN.sentiment.english.search(lower) is not None or (
+        not lower.isascii() and JA.sentiment.japanese.search(lower) is not None
     )
 
 
