@@ -58,13 +58,7 @@ class Stage:
 
 
 @pytest.fixture
-def stage(
-    valkey_server: servers.Valkey,
-    dynamodb_server: servers.DynamoDB,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Stage]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
+def stage(valkey_server: servers.Valkey, dynamodb_server: servers.DynamoDB) -> Iterator[Stage]:
     with ExitStack() as stack:
         yield Stage(stack, valkey_server, dynamodb_server)
 

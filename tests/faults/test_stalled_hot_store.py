@@ -6,7 +6,6 @@ import asyncio
 import json
 import sqlite3
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,13 +54,6 @@ def hot() -> Any:
     store.answers.set()
 
 
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 10
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.01)
-    assert condition()
-
-
 def seconds(work: Callable[[], object]) -> float:
     start = clocks.seconds()
     work()
@@ -74,7 +66,7 @@ def test_turns_with_task_state_do_not_wait_for_a_stalled_store_and_share_their_s
     memory = MangaMemory.open(hot=hot, durable=f"sqlite:///{tmp_path}/s.sqlite3")
     agent = memory.agent(ScriptedModel(lambda _: "ok"), scope=SCOPE, task_state=True)
     agent("hello")
-    until(lambda: not agent._session_manager.stats()["unsaved_messages"])
+    servers.wait_until(lambda: not agent._session_manager.stats()["unsaved_messages"], "the save")
     hot.answers.clear()
     first = coordinator_of(agent)
     assert first is not None
@@ -90,7 +82,9 @@ def test_turns_with_task_state_do_not_wait_for_a_stalled_store_and_share_their_s
     )
     second = coordinator_of(other)
     assert second is not None
-    until(lambda: other("hm") and second.dialogue.intent == "reorder")
+    servers.wait_until(
+        lambda: other("hm") and second.dialogue.intent == "reorder", "the shared intent"
+    )
     memory.close()
 
 
@@ -133,7 +127,7 @@ def test_an_agent_starts_without_a_slow_source_and_takes_its_data_when_they_arri
     session = agents[0]._session_manager
     assert not session.metadata("default").get("cart")
     released.set()
-    until(lambda: session._tiers.ttl.ttl(1) == 3600)
+    servers.wait_until(lambda: session._tiers.ttl.ttl(1) == 3600, "the lifetime of the tier")
     agents[0]("and now?")
     assert session.metadata("default")["cart"] == ["B07X1234"]
     assert len(loads) == 1
@@ -170,9 +164,7 @@ def test_changes_of_memories_reach_the_table_while_redis_does_not_answer(
             f"sqlite:///{tmp_path}/m.sqlite3",
             memories=True,
         )
-        agent = memory.agent(
-            ScriptedModel(lambda _: "ok"), user_id="u1", session_id="s1", callback_handler=None
-        )
+        agent = memory.agent(ScriptedModel(lambda _: "ok"), user_id="u1", session_id="s1")
         agent("hello")
         proxy.blackhole()
         user = memory.user("u1")
@@ -183,7 +175,8 @@ def test_changes_of_memories_reach_the_table_while_redis_does_not_answer(
                 for record in user.recall(type="preference", limit=None)
             }
 
-        waited = seconds(lambda: agent("My favorite genre is horror.") and until(stored))
+        waited = seconds(lambda: agent("My favorite genre is horror."))
+        waited += seconds(lambda: servers.wait_until(stored, "the stored preference"))
         waited += seconds(lambda: user.prefer("format", "ebook"))
         assert stored().keys() == {"genre", "format"}
         waited += seconds(lambda: user.forget(stored()["genre"]))

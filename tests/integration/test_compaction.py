@@ -51,7 +51,6 @@ def made(
         model=model or ScriptedModel(usage=lambda _: 0),
         messages=messages,
         conversation_manager=Manager(stages, window=window, **more),
-        callback_handler=None,
         retry_strategy=None,
         **(agent or {}),
     )

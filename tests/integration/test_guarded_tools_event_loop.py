@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -23,21 +22,9 @@ _CALL = tool_use("t1", "report")
 
 async def _longest_pause(agent: Agent) -> float:
     """Run a turn, and return the longest time in which nothing else ran on the event loop."""
-    pauses: list[float] = []
-    last = clocks.seconds()
-
-    async def watch() -> None:
-        nonlocal last
-        while True:
-            await asyncio.sleep(0.001)
-            pauses.append(clocks.seconds() - last)
-            last = clocks.seconds()
-
-    watching = asyncio.create_task(watch())
-    await agent.invoke_async("Go on.")
-    pauses.append(clocks.seconds() - last)
-    watching.cancel()
-    return max(pauses)
+    async with clocks.Loop() as loop:
+        await agent.invoke_async("Go on.")
+    return loop.longest
 
 
 def _said(agent: Agent) -> str:

@@ -43,7 +43,7 @@ class World:
 
     def agent(self, session: str = "s1", model: ScriptedModel | None = None) -> Agent:
         model = model or ScriptedModel(lambda _: "ok")
-        return self.memory.agent(model, user_id="u1", session_id=session, callback_handler=None)
+        return self.memory.agent(model, user_id="u1", session_id=session)
 
     def settle(self) -> None:
         finish_writes(self.memory.hot, None)
@@ -114,9 +114,7 @@ def test_what_a_turn_with_an_edit_states_while_the_table_is_down_is_stored_later
 ) -> None:
     table = FaultyTable(world.table)
     memory = MangaMemory(hot=world.memory.hot, durable=world.memory.durable, memories=table)
-    agent = memory.agent(
-        ScriptedModel(lambda _: "ok"), user_id="u1", session_id="s", callback_handler=None
-    )
+    agent = memory.agent(ScriptedModel(lambda _: "ok"), user_id="u1", session_id="s")
     agent(SAID)
     finish_writes(memory.hot, None)
     finish_writes(None, table)
@@ -220,9 +218,7 @@ def test_a_flood_costs_one_batch_and_a_user_has_a_hundred_at_most(tmp_path: Path
     table = FaultyTable(world.table)
     hot = FaultyHotStore(world.memory.hot)
     memory = MangaMemory(hot=hot, durable=world.memory.durable, memories=table)
-    agent = memory.agent(
-        ScriptedModel(lambda _: "ok"), user_id="u1", session_id="s", callback_handler=None
-    )
+    agent = memory.agent(ScriptedModel(lambda _: "ok"), user_id="u1", session_id="s")
     agent("hi")
     finish_writes(hot, None)
     hot.calls.clear()

@@ -57,7 +57,6 @@ def made(
         model=model or ScriptedModel(lambda _: "answer " * 30),
         conversation_manager=manager or SlidingWindowConversationManager(window_size=6),
         plugins=[*before, recall],
-        callback_handler=None,
         **more,
     )
 
@@ -560,7 +559,7 @@ def test_the_facade_hands_it_out_for_this_session_alone(tmp_path: Path, history:
         arguments = memory.agent_kwargs(
             user_id=user, session_id=session, history=history, max_tokens=800, recall=True
         )
-        return Agent(model=model, callback_handler=None, **arguments)
+        return Agent(model=model, **arguments)
 
     agent = start()
     manager: Any = agent.conversation_manager
@@ -596,9 +595,7 @@ def test_the_log_is_read_only_when_something_has_left_the_history(tmp_path: Path
     def reads(turn: int) -> int:
         """Let a worker that keeps nothing answer one message."""
         arguments = memory.agent_kwargs(user_id="u1", session_id="s1", max_tokens=800, recall=True)
-        agent = Agent(
-            model=ScriptedModel(lambda _: "answer " * 30), callback_handler=None, **arguments
-        )
+        agent = Agent(model=ScriptedModel(lambda _: "answer " * 30), **arguments)
         before = table.calls.count("query")
         agent(f"What is the name of cat number {turn}?")
         queries = table.calls.count("query") - before

@@ -54,8 +54,6 @@ def open_source(
         storage = LocalFileStorage(str(folder))
         yield lambda session_id: SnapshotSessionManager(session_id, storage=storage)
     else:
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            monkeypatch.setenv(name, "test")
         monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
         with mock_aws():
             boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="sessions")

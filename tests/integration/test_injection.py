@@ -125,7 +125,7 @@ def agent_of(
 ) -> Agent:
     tools = kwargs.pop("tools", [])
     arguments = memory.agent_kwargs(user_id="u1", session_id=session, **kwargs)
-    return Agent(model=model, callback_handler=None, tools=tools, **arguments)
+    return Agent(model=model, tools=tools, **arguments)
 
 
 @pytest.mark.parametrize("tag", ["user_preferences", "user_memory"])
@@ -185,7 +185,6 @@ def test_turns_that_are_recalled() -> None:
     recall = HistoryRecall(2_000)
     agent = Agent(
         model=model,
-        callback_handler=None,
         plugins=[recall],
         conversation_manager=ImportanceWeightedConversationManager(200),
     )
@@ -209,7 +208,7 @@ def test_what_the_state_says(memory: MangaMemory) -> None:
         coordinator = StateCoordinator(
             intents={"reorder": [DialogueSlot(name="volume", question=attack)]}
         )
-        agent = Agent(model=model, callback_handler=None, tools=[look_up], plugins=[coordinator])
+        agent = Agent(model=model, tools=[look_up], plugins=[coordinator])
         coordinator.dialogue.set_intent("reorder")
         coordinator.dialogue.fill_slot("volume", attack)
         coordinator.goals.set(attack)
@@ -232,7 +231,7 @@ def test_summaries(number: int) -> None:
         model=write,
         summary_tokens=200,
     )
-    agent = Agent(model=model, callback_handler=None, conversation_manager=manager)
+    agent = Agent(model=model, conversation_manager=manager)
     for turn in range(6):
         agent(f"turn {turn}: I promise to pay order ORD-1234{turn}. {attack} " + "words " * 60)
     shown = [

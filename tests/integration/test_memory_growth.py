@@ -71,7 +71,7 @@ def finalizing(
     counted = CountingTable(tables[1])
     with MangaMemory(hot="memory://", durable=tables[0], memories=counted) as memory:  # type: ignore[arg-type]
         kwargs = memory.agent_kwargs(user_id=user, session_id=session_id)
-        agent = Agent(model=ScriptedModel(lambda _: "Noted."), callback_handler=None, **kwargs)
+        agent = Agent(model=ScriptedModel(lambda _: "Noted."), **kwargs)
         agent("Is volume 3 of Uzumaki in stock?")
         agent._session_manager.close()
         for pair in ((memory.hot, None), (None, counted)):
@@ -142,7 +142,7 @@ def session(tables: tuple[Table, Table], user: str, memories: int) -> list[tuple
     take()
     with MangaMemory(hot="memory://", durable=tables[0], memories=counted) as memory:
         kwargs = memory.agent_kwargs(user_id=user, session_id="s1")
-        agent = Agent(model=ScriptedModel(lambda _: "Noted."), callback_handler=None, **kwargs)
+        agent = Agent(model=ScriptedModel(lambda _: "Noted."), **kwargs)
         for _ in range(3):
             agent("Is volume 3 of Uzumaki in stock?")
             take()

@@ -28,9 +28,6 @@ NAMES = ["sliding", "summarizing", "files", "s3", "snapshots", "auto"]
 def aws(dynamodb_server: servers.DynamoDB, monkeypatch: pytest.MonkeyPatch) -> None:
     """DynamoDB of the diffs, on a server of this machine."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", dynamodb_server.endpoint)
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
 
 
 @pytest.fixture

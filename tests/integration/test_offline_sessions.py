@@ -49,7 +49,6 @@ class World:
         return Agent(
             model=model or ScriptedModel(lambda messages: "Noted."),
             session_manager=manager,
-            callback_handler=None,
             tools=[find],
         )
 

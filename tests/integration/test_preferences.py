@@ -377,7 +377,7 @@ def test_the_preferences_of_other_agents_are_seen_with_a_damaged_log(tmp_path: P
         )
         model = ScriptedModel(lambda messages: "ok")
         first, second = (
-            memory.agent(model, user_id="u1", session_id=name, session=False, callback_handler=None)
+            memory.agent(model, user_id="u1", session_id=name, session=False)
             for name in ("s1", "s2")
         )
         second("Hello!")
@@ -711,9 +711,7 @@ def test_close_reports_preferences_that_the_table_did_not_accept(
     monkeypatch.setattr("strands_manga_memory.assembly.process_stores._DRAIN_SECONDS", 0.5)
     monkeypatch.setattr(table, "close", lambda: None)
     table.down = True
-    memory.agent(ScriptedModel(), user_id="u1", session_id="s", callback_handler=None)(
-        "My favorite genre is horror."
-    )
+    memory.agent(ScriptedModel(), user_id="u1", session_id="s")("My favorite genre is horror.")
     with pytest.raises(StoreUnavailableError, match="has not accepted all preferences"):
         memory.close()
 
@@ -753,9 +751,7 @@ def test_signals_after_an_erasure_have_higher_numbers(tmp_path: Path) -> None:
         "memory://", url, memories=True, sink=CallablePreferenceSink(sent.append)
     ) as memory:
         for session_id in ("before", "after"):
-            agent = memory.agent(
-                ScriptedModel(), user_id="u1", session_id=session_id, callback_handler=None
-            )
+            agent = memory.agent(ScriptedModel(), user_id="u1", session_id=session_id)
             for genre in ("horror", "romance"):
                 agent(f"My favorite genre is {genre}.")
             wait_until(
@@ -780,7 +776,7 @@ def test_sink_that_is_an_empty_collection_gets_signals(tmp_path: Path) -> None:
     sink = BufferSink()
     url = f"sqlite:///{tmp_path}/m.sqlite3"
     with MangaMemory.open("memory://", url, memories=True, sink=sink) as memory:
-        agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s", callback_handler=None)
+        agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s")
         agent("My favorite genre is horror.")
         wait_until(lambda: len(sink) == 1, "the signal")
 
@@ -798,9 +794,7 @@ def test_close_accepts_a_sink_that_is_slow(tmp_path: Path, monkeypatch: pytest.M
         "memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True, sink=sink
     )
     monkeypatch.setattr("strands_manga_memory.assembly.process_stores._DRAIN_SECONDS", 0.2)
-    memory.agent(ScriptedModel(), user_id="u1", session_id="s", callback_handler=None)(
-        "My favorite genre is horror."
-    )
+    memory.agent(ScriptedModel(), user_id="u1", session_id="s")("My favorite genre is horror.")
     assert is_sending.wait(20)
     memory.close()
     may_end.set()
@@ -887,7 +881,7 @@ def test_what_the_model_is_told(tmp_path: Path) -> None:
         model = ScriptedModel(["ok"] * 9)
         kwargs = memory.agent_kwargs(user_id="u1", session_id=session)
         return (
-            Agent(model=model, system_prompt="You are helpful.", callback_handler=None, **kwargs),
+            Agent(model=model, system_prompt="You are helpful.", **kwargs),
             model,
         )
 

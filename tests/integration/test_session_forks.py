@@ -45,7 +45,7 @@ def memory(url: str) -> Iterator[MangaMemory]:
 def build(memory: MangaMemory, scope: ConversationScope = SCOPE, **options: Any) -> Agent:
     """Return an agent of a conversation."""
     model = options.pop("model", None) or ScriptedModel(lambda _: "Noted.")
-    return memory.agent(model, **vars(scope), callback_handler=None, **options)
+    return memory.agent(model, **vars(scope), **options)
 
 
 def talk(memory: MangaMemory, *numbers: int, scope: ConversationScope = SCOPE) -> Agent:
@@ -129,7 +129,7 @@ def test_changes_of_a_fork_are_newer_than_the_states_of_its_source(
 def test_session_without_a_user_is_forked_by_its_manager(memory: MangaMemory) -> None:
     """Plain session ids name source and target."""
     manager = memory.session("plain")
-    agent = Agent(ScriptedModel(lambda _: "Noted."), session_manager=manager, callback_handler=None)
+    agent = Agent(ScriptedModel(lambda _: "Noted."), session_manager=manager)
     agent("question 1")
     agent("question 2")
     manager.fork(1, session_id="other")

@@ -24,9 +24,7 @@ def memory(tmp_path: Path) -> Iterator[MangaMemory]:
 
 
 def talk(memory: MangaMemory, user: str, session: str, *texts: str, **settings: Any) -> None:
-    agent = memory.agent(
-        ScriptedModel(), user_id=user, session_id=session, callback_handler=None, **settings
-    )
+    agent = memory.agent(ScriptedModel(), user_id=user, session_id=session, **settings)
     for text in texts:
         agent(text)
         CLOCK.advance(60)
@@ -88,9 +86,7 @@ def test_deleted_session_leaves_the_list_and_takes_its_state_along(memory: Manga
     assert [each.session_id for each in memory.sessions("u1").sessions] == ["b"]
     assert [each.sessions for each in memory.users().users] == [1]
     model = ScriptedModel()
-    agent = memory.agent(
-        model, user_id="u1", session_id="a", task_state=True, callback_handler=None
-    )
+    agent = memory.agent(model, user_id="u1", session_id="a", task_state=True)
     agent("Can you cancel it?")
     assert len(model.requests[-1].messages) == 1
     assert "503" not in str(model.requests[-1].messages)

@@ -48,7 +48,6 @@ def live_agents(stage: Stage, session: str, count: int, **settings: Any) -> list
                 agent_id="librarian",
                 session_manager=manager(stage, session, **settings),
                 conversation_manager=NullConversationManager(),
-                callback_handler=None,
             )
         )
         stage.settle()

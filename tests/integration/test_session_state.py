@@ -71,7 +71,6 @@ def agent_of(
         session_id="s1",
         agent_id=agent_id,
         task_state=SLOTS,
-        callback_handler=None,
         **settings,
     )
 
@@ -257,9 +256,7 @@ def test_sessions_share_nothing_with_one_another(opened: Opened) -> None:
     agent_of(memory, "orders")(f"Where is my order {ORDER}?")
     settle(memory)
     model = ScriptedModel()
-    memory.agent(model, user_id="u1", session_id="s2", task_state=True, callback_handler=None)(
-        "Can you cancel it?"
-    )
+    memory.agent(model, user_id="u1", session_id="s2", task_state=True)("Can you cancel it?")
     assert ORDER not in shown(model)
 
 
@@ -330,9 +327,7 @@ def test_second_agent_of_a_squad_knows_what_is_to_be_cancelled(opened: Opened) -
     models = {"orders": ScriptedModel(), "cancellations": ScriptedModel()}
 
     def built(scope: ConversationScope) -> Agent:
-        return memory.agent(
-            models[str(scope.agent_id)], task_state=True, callback_handler=None, **vars(scope)
-        )
+        return memory.agent(models[str(scope.agent_id)], task_state=True, **vars(scope))
 
     squad = AgentSquad(storage=SessionChatStorage(memory), classifier=SecondQuestionToTheOther())
     for name in models:

@@ -69,7 +69,6 @@ def agent_with(
     return Agent(
         model=model or ScriptedModel(),
         plugins=plugins,
-        callback_handler=None,
         agent_id="default",
         **settings,
     )
@@ -425,7 +424,6 @@ def test_the_prefix_is_the_same_byte_for_byte_over_fifty_turns(tmp_path: Path) -
         model=model,
         system_prompt="You sell books.",
         tools=[get_stock],
-        callback_handler=None,
         **kwargs,
     )
     coordinator = coordinator_of(agent)
@@ -1099,22 +1097,20 @@ def test_the_facade_offers_it_and_the_time_to_live_follows_the_tier(tmp_path: Pa
     kwargs = memory.agent_kwargs(user_id="u1", session_id="s1", task_state=True)
     policy = kwargs["session_manager"]._tiers.ttl
     assert policy.ttl(1) == 3600
-    agent = Agent(model=ScriptedModel(), callback_handler=None, **kwargs)
+    agent = Agent(model=ScriptedModel(), **kwargs)
     tiers["tier"] = "premium"
     memory.changes(user_id="u1", session_id="s1").publish()
     agent("hello")
     assert policy.ttl(1) == 2700
     plain = memory.agent_kwargs(user_id="u1", session_id="s2")
-    assert coordinator_of(Agent(model=ScriptedModel(), callback_handler=None, **plain)) is None
+    assert coordinator_of(Agent(model=ScriptedModel(), **plain)) is None
     assert plain["session_manager"]._tiers.ttl.ttl(1) == 2700
     memory.close()
 
 
 def test_what_was_published_is_erased_with_the_user(tmp_path: Path) -> None:
     memory = MangaMemory.open(hot=InMemoryHotStore(), durable=f"sqlite:///{tmp_path}/s.sqlite3")
-    agent = memory.agent(
-        ScriptedModel(), user_id="u1", session_id="s1", task_state=True, callback_handler=None
-    )
+    agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1", task_state=True)
     agent("hello")
     memory.changes(user_id="u1", session_id="s1").publish()
     report = memory.forget_user("u1")

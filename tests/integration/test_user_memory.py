@@ -394,11 +394,7 @@ def test_the_memory_manager_searches_injects_and_adds(table: Table) -> None:
     store = UserMemoryStore(table, user_id="u1")
     add = [tool_use("1", "add_memory", entries=["Collects first editions"])]
     model = ScriptedModel([add, "noted", "yes"])
-    agent = Agent(
-        model=model,
-        memory_manager=MemoryManager(stores=[store], add_tool_config=True),
-        callback_handler=None,
-    )
+    agent = Agent(model=model, memory_manager=MemoryManager(stores=[store], add_tool_config=True))
     agent("Which volume of Uzumaki is next?")
     assert "Owns volume 3 of Uzumaki" in repr(model.requests[0].messages[-1])
     assert "Owns volume 3" not in repr(agent.messages)
@@ -423,7 +419,7 @@ def test_no_durable_read_after_the_session_has_started(quick: SQLiteTable) -> No
     faulty: Any = FaultyTable(quick)
     store = UserMemoryStore(faulty, user_id="u1")
     model = ScriptedModel(["ok"] * 9)
-    agent = Agent(model=model, memory_manager=MemoryManager(stores=[store]), callback_handler=None)
+    agent = Agent(model=model, memory_manager=MemoryManager(stores=[store]))
     settle(faulty)
     assert faulty.calls == [*["query"] * 3, "batch_get", "query"]
     for _ in range(3):
@@ -441,6 +437,5 @@ def test_a_table_that_is_down_costs_the_agent_its_memories_not_its_start(
     agent = Agent(
         model=ScriptedModel(["hello"]),
         memory_manager=MemoryManager(stores=[UserMemoryStore(faulty, user_id="u1")]),
-        callback_handler=None,
     )
     assert str(agent("hi")).strip() == "hello"

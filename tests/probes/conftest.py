@@ -38,7 +38,7 @@ class Deployment:
     ) -> tuple[Agent, ScriptedModel]:
         model = ScriptedModel(reply if not isinstance(reply, str) else lambda _: reply)
         kwargs = memory.agent_kwargs(user_id=user, session_id=session, **asked)
-        return Agent(model=model, tools=list(tools), callback_handler=None, **kwargs), model
+        return Agent(model=model, tools=list(tools), **kwargs), model
 
 
 @pytest.fixture(params=["sqlite", pytest.param("valkey+dynamodb", marks=pytest.mark.long)])

@@ -61,12 +61,7 @@ def test_user_agent_of_a_dynamodb_client_names_this_package(
 ) -> None:
     from strands_manga_memory.stores.dynamodb_requests import dynamodb_client
 
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "t",
-        "AWS_SECRET_ACCESS_KEY": "t",
-        "AWS_SDK_UA_APP_ID": "shop",
-    }.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_SDK_UA_APP_ID", "shop")
     client = dynamodb_client(region="eu-central-1", endpoint="http://127.0.0.1:1")
     sent: list[dict[str, Any]] = []
     client.meta.events.register_last(
@@ -81,13 +76,9 @@ def test_user_agent_of_a_dynamodb_client_names_this_package(
     assert {"app/shop", "strands-manga-memory"} <= set(said)
 
 
-def test_dynamodb_requests_have_no_escapes_of_japanese_text(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_dynamodb_requests_have_no_escapes_of_japanese_text() -> None:
     from strands_manga_memory.stores.dynamodb_requests import dynamodb_client
 
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "t")
     client = dynamodb_client(region="eu-central-1", endpoint="http://127.0.0.1:1")
     sent: list[bytes] = []
     client.meta.events.register_last(

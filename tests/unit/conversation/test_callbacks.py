@@ -36,9 +36,7 @@ MANAGERS: list[Any] = [
 
 @pytest.mark.parametrize("made", MANAGERS)
 def test_that_a_message_was_added_can_be_told_without_an_event_loop(made: Any) -> None:
-    agent = Agent(
-        model=ScriptedModel(lambda _: "yes"), conversation_manager=made(), callback_handler=None
-    )
+    agent = Agent(model=ScriptedModel(lambda _: "yes"), conversation_manager=made())
     for number in range(20):
         for role in ("user", "assistant"):
             message: Any = {"role": role, "content": [{"text": f"{number} " + prose()[:300]}]}
@@ -72,11 +70,7 @@ async def test_a_huge_answer_is_shortened_beside_the_event_loop_and_saved_with_i
     counter.loop_thread = threading.get_ident()
     manager = ImportanceWeightedConversationManager(2_000, counter=counter)
     answers = iter(["short", prose()[:300_000], "short"])
-    agent = Agent(
-        model=ScriptedModel(lambda _: next(answers)),
-        conversation_manager=manager,
-        callback_handler=None,
-    )
+    agent = Agent(model=ScriptedModel(lambda _: next(answers)), conversation_manager=manager)
     for text in ("hello", "go on", "thanks for that"):
         await agent.invoke_async(text)
         assert sum(map(counter.count, agent.messages)) <= 2_000, "at the end of each invocation"

@@ -80,7 +80,6 @@ def test_both_copies_of_a_turn_are_quick_ones(
             agent_id="a",
             session_manager=FileSessionManager("s", storage_dir=str(tmp_path)),
             conversation_manager=ImportanceWeightedConversationManager(),
-            callback_handler=None,
         )
 
     talking = agent()

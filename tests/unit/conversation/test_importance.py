@@ -44,7 +44,6 @@ def made(
         model=model or ScriptedModel(),
         conversation_manager=ImportanceWeightedConversationManager(budget, **settings),
         messages=messages,
-        callback_handler=None,
         retry_strategy=None,
         **(agent or {}),
     )

@@ -128,11 +128,7 @@ def test_the_manager_takes_up_answers_when_they_come() -> None:
         lambda lines: [0.95 if "tower" in line.text else 0.2 for line in lines]
     )
     manager = ImportanceWeightedConversationManager(400, scorer=scorer)
-    agent = Agent(
-        model=ScriptedModel(lambda _: "Well. " * 20),
-        conversation_manager=manager,
-        callback_handler=None,
-    )
+    agent = Agent(model=ScriptedModel(lambda _: "Well. " * 20), conversation_manager=manager)
     agent("hello")
     agent("There was a tower by the lake.")
     for number in range(20):

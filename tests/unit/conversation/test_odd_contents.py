@@ -105,11 +105,7 @@ def test_contents_of_any_shape_are_trimmed(manager: str, caplog: pytest.LogCaptu
     model.config["context_window_limit"] = 8_000
     plugins = [HistoryRecall(), StateCoordinator()]
     agent = Agent(
-        model=model,
-        tools=[AnyTool()],
-        conversation_manager=MANAGERS[manager](),
-        plugins=plugins,
-        callback_handler=None,
+        model=model, tools=[AnyTool()], conversation_manager=MANAGERS[manager](), plugins=plugins
     )
     with caplog.at_level(logging.WARNING):
         for number in range(len(CONTENTS)):
@@ -151,7 +147,7 @@ class Silenced(ScriptedModel):
 def test_a_model_that_does_not_say_how_it_is_configured_is_worked_with(
     manager: str, model: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    agent = Agent(model=model(), conversation_manager=MANAGERS[manager](), callback_handler=None)
+    agent = Agent(model=model(), conversation_manager=MANAGERS[manager]())
     with caplog.at_level(logging.WARNING):
         for number in range(6):
             agent(f"and number {number}? " * 20)

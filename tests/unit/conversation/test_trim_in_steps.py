@@ -33,7 +33,7 @@ def talk(
 ) -> tuple[Agent, Any]:
     said = sentences(seed)
     model = ScriptedModel(lambda _: next(said))
-    agent = Agent(model=model, conversation_manager=manager, callback_handler=None, **more)
+    agent = Agent(model=model, conversation_manager=manager, **more)
     for _ in range(turns):
         agent(next(said))
     return agent, model
@@ -82,9 +82,7 @@ def test_large_results_of_a_turn_that_is_over_make_room_before_the_history_is_fu
         high_water_mark  # as a manager that summarizes does, so that it sees what is going to leave
     )
     agent = Agent(
-        model=ScriptedModel(lambda _: next(said), usage=lambda _: 0),
-        conversation_manager=manager,
-        callback_handler=None,
+        model=ScriptedModel(lambda _: next(said), usage=lambda _: 0), conversation_manager=manager
     )
     count = default_counter().count
     while sum(map(count, agent.messages)) < 2_900:
@@ -135,7 +133,6 @@ def test_the_facade_trims_in_steps_and_the_monitor_counts_what_that_brings(tmp_p
         agent = Agent(
             model=ScriptedModel(lambda _, said=said: next(said)),
             plugins=[monitor],
-            callback_handler=None,
             **made,
         )
         for _ in range(90):

@@ -50,9 +50,7 @@ class StateMachine(RuleBasedStateMachine):
         self.coordinator = StateCoordinator(
             intents=INTENTS, clock=self.clock, wall_clock=self.clock
         )
-        self.agent = Agent(
-            model=ScriptedModel(), plugins=[self.coordinator], state=state, callback_handler=None
-        )
+        self.agent = Agent(model=ScriptedModel(), plugins=[self.coordinator], state=state)
 
     def parts(self) -> list[str]:
         return [

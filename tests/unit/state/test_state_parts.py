@@ -149,12 +149,7 @@ def test_unknown_fields_of_a_later_release_are_kept() -> None:
     unknown = {"mood": "curious", "ask": ["x"], "lines": 3}
     stored = json.dumps({"version": 1, "phase": "follow_up", **unknown})
     coordinator = StateCoordinator()
-    agent = Agent(
-        model=ScriptedModel(),
-        plugins=[coordinator],
-        state={Dialogue.KEY: stored},
-        callback_handler=None,
-    )
+    agent = Agent(model=ScriptedModel(), plugins=[coordinator], state={Dialogue.KEY: stored})
     coordinator.dialogue.set_intent("buy")
     coordinator.dialogue.ask("Which one?")
     assert "Ask the user next: Which one?" in coordinator.to_agent_context()
@@ -409,7 +404,7 @@ def test_goal_too_large_in_itself_loses_nothing_at_the_end_of_a_turn(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     coordinator = StateCoordinator()
-    agent = Agent(model=ScriptedModel(), plugins=[coordinator], callback_handler=None)
+    agent = Agent(model=ScriptedModel(), plugins=[coordinator])
     goals = coordinator.goals
     goals.set("old")
     goals.set("new", context="文脈")
