@@ -76,11 +76,7 @@ def test_missed_timings_are_run_again_and_each_keeps_its_best(
     assert "best timings of 2 runs" in shown
     assert {
         name: row["value"] for name, row in json.loads(shown.splitlines()[-1])["made_up"].items()
-    } == {
-        "one_ms": 0.5,
-        "two_ms": 0.25,
-        "trips": 1.0,
-    }
+    } == {"one_ms": 0.5, "two_ms": 0.25, "trips": 1.0}
 
 
 @pytest.mark.parametrize("name", runner.NAMES)

@@ -126,7 +126,7 @@ def _measure_requests(server: servers.DynamoDB) -> dict[str, float]:
             create_tables=False,
         )
         kwargs = memory.agent_kwargs(user_id="u1", session_id="s1", session=False)
-        agent = Agent(model=ScriptedModel(lambda messages: "ok"), callback_handler=None, **kwargs)
+        agent = Agent(model=ScriptedModel(), callback_handler=None, **kwargs)
         values["durable_requests_at_session_start"] = len(watched.seen())
         for _ in range(10):
             agent("Which volume of Uzumaki is next?")
@@ -227,9 +227,7 @@ def _measure_session(
 
         def first_turn() -> None:
             kwargs.update(memory.agent_kwargs(user_id=user, session_id=session))
-            agents.append(
-                Agent(model=ScriptedModel(lambda messages: "ok"), callback_handler=None, **kwargs)
-            )
+            agents.append(Agent(model=ScriptedModel(), callback_handler=None, **kwargs))
             agents[0]("Which volume of Uzumaki is next?")
 
         kwargs, agents = dict[str, Any](), list[Agent]()

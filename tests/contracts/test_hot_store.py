@@ -397,12 +397,7 @@ def test_an_old_claim_can_be_taken_over(setup: Setup) -> None:
 
 @pytest.mark.parametrize(
     ("expect", "epoch", "status"),
-    [
-        ((1, 1), 2, True),
-        ((1, 1), 1, False),
-        ((1, 2), 2, False),
-        (None, 2, False),
-    ],
+    [((1, 1), 2, True), ((1, 1), 1, False), ((1, 2), 2, False), (None, 2, False)],
 )
 def test_a_closing_conversation_takes_only_the_next_epoch(
     setup: Setup, expect: tuple[int, int] | None, epoch: int, status: bool

@@ -41,7 +41,7 @@ def both(request: pytest.FixtureRequest) -> Stores:
 
 def new_agent(stores: Stores, **arguments: Any) -> Agent:
     arguments.setdefault("conversation_manager", NullConversationManager())
-    return stores.agent(ScriptedModel(lambda messages: "ok"), agent_id="a", **arguments)
+    return stores.agent(ScriptedModel(), agent_id="a", **arguments)
 
 
 def serve(stores: Stores, text: str, **arguments: Any) -> Agent:

@@ -35,7 +35,7 @@ def opened(stores: Stores) -> MangaMemory:
 
 
 def agent_of(memory: MangaMemory, session: str = "s") -> Agent:
-    return memory.agent(ScriptedModel(lambda messages: "ok"), user_id="u", session_id=session)
+    return memory.agent(ScriptedModel(), user_id="u", session_id=session)
 
 
 def asked(memory: MangaMemory, session: str = "s") -> list[str]:

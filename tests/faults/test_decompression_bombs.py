@@ -71,11 +71,7 @@ def stored(
 @pytest.mark.parametrize(
     ("where", "kind"),
     [
-        pytest.param(
-            where,
-            kind,
-            marks=pytest.mark.long if kind in ("lists", "numbers") else (),
-        )
+        pytest.param(where, kind, marks=pytest.mark.long if kind in ("lists", "numbers") else ())
         for where, kind in itertools.product(("head", "cells"), BOMBS)
     ],
 )

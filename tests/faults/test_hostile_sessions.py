@@ -120,7 +120,7 @@ def test_a_preference_that_cannot_be_read_keeps_no_other_from_being_learned(
     memory = MangaMemory.open("memory://", SQLiteTable(tmp_path / "m.sqlite3"), memories=table)
 
     def talks(session: str, *said: str) -> None:
-        agent = memory.agent(ScriptedModel(lambda _: "ok"), user_id="u", session_id=session)
+        agent = memory.agent(ScriptedModel(), user_id="u", session_id=session)
         for text in said:
             agent(text)
         agent._session_manager.close()  # type: ignore[union-attr]

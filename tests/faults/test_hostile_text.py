@@ -189,10 +189,7 @@ async def stalled(agent: Agent, *turns: str) -> float:
 
 
 HISTORIES = ("importance", "summarize")
-_SHORT = {
-    "importance": ("Japanese", "spaces"),
-    "summarize": ("prose",),
-}
+_SHORT = {"importance": ("Japanese", "spaces"), "summarize": ("prose",)}
 """Kinds of texts of each history that the suite tries; all others are long."""
 
 SHAPES = ("", "fetch it", "answer at length")

@@ -39,10 +39,7 @@ RUNBOOK = (Path(strands_manga_memory.__file__).parent / "ops/runbook.md").read_t
 
 def agent_of(memory: MangaMemory, session: str = "s", **settings: Any) -> Agent:
     kwargs = memory.agent_kwargs(user_id="u", session_id=session)
-    return Agent(
-        model=settings.pop("model", ScriptedModel(lambda _: "ok")),
-        **{**kwargs, **settings},
-    )
+    return Agent(model=settings.pop("model", ScriptedModel()), **{**kwargs, **settings})
 
 
 def found(settings: MangaMemorySettings, check: str, **options: Any) -> bool:
@@ -121,7 +118,7 @@ def test_model_overflow(tmp_path: Path) -> None:
 
     url = f"sqlite:///{tmp_path}/s.sqlite3"
     memory = MangaMemory.open(durable=url)
-    agent = agent_of(memory, model=Small(lambda _: "ok"))
+    agent = agent_of(memory, model=Small())
     for number in range(12):
         agent(f"{number} " + "word " * 40)
     assert str(agent.messages[-1]["content"]).count("ok") == 1  # it went on
@@ -131,7 +128,7 @@ def test_model_overflow(tmp_path: Path) -> None:
     assert seen is not None
     assert {message.outcome for message in seen.messages} >= {"kept", "left"}
     pinned = Agent(
-        model=Small(lambda _: "ok"),
+        model=Small(),
         messages=[
             {
                 "role": "user",

@@ -37,7 +37,7 @@ class Stage:
 
     def agent(self, session_id: str, *, user_id: str = "u1") -> Agent:
         """Build an agent with all parts that read a store."""
-        self.model = ScriptedModel(lambda _: "ok")
+        self.model = ScriptedModel()
         return self.memory.agent(
             self.model,
             user_id=user_id,
@@ -82,9 +82,7 @@ def test_an_agent_starts_soon_while_hot_store_and_memory_table_are_silent(stage:
     assert stage.seconds("s2") < 0.9
 
 
-def test_a_silent_memory_table_delays_agents_once_and_is_read_when_it_answers(
-    stage: Stage,
-) -> None:
+def test_a_silent_memory_table_delays_agents_once_and_is_read_when_it_answers(stage: Stage) -> None:
     stage.proxies["memories"].blackhole()
     assert stage.seconds("s1") < 2.9
     assert stage.seconds("s2") < 0.9

@@ -64,7 +64,7 @@ def test_turns_with_task_state_do_not_wait_for_a_stalled_store_and_share_their_s
     hot: StallingHotStore, tmp_path: Path
 ) -> None:
     memory = MangaMemory.open(hot=hot, durable=f"sqlite:///{tmp_path}/s.sqlite3")
-    agent = memory.agent(ScriptedModel(lambda _: "ok"), scope=SCOPE, task_state=True)
+    agent = memory.agent(ScriptedModel(), scope=SCOPE, task_state=True)
     agent("hello")
     servers.wait_until(lambda: not agent._session_manager.stats()["unsaved_messages"], "the save")
     hot.answers.clear()
@@ -74,11 +74,7 @@ def test_turns_with_task_state_do_not_wait_for_a_stalled_store_and_share_their_s
     assert seconds(lambda: [agent("and again") for _ in range(3)]) < 3.0
     hot.answers.set()
     other = memory.agent(
-        ScriptedModel(lambda _: "ok"),
-        user_id="u1",
-        session_id="s1",
-        agent_id="other",
-        task_state=True,
+        ScriptedModel(), user_id="u1", session_id="s1", agent_id="other", task_state=True
     )
     second = coordinator_of(other)
     assert second is not None
@@ -93,7 +89,7 @@ def test_the_end_of_a_turn_does_not_wait_for_a_save_that_stalls_since_its_beginn
 ) -> None:
     durable = f"sqlite:///{tmp_path}/s.sqlite3"
     memory = MangaMemory.open(hot=hot, durable=durable)
-    agent = memory.agent(SlowModel(lambda _: "ok"), scope=SCOPE)
+    agent = memory.agent(SlowModel(), scope=SCOPE)
     agent("one")
     hot.answers.clear()
     assert seconds(lambda: agent("two")) < 3.0
@@ -119,7 +115,7 @@ def test_an_agent_starts_without_a_slow_source_and_takes_its_data_when_they_arri
     agents: list[Any] = []
 
     def start() -> None:
-        model = ScriptedModel(lambda _: "ok")
+        model = ScriptedModel()
         agents.append(memory.agent(model, scope=SCOPE, task_state=task_state))
         agents[0]("hello")
 
@@ -164,7 +160,7 @@ def test_changes_of_memories_reach_the_table_while_redis_does_not_answer(
             f"sqlite:///{tmp_path}/m.sqlite3",
             memories=True,
         )
-        agent = memory.agent(ScriptedModel(lambda _: "ok"), user_id="u1", session_id="s1")
+        agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1")
         agent("hello")
         proxy.blackhole()
         user = memory.user("u1")

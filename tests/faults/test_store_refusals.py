@@ -195,8 +195,7 @@ permissions, and by replication.
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.long] if name in ALIKE else []) for name in HOT],
+    "name", [pytest.param(name, marks=[pytest.mark.long] if name in ALIKE else []) for name in HOT]
 )
 def test_a_hot_tier_that_refuses_fails_no_turn_and_heals(
     tiers: FaultyTiers, name: str, caplog: pytest.LogCaptureFixture

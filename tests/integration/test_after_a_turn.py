@@ -34,7 +34,7 @@ def memory(
 
 def agent(memory: MangaMemory, session: str) -> Agent:
     kwargs = memory.agent_kwargs(user_id="u1", session_id=session)
-    return Agent(model=ScriptedModel(lambda _: "ok"), **kwargs)
+    return Agent(model=ScriptedModel(), **kwargs)
 
 
 def test_a_session_is_finalized_right_after_its_turn(memory: MangaMemory) -> None:
@@ -71,7 +71,7 @@ def test_a_profile_service_that_is_down_costs_only_the_profile(
         "memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True, profile=Down()
     )
     memory.user("u1").prefer("genre", "horror")
-    model = ScriptedModel(lambda _: "ok")
+    model = ScriptedModel()
     memory.agent(model, user_id="u1", session_id="s")("hello")
     assert "genre: horror" in str(model.requests[0].system_prompt_content)
     assert "failed to read the profile" in caplog.text

@@ -249,7 +249,7 @@ def test_instruction_files_and_the_cache_monitor_are_parts_of_an_agent(
     (tmp_path / "AGENT.md").write_text("Answer in haiku.")
     files, monitor = InstructionFiles([tmp_path], allow=[tmp_path]), PromptCacheMonitor()
     for session, state in (("s", False), ("t", True)):
-        model = ScriptedModel(lambda _: "ok")
+        model = ScriptedModel()
         agent = memory.agent(
             model,
             user_id="u",

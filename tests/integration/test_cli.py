@@ -191,7 +191,7 @@ def test_export_and_import_bring_a_user_elsewhere(url: str, tmp_path: Path, caps
 
     assert log(other) == log(url)
     memory = MangaMemory.open(durable=other, memories=True)
-    agent = memory.agent(ScriptedModel(["ok"]), user_id="u1", session_id="s1")
+    agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1")
     agent("again")
     assert len(agent.messages) == 8
     assert any("hardcover" in record.content for record in memory.user("u1").recall())
@@ -243,7 +243,7 @@ def _stored(url: str, word: str) -> bool:
 def test_an_export_with_half_a_character_is_whole(url: str, tmp_path: Path) -> None:
     memory = MangaMemory.open(durable=url, memories=True)
     kwargs = memory.agent_kwargs(user_id="u1", session_id="s1")
-    Agent(model=ScriptedModel(lambda messages: "ok"), **kwargs)("half an emoji \ud83d here")
+    Agent(model=ScriptedModel(), **kwargs)("half an emoji \ud83d here")
     memory.close()
     file = tmp_path / "u1.json"
     assert run(["export", "u1", "--durable", url, "--users", "true", "--out", str(file)]) == 0
@@ -550,7 +550,7 @@ def test_a_table_breaks_no_word_and_no_number_that_has_room(
 )
 def test_a_tenant_without_a_user_is_refused(command: list[str], url: str, capsys: Any) -> None:
     with MangaMemory.open(durable=url) as memory:
-        agent = Agent(model=ScriptedModel(["ok"]), session_manager=memory.session("s1"))
+        agent = Agent(model=ScriptedModel(), session_manager=memory.session("s1"))
         agent("hello")
     assert run([*command, "--tenant", "t1", "--durable", url]) == 2
     assert "--tenant needs --user" in capsys.readouterr().err

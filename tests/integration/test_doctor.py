@@ -457,7 +457,7 @@ def test_a_table_that_stops_answering_is_not_called_damaged(
 ) -> None:
     with closing(open_table(sqlite_url)) as table:
         manager = TieredSessionManager(ConversationScope("u", "s"), durable=table)
-        Agent(model=ScriptedModel(["ok"]), session_manager=manager)("hello")
+        Agent(model=ScriptedModel(), session_manager=manager)("hello")
         manager.close()
 
     def fail(_: DurableTier) -> None:
@@ -473,7 +473,7 @@ def test_a_deleted_conversation_does_not_show_that_the_codec_reads(
 ) -> None:
     with closing(open_table(sqlite_url)) as table:
         manager = TieredSessionManager(ConversationScope("u", "s"), durable=table)
-        Agent(model=ScriptedModel(["ok"]), session_manager=manager)("hello")
+        Agent(model=ScriptedModel(), session_manager=manager)("hello")
         manager.delete_session()
         manager.close()
     _, found = doctor(capsys, "--durable", sqlite_url)

@@ -41,10 +41,7 @@ def test_json_of_a_tool_gives_ids_and_no_titles(indent: int | None) -> None:
         )
 
     model = ScriptedModel(
-        [
-            [tool_use("t1", "find_book", query='the "blue" one')],
-            "It is “In Stock”.",
-        ]
+        [[tool_use("t1", "find_book", query='the "blue" one')], "It is “In Stock”."]
     )
     coordinator = StateCoordinator()
     agent = Agent(model=model, tools=[find_book], plugins=[coordinator])

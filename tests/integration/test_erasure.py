@@ -51,7 +51,7 @@ def memory(
 
 def talk(memory: MangaMemory, user: str, tenant: str | None, session: str, *texts: str) -> Agent:
     kwargs = memory.agent_kwargs(user_id=user, tenant=tenant, session_id=session)
-    agent = Agent(model=ScriptedModel(["ok"] * 20), **kwargs)
+    agent = Agent(model=ScriptedModel(), **kwargs)
     for text in texts:
         agent(text)
     agent._session_manager.flush()
@@ -173,7 +173,7 @@ def test_erasure_while_an_agent_of_this_process_is_saving(memory: MangaMemory) -
     held: Any = HeldBack(memory.durable)
     mine = MangaMemory(hot=memory.hot, durable=held, memories=memory.memories)
     arguments = mine.agent_kwargs(user_id="u1", session_id="s1", flush_every=1)
-    agent = Agent(model=ScriptedModel(["ok"] * 2), **arguments)
+    agent = Agent(model=ScriptedModel(), **arguments)
     agent("hello")
     agent._session_manager.flush()
     held.armed.set()

@@ -105,11 +105,7 @@ def _middleware_then_pause(used: AgentTool) -> dict[str, Any]:
     return {"tools": [used], "inner": [BreakerMiddleware(PATIENT), pausing]}
 
 
-WAYS = [
-    _guard,
-    _middleware,
-    _middleware_then_pause,
-]
+WAYS = [_guard, _middleware, _middleware_then_pause]
 
 
 def _graph(way: Callable[[AgentTool], dict[str, Any]], used: AgentTool) -> Graph:
@@ -119,12 +115,7 @@ def _graph(way: Callable[[AgentTool], dict[str, Any]], used: AgentTool) -> Graph
         settings = way(used)
         inner = settings.pop("inner", [])
         use = tool_use(f"use-{name}", used.tool_name, mine=name)
-        node = Agent(
-            model=ScriptedModel([[use], "done"]),
-            agent_id=name,
-            name=name,
-            **settings,
-        )
+        node = Agent(model=ScriptedModel([[use], "done"]), agent_id=name, name=name, **settings)
         for middleware in inner:
             node.add_middleware(ExecuteToolStage, middleware)
         builder.add_node(node, name)

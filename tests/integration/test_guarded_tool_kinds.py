@@ -76,10 +76,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (lambda: import_module("strands_tools.slack"), ["slack", "slack_send_message"]),
         (lambda: [file_read, [in_stock]], ["file_read", "in_stock"]),
         (lambda: Shelf(), ["in_stock"]),
-        (
-            lambda: Agent(model=ScriptedModel(["12 dollars"]), name="clerk"),
-            ["clerk"],
-        ),
+        (lambda: Agent(model=ScriptedModel(["12 dollars"]), name="clerk"), ["clerk"]),
     ],
     ids=[
         "module",

@@ -42,7 +42,7 @@ class World:
         )
 
     def agent(self, session: str = "s1", model: ScriptedModel | None = None) -> Agent:
-        model = model or ScriptedModel(lambda _: "ok")
+        model = model or ScriptedModel()
         return self.memory.agent(model, user_id="u1", session_id=session)
 
     def settle(self) -> None:
@@ -81,7 +81,7 @@ def told(request: Any) -> str:
 def test_what_a_guardrail_redacts_is_never_heard(tmp_path: Path) -> None:
     sent: list[PreferenceSignal] = []
     world = World(tmp_path, sink=CallablePreferenceSink(sent.append))
-    model = GuardedModel(lambda _: "ok", secret=SECRET)
+    model = GuardedModel(secret=SECRET)
     agent = world.agent(model=model)
     agent(SAID)
     agent("I love romance.")
@@ -89,7 +89,7 @@ def test_what_a_guardrail_redacts_is_never_heard(tmp_path: Path) -> None:
     assert [signal.value for signal in sent] == ["romance"]
     assert SECRET not in world.everything()
     assert SECRET not in told(model.requests[-1])
-    later = ScriptedModel(lambda _: "ok")
+    later = ScriptedModel()
     world.agent("s2", later)("hello")
     assert SECRET not in told(later.requests[-1])
     world.memory.close()
@@ -103,7 +103,7 @@ def test_it_is_taken_out_of_the_table_and_the_next_session_too(world: World) -> 
     agent.messages[0]["content"] = [{"text": "[redacted]"}]
     agent("hello")
     assert world.preferences() == {"genre: romance"}
-    later = ScriptedModel(lambda _: "ok")
+    later = ScriptedModel()
     world.agent("s2", later)("hello")
     assert SECRET not in told(later.requests[-1])
     assert "romance" in told(later.requests[-1])
@@ -114,7 +114,7 @@ def test_what_a_turn_with_an_edit_states_while_the_table_is_down_is_stored_later
 ) -> None:
     table = FaultyTable(world.table)
     memory = MangaMemory(hot=world.memory.hot, durable=world.memory.durable, memories=table)
-    agent = memory.agent(ScriptedModel(lambda _: "ok"), user_id="u1", session_id="s")
+    agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s")
     agent(SAID)
     finish_writes(memory.hot, None)
     finish_writes(None, table)
@@ -198,7 +198,7 @@ def test_who_asks_after_another_agent_of_the_user_has_heard_something_waits_for_
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long the hearing takes: within the process, a user's agents share one lane."""
-    here, model = world.agent("s1"), ScriptedModel(lambda _: "ok")
+    here, model = world.agent("s1"), ScriptedModel()
     there = world.agent("s2", model)
     there("hello")
     add = ProfileCache.add_statements
@@ -218,7 +218,7 @@ def test_a_flood_costs_one_batch_and_a_user_has_a_hundred_at_most(tmp_path: Path
     table = FaultyTable(world.table)
     hot = FaultyHotStore(world.memory.hot)
     memory = MangaMemory(hot=hot, durable=world.memory.durable, memories=table)
-    agent = memory.agent(ScriptedModel(lambda _: "ok"), user_id="u1", session_id="s")
+    agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s")
     agent("hi")
     finish_writes(hot, None)
     hot.calls.clear()
@@ -279,7 +279,7 @@ def test_all_that_is_told_from_memory_shares_one_budget_and_is_data(world: World
         )
     for number in range(30):
         user.prefer(f"key {number}", f"value {number} " * 10)
-    model = ScriptedModel(lambda _: "ok")
+    model = ScriptedModel()
     agent = world.agent("s2", model)
     agent("I live in Osaka.")
     agent("What do you know of Uzumaki?")

@@ -77,7 +77,7 @@ def worker(hot: RedisHotStore, table: Reads) -> Iterator[Worker]:
 
 def asked(memory: MangaMemory, text: str) -> str:
     """Answer one message as a new worker does; return what the model was sent."""
-    model = ScriptedModel(lambda _: "ok")
+    model = ScriptedModel()
     agent = memory.agent(model, user_id="u1", session_id="s1")
     agent(text)
     for pair in ((memory.hot, None), (None, memory.memories)):

@@ -323,10 +323,7 @@ def test_messages_without_tracking_ids_get_the_same_ones_at_each_import(
 def test_pending_interrupt_is_answered_after_the_import(
     open_source: Opener, memory: MangaMemory
 ) -> None:
-    live = build(
-        open_source("s1"),
-        model=ScriptedModel([[tool_use("p", "pay", amount=7)]]),
-    )
+    live = build(open_source("s1"), model=ScriptedModel([[tool_use("p", "pay", amount=7)]]))
     result = live("buy it")
     assert result.stop_reason == "interrupt"
     import_sessions(open_source("s1"), [("s1", "a")], memory)

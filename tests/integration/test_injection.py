@@ -227,9 +227,7 @@ def test_summaries(number: int) -> None:
 
     model = ScriptedModel()
     manager = VerifiedSummarizingConversationManager(
-        SummaryTrigger(tokens=300, keep_recent_turns=1),
-        model=write,
-        summary_tokens=200,
+        SummaryTrigger(tokens=300, keep_recent_turns=1), model=write, summary_tokens=200
     )
     agent = Agent(model=model, conversation_manager=manager)
     for turn in range(6):

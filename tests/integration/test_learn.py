@@ -52,7 +52,7 @@ def known(memory: MangaMemory) -> set[str]:
 
 
 def agent_of(memory: MangaMemory, model: ScriptedModel, **options: Any) -> Agent:
-    answers = ScriptedModel(lambda _: "ok")
+    answers = ScriptedModel()
     return memory.agent(answers, user_id="u", session_id="s", aux_model=model, **options)
 
 
@@ -175,6 +175,6 @@ def test_a_next_session_knows_it(tmp_path: Path) -> None:
         settle(memory)
         memory.finalize(ConversationScope("u", "s"))
     with open_memory(tmp_path) as memory:
-        answers = ScriptedModel(lambda _: "ok")
+        answers = ScriptedModel()
         memory.agent(answers, user_id="u", session_id="next")("hello")
         assert "spines" in str(answers.requests[0].system_prompt_content)

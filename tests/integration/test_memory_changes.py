@@ -49,7 +49,7 @@ class Deployment:
         self.models: dict[str, ScriptedModel] = {}
 
     def agent(self, session: str, **named: Any) -> Agent:
-        model = self.models[session] = ScriptedModel(lambda _: "ok")
+        model = self.models[session] = ScriptedModel()
         kwargs = self.app.agent_kwargs(user_id=USER, session_id=session, **named)
         return Agent(model=model, **kwargs)
 
@@ -368,7 +368,7 @@ def test_message_redacted_while_the_table_is_down_is_retracted_later(tmp_path: P
     plain = MangaMemory.open(hot, path, memories=True)
     table: Any = FaultyTable(plain.memories)  # type: ignore[arg-type]
     memory = MangaMemory(hot=hot, durable=plain.durable, memories=table)
-    model = ScriptedModel(lambda _: "ok")
+    model = ScriptedModel()
     agent = memory.agent(model, user_id=USER, session_id="monday")
     agent("My favorite genre is horror.")
     for pair in ((hot, None), (None, memory._stores["memories"])):
@@ -571,7 +571,7 @@ def test_work_queued_before_an_erasure_writes_nothing(tmp_path: Path) -> None:
     app = MangaMemory(hot=hot, durable=MangaMemory.open(hot, path).durable, memories=held)  # type: ignore[arg-type]
     page = MangaMemory.open(hot, path, memories=True)
     page.user(USER).remember("The parcel is at the locker GX1.")
-    model = ScriptedModel(lambda _: "ok")
+    model = ScriptedModel()
     agent = app.agent(model, user_id=USER, session_id="monday")
     held.closed.set()
     agent("Where is the parcel? My favorite genre is horror.")

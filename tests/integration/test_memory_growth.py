@@ -13,12 +13,7 @@ import pytest
 from strands import Agent
 
 from strands_manga_memory import ConversationScope, MangaMemory, Table, UserMemoryStore
-from strands_manga_memory.memory import (
-    RETENTION,
-    MemoryRecord,
-    MemoryType,
-    memory_reader,
-)
+from strands_manga_memory.memory import RETENTION, MemoryRecord, MemoryType, memory_reader
 from strands_manga_memory.memory.records import DAY, summary_id
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers

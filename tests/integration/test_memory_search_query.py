@@ -161,11 +161,7 @@ def test_a_store_of_somebody_else_receives_no_injected_block(tmp_path: Path) -> 
         injection: Any = {"query": extract_user_query, "trigger": "everyTurn"}
         arguments["memory_manager"] = MemoryManager(stores=[store], injection=injection)
         call = [tool_use("1", "look_up", title="Soups")]
-        agent = Agent(
-            model=ScriptedModel([call, "Here."]),
-            tools=[look_up],
-            **arguments,
-        )
+        agent = Agent(model=ScriptedModel([call, "Here."]), tools=[look_up], **arguments)
         agent(QUESTION)
         assert store.queries == [QUESTION, QUESTION]
 

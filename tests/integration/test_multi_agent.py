@@ -370,13 +370,7 @@ def budgeted(name: str, script: Any = None, **arguments: Any) -> Agent:
     """An agent for a node, with a budget of its own."""
     manager = ImportanceWeightedConversationManager(400)
     model = ScriptedModel(script or (lambda messages: f"{name} has read {len(messages)}"))
-    return Agent(
-        name=name,
-        agent_id=name,
-        model=model,
-        conversation_manager=manager,
-        **arguments,
-    )
+    return Agent(name=name, agent_id=name, model=model, conversation_manager=manager, **arguments)
 
 
 def test_nodes_of_a_swarm_begin_anew_with_the_managers_they_have(both: Stores) -> None:

@@ -151,10 +151,7 @@ def test_it_is_read_back_after_a_restart_from_what_the_session_keeps(tmp_path: A
         session = TieredSessionManager("pasted", durable=table)
         manager = ImportanceWeightedConversationManager(4_096, log=session.history)
         model = ScriptedModel()
-        return (
-            Agent(model=model, conversation_manager=manager, session_manager=session),
-            session,
-        )
+        return (Agent(model=model, conversation_manager=manager, session_manager=session), session)
 
     agent, session = made()
     agent(document)

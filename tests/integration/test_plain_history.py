@@ -33,11 +33,7 @@ def made(session: Any = None, **settings: Any) -> Agent:
     manager.persist_layout = not isinstance(session, TieredSessionManager)
     model = ScriptedModel(lambda _: text(160))
     return Agent(
-        model=model,
-        agent_id="a",
-        session_manager=session,
-        conversation_manager=manager,
-        **settings,
+        model=model, agent_id="a", session_manager=session, conversation_manager=manager, **settings
     )
 
 

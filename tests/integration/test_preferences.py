@@ -375,7 +375,7 @@ def test_the_preferences_of_other_agents_are_seen_with_a_damaged_log(tmp_path: P
         user.partition.table.put(
             {"user_id": OWNER.changes_partition, "memory_id": "~changes", "statements": 7}
         )
-        model = ScriptedModel(lambda messages: "ok")
+        model = ScriptedModel()
         first, second = (
             memory.agent(model, user_id="u1", session_id=name, session=False)
             for name in ("s1", "s2")
@@ -878,12 +878,9 @@ def test_what_the_model_is_told(tmp_path: Path) -> None:
     memory.user("u1").prefer("genre", "horror <b>")
 
     def agent(session: str) -> tuple[Agent, ScriptedModel]:
-        model = ScriptedModel(["ok"] * 9)
+        model = ScriptedModel()
         kwargs = memory.agent_kwargs(user_id="u1", session_id=session)
-        return (
-            Agent(model=model, system_prompt="You are helpful.", **kwargs),
-            model,
-        )
+        return (Agent(model=model, system_prompt="You are helpful.", **kwargs), model)
 
     here, model = agent("s1")
     there, other = agent("s2")

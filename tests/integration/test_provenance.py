@@ -30,12 +30,7 @@ def shop(tmp_path: Path) -> Iterator[MangaMemory]:
 def agent_of(
     memory: MangaMemory, session_id: str, model: ScriptedModel | None = None, **settings: Any
 ) -> Agent:
-    return memory.agent(
-        model or ScriptedModel(),
-        user_id="u1",
-        session_id=session_id,
-        **settings,
-    )
+    return memory.agent(model or ScriptedModel(), user_id="u1", session_id=session_id, **settings)
 
 
 def request(model: ScriptedModel) -> str:

@@ -144,10 +144,7 @@ def test_parallel_calls_of_one_id_keep_their_results_in_the_order_of_the_calls()
     assert texts(last) == ["A is here", "B is here"]
     assert [
         (step.parameters["title"], str(step.status)) for step in coordinator.task.steps.values()
-    ] == [
-        ("A", "completed"),
-        ("B", "completed"),
-    ]
+    ] == [("A", "completed"), ("B", "completed")]
     check(model)
 
 

@@ -156,9 +156,7 @@ class DelayingHotStore(InMemoryHotStore):
         return super().replace_value(name, value, expect=expect, ttl=ttl)
 
 
-def test_write_that_stalls_in_transit_does_not_overwrite_newer_shared_state(
-    tmp_path: Path,
-) -> None:
+def test_write_that_stalls_in_transit_does_not_overwrite_newer_shared_state(tmp_path: Path) -> None:
     stalling = DelayingHotStore()
     other_process = type("OtherProcess", (DelayingHotStore,), {})()
     vars(other_process).update(_lock=stalling._lock, _values=stalling._values)

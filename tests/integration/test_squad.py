@@ -574,8 +574,7 @@ async def test_a_factory_that_raises_or_shares_its_agents(memory: MangaMemory) -
 
     shared = Agent(model=ScriptedModel(["one", "two"]), agent_id="shared")
     nameless = SessionStrandsAgent(
-        AgentOptions(name="nameless", description=""),
-        lambda scope: Agent(model=ScriptedModel()),
+        AgentOptions(name="nameless", description=""), lambda scope: Agent(model=ScriptedModel())
     )
     same = SessionStrandsAgent(AgentOptions(name="shared", description=""), lambda scope: shared)
     raising = SessionStrandsAgent(AgentOptions(name="raising", description=""), broken)

@@ -66,12 +66,7 @@ def agent_with(
     coordinator: StateCoordinator | None, model: ScriptedModel | None = None, **settings: Any
 ) -> Agent:
     plugins = [] if coordinator is None else [coordinator]
-    return Agent(
-        model=model or ScriptedModel(),
-        plugins=plugins,
-        agent_id="default",
-        **settings,
-    )
+    return Agent(model=model or ScriptedModel(), plugins=plugins, agent_id="default", **settings)
 
 
 def told(model: ScriptedModel, at: int = -1) -> str:
@@ -100,7 +95,7 @@ def test_surroundings_are_metadata_without_a_coordinator_too(tmp_path: Path) -> 
     source = CallableEnvironmentSource(lambda _: {"locale": "ja-JP", "cart": ["B07X1234"]})
     durable = f"sqlite:///{tmp_path}/s.sqlite3"
     memory = MangaMemory.open(durable=durable, environment=source)
-    agent = memory.agent(ScriptedModel(lambda _: "ok"), user_id="u1", session_id="s1")
+    agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1")
     session: Any = agent._session_manager
     session.flush()
     assert not session.exists()  # nobody has said anything: there is nothing to tell of
@@ -127,7 +122,7 @@ def test_surroundings_are_metadata_without_a_coordinator_too(tmp_path: Path) -> 
 def test_an_intent_that_ends_is_taken_from_the_metadata(tmp_path: Path) -> None:
     manager = TieredSessionManager(SCOPE, durable=f"sqlite:///{tmp_path}/s.sqlite3")
     coordinator = StateCoordinator()
-    agent = agent_with(coordinator, ScriptedModel(lambda _: "ok"), session_manager=manager)
+    agent = agent_with(coordinator, ScriptedModel(), session_manager=manager)
     coordinator.dialogue.set_intent("reorder")
     agent("hello")
     assert manager.metadata("default")["active_intent"] == "reorder"
@@ -416,16 +411,11 @@ def test_the_prefix_is_the_same_byte_for_byte_over_fifty_turns(tmp_path: Path) -
     source = CallableEnvironmentSource(lambda scope: {"cart": list(cart)})
     durable = f"sqlite:///{tmp_path}/s.sqlite3"
     memory = MangaMemory.open(hot="memory://", durable=durable, environment=source)
-    model = ScriptedModel(lambda messages: "ok")
+    model = ScriptedModel()
     kwargs = memory.agent_kwargs(
         user_id="u1", session_id="s1", task_state={"intents": REORDER}, max_tokens=200_000
     )
-    agent = Agent(
-        model=model,
-        system_prompt="You sell books.",
-        tools=[get_stock],
-        **kwargs,
-    )
+    agent = Agent(model=model, system_prompt="You sell books.", tools=[get_stock], **kwargs)
     coordinator = coordinator_of(agent)
     assert coordinator is not None
     changes = memory.changes(user_id="u1", session_id="s1")
@@ -757,10 +747,7 @@ def test_correction_replaces_a_confirmed_value_by_one_to_be_confirmed(text: str)
     assert (
         coordinator.dialogue.slot("volume").value,
         coordinator.dialogue.slot("volume").status,
-    ) == (
-        "3",
-        SlotStatus.CONFIRMED,
-    )
+    ) == ("3", SlotStatus.CONFIRMED)
     agent(text)
     assert (
         coordinator.dialogue.slot("volume").value,

@@ -76,10 +76,7 @@ POLICIES: dict[str, Callable[[], Any]] = {
 def built(policy: Any, model: Any = None, *more: Any, stash: Any = True, **kwargs: Any) -> Agent:
     config = ContextManagerConfig(strategies=[*more, as_strategy(policy)], stash=stash)
     return Agent(
-        model=model or ScriptedModel(answers),
-        tools=[catalogue],
-        context_manager=config,
-        **kwargs,
+        model=model or ScriptedModel(answers), tools=[catalogue], context_manager=config, **kwargs
     )
 
 

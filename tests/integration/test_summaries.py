@@ -36,11 +36,7 @@ from strands_manga_memory import (
     TieredSessionManager,
     VerifiedSummarizingConversationManager,
 )
-from strands_manga_memory.conversation import (
-    SummarySchedule,
-    SummaryTrigger,
-    default_counter,
-)
+from strands_manga_memory.conversation import SummarySchedule, SummaryTrigger, default_counter
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language import Prompt
 from strands_manga_memory.stores import open_table
@@ -453,11 +449,7 @@ def test_a_summary_ready_in_the_middle_of_a_turn_is_used_before_the_next_model_c
         assert agent.conversation_manager._jobs.finish(30)
         return "done"
 
-    replies = [
-        *["ok"] * 6,
-        [tool_use("t", "slow")],
-        "finished",
-    ]
+    replies = [*["ok"] * 6, [tool_use("t", "slow")], "finished"]
     model = ScriptedModel(replies)
     agent = begun(held, model=model, agent={"tools": [slow]})
     agent("use the tool")
@@ -766,10 +758,7 @@ def test_turns_too_few_for_a_summary_become_facts_before_a_large_result_drives_t
     )
     talk(agent, 2)
     for number, size in enumerate((10, 4_000)):
-        script += [
-            [tool_use(f"t{number}", "lookup", size=size)],
-            "It is.",
-        ]
+        script += [[tool_use(f"t{number}", "lookup", size=size)], "It is."]
         agent("Is it there?")
     assert "Name0x" in view(agent)
     assert "Name1x" in view(agent)

@@ -76,10 +76,7 @@ def test_metrics_have_the_names_and_bounds_they_are_listed_with(told: dict[str, 
     assert {
         point["attributes"]["manga_memory.tier"]: point["value"]
         for point in seen["manga_memory.tier.up"]["data"]["data_points"]
-    } == {
-        "hot": 1,
-        "durable": 1,
-    }
+    } == {"hot": 1, "durable": 1}
     calls = seen["db.client.operation.duration"]["data"]["data_points"]
     assert {"db.system.name", "db.operation.name", "manga_memory.tier"} <= set(
         calls[0]["attributes"]
@@ -126,7 +123,7 @@ def test_a_turn_that_waits_in_vain_counts_it_and_a_build_that_reads_for_too_long
 
     before = missed()
     kwargs = memory.agent_kwargs(user_id="u1", session_id="s1", durable_deadline=1.0)
-    agent = Agent(model=ScriptedModel(lambda _: "ok"), **kwargs)
+    agent = Agent(model=ScriptedModel(), **kwargs)
     agent("hello")
     assert missed() == before
     table.free.clear()

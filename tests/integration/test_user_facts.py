@@ -143,7 +143,7 @@ def test_a_fact_reaches_the_next_session_and_can_be_retracted(
     """``explain`` names the fact's session, and ``retract`` removes it for good."""
 
     def prompt(session: str) -> str:
-        model = ScriptedModel(lambda _: "ok")
+        model = ScriptedModel()
         agent = memory.agent(model, user_id="u1", session_id=session)
         agent("Anything new?")
         sources = [source for source in memory.explain(agent) if source.text == line]
@@ -155,7 +155,7 @@ def test_a_fact_reaches_the_next_session_and_can_be_retracted(
         return found
 
     with MangaMemory.open(durable=f"sqlite:///{tmp_path / 'm.sqlite3'}", memories=True) as memory:
-        agent = memory.agent(ScriptedModel(lambda _: "ok"), user_id="u1", session_id="s1")
+        agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1")
         agent(text)
         memory.finalize(ConversationScope("u1", "s1"))
         assert line in prompt("s2")

@@ -418,7 +418,7 @@ def test_no_durable_read_after_the_session_has_started(quick: SQLiteTable) -> No
     UserMemoryStore(quick, user_id="u1").remember("Owns volume 3 of Uzumaki")
     faulty: Any = FaultyTable(quick)
     store = UserMemoryStore(faulty, user_id="u1")
-    model = ScriptedModel(["ok"] * 9)
+    model = ScriptedModel()
     agent = Agent(model=model, memory_manager=MemoryManager(stores=[store]))
     settle(faulty)
     assert faulty.calls == [*["query"] * 3, "batch_get", "query"]

@@ -258,20 +258,20 @@ OTHERS: dict[str, dict[str, tuple[str, ...]]] = {
         "An agent built for each request summarizes as often as a live one, and processes share finished summaries.": (
             f"{_I}/test_summary_runs.py::test_agent_for_each_request_summarizes_like_a_live_agent",
             "tests/faults/test_summary_runs_apart.py::test_run_that_a_process_finished_is_used_by_another",
-        ),
+        )
     },
     "Sessions": {
         "A fork has the history and state of its turn, also while its source is written. A rewind reaches live agents.": (
             f"{_I}/test_session_forks.py::test_fork_is_a_session_with_the_history_and_state_of_its_turn",
             f"{_I}/test_session_forks.py::test_fork_of_a_session_that_another_process_writes",
             f"{_I}/test_session_forks.py::test_live_agent_has_the_shortened_history_at_its_next_turn",
-        ),
+        )
     },
     "Task state": {
         "An inferred slot does not satisfy a required one, and the phase follows from the events.": (
             f"{_U}/state/test_state_parts.py::test_an_inferred_value_does_not_satisfy_a_required_slot",
             f"{_I}/test_state.py::test_the_phase_follows_from_what_happens",
-        ),
+        )
     },
     "Tools": {
         "Unknown orders of one user open no breaker for other users.": (

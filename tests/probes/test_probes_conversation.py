@@ -257,14 +257,13 @@ def test_a_real_overflow_is_answered() -> None:
                 yield event
 
     agent = Agent(
-        model=Small(lambda _: "ok"),
-        conversation_manager=ImportanceWeightedConversationManager(100_000),
+        model=Small(), conversation_manager=ImportanceWeightedConversationManager(100_000)
     )
     for number in range(60):
         agent(f"question {number} " + "word " * 30)
     assert str(agent.messages[-1]["content"]).count("ok") == 1
     pinned = Agent(
-        model=Small(lambda _: "ok"),
+        model=Small(),
         messages=[
             {
                 "role": "user",

@@ -211,7 +211,7 @@ def test_a_cached_prefix_stays_and_drops_are_explained(deployment: Deployment) -
     monitor = PromptCacheMonitor(clock=clock)
     memory = deployment.process()
     memory.user("u1").prefer("genre", "horror")
-    model = Cached(lambda _: "ok")
+    model = Cached()
     kwargs = memory.agent_kwargs(
         user_id="u1", session_id="s1", task_state=True, cache_monitor=monitor
     )
@@ -393,10 +393,7 @@ def test_graphs_swarms_and_structured_output_go_on(deployment: Deployment) -> No
     builder.set_max_node_executions(5)
     assert str(builder.build()("go").status.value) == "completed"
     assert str(Swarm([node("c"), node("d")])("go").status.value) == "completed"
-    asked = [
-        [tool_use("t1", "expert", input="which?")],
-        "Berserk.",
-    ]
+    asked = [[tool_use("t1", "expert", input="which?")], "Berserk."]
     agent, _ = deployment.agent(memory, reply=asked, tools=[node("expert", "Berserk").as_tool()])
     assert str(agent("ask the expert")).strip() == "Berserk."
     structured = [[{"toolUse": {"toolUseId": "t2", "name": "Title", "input": {"name": "Gyo"}}}]]
@@ -420,7 +417,7 @@ def test_squad_keeps_users_apart(deployment: Deployment) -> None:
     models: list[ScriptedModel] = []
 
     def build(scope: ConversationScope) -> Agent:
-        models.append(ScriptedModel(lambda _: "ok"))
+        models.append(ScriptedModel())
         return memory.agent(models[-1], **vars(scope))
 
     squad = SessionStrandsAgent(AgentOptions(name="shop", description="sells"), build)

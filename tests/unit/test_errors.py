@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory import (
-    MangaMemory,
-    MangaMemorySettings,
-)
+from strands_manga_memory import MangaMemory, MangaMemorySettings
 from strands_manga_memory.memory import CallablePreferenceSink
 from strands_manga_memory.testing import ScriptedModel
 

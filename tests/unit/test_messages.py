@@ -257,10 +257,7 @@ def test_messages_of_the_user_that_follow_one_another_start_one_turn() -> None:
     ]
     + [
         {"role": "assistant", "content": [{"toolUse": {"toolUseId": "a", "name": "lookup"}}]},
-        {
-            "role": "assistant",
-            "content": [tool_use("a", None)],
-        },
+        {"role": "assistant", "content": [tool_use("a", None)]},
         {"role": "assistant", "content": [{"text": [[]]}]},
         {"role": "assistant", "content": [{"text": "x"}, {"text": 5}]},
         {"role": "user", "content": [], "tracking_id": []},

@@ -232,7 +232,7 @@ def test_variables_reach_what_they_set(tmp_path: Path, monkeypatch: pytest.Monke
     before = time.time()
     kept = user.record_feedback("too slow")
     assert kept.expires_at == pytest.approx(before + 20 * DAY, abs=60)
-    agent = memory.agent(ScriptedModel(lambda _: "ok"), user_id="u", session_id="s")
+    agent = memory.agent(ScriptedModel(), user_id="u", session_id="s")
     agent("Where is my order?")
     found = memory.finalize(ConversationScope("u", "s"))
     assert found is not None

@@ -52,13 +52,7 @@ CONTENTS: list[Any] = [
         {"text": LONG},
     ],
     [{"text": "\ud800" * 9_000}],
-    [
-        {"image": None},
-        {"document": {}},
-        {"image": {"source": None}},
-        {"video": 5},
-        {"text": LONG},
-    ],
+    [{"image": None}, {"document": {}}, {"image": {"source": None}}, {"video": 5}, {"text": LONG}],
     [{"x": LONG}, {}, {"text": LONG, "json": 2}],
 ]
 """Contents of a tool result: texts, values, blocks of unknown kinds, none."""

@@ -51,11 +51,7 @@ COUNT = Words().count
 
 
 def chosen(
-    history: list[Any],
-    budget: int,
-    *,
-    scores: dict[int, float] | None = None,
-    **limits: Any,
+    history: list[Any], budget: int, *, scores: dict[int, float] | None = None, **limits: Any
 ) -> Selection:
     features = [
         MessageFeatures(
@@ -332,8 +328,7 @@ def test_then_media_give_way_to_notes_and_at_last_the_users_own_text_is_cut() ->
     choice = chosen([user(words(5_000))], 250)
     assert choice.tokens <= 250
     choice = chosen(
-        [user(), calls("a", tool_input={"text": words(5_000)}), results("a"), assistant()],
-        250,
+        [user(), calls("a", tool_input={"text": words(5_000)}), results("a"), assistant()], 250
     )
     assert choice.tokens <= 250
 

@@ -131,9 +131,7 @@ def test_the_facade_trims_in_steps_and_the_monitor_counts_what_that_brings(tmp_p
         )
         said = sentences(7)
         agent = Agent(
-            model=ScriptedModel(lambda _, said=said: next(said)),
-            plugins=[monitor],
-            **made,
+            model=ScriptedModel(lambda _, said=said: next(said)), plugins=[monitor], **made
         )
         for _ in range(90):
             agent(next(said))

@@ -73,10 +73,5 @@ def test_traits_of_a_text() -> None:
         japanese.has_time,
         japanese.has_wish,
         japanese.is_about_speaker,
-    ) == (
-        True,
-        True,
-        True,
-        True,
-    )
+    ) == (True, True, True, True)
     assert "夏" in "".join(said)

@@ -239,10 +239,7 @@ def test_no_provider_is_sent_the_metadata_of_a_failure(provider: str) -> None:
     result = error_result(problem(request_id="call-1", server="warehouse", retry_after=1.5))
     messages = [
         {"role": "user", "content": [{"text": "How many are there?"}]},
-        {
-            "role": "assistant",
-            "content": [tool_use("call-1", "x")],
-        },
+        {"role": "assistant", "content": [tool_use("call-1", "x")]},
         {"role": "user", "content": [{"toolResult": result}]},
     ]
     request = request_text(messages, provider)

@@ -43,7 +43,7 @@ def told(tmp_path: Path, source: Any, **settings: Any) -> str:
         defaults=MangaMemorySettings(**settings),
     )
     memory.user("u1").prefer("genre", "horror")
-    model = ScriptedModel(lambda _: "ok")
+    model = ScriptedModel()
     memory.agent(model, user_id="u1", session_id="s")("hello")
     memory.close()
     return str(model.requests[0].system_prompt_content)

@@ -87,14 +87,14 @@ def test_recorded_gaps_of_a_conversation_are_found(tmp_path: Path, capsys: Any) 
     assert url in error.replace(" ", "")
     assert "90 days" in error
     memory = MangaMemory.open(durable=url, clock=clock)
-    agent = memory.agent(ScriptedModel(lambda _: "ok"), user_id="u", session_id="s")
+    agent = memory.agent(ScriptedModel(), user_id="u", session_id="s")
     for away in (0.0, 30.0, 30.0, 600.0):
         clock.advance(away)
         agent("hello")
     memory.close()
     memory = MangaMemory.open(durable=url, clock=clock)
     clock.advance(3_000.0)  # another process, after the conversation had cooled down
-    agent = memory.agent(ScriptedModel(lambda _: "ok"), user_id="u", session_id="s")
+    agent = memory.agent(ScriptedModel(), user_id="u", session_id="s")
     agent("hello again")
     memory.close()
     found = stored_gaps(SQLiteTable(tmp_path / "s.sqlite3"))

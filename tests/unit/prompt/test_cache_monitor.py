@@ -18,7 +18,7 @@ class CachingModel(ScriptedModel):
     """Model that reports one cache write, then reads of all but 100 tokens."""
 
     def __init__(self) -> None:
-        super().__init__(lambda messages: "ok")
+        super().__init__()
         self.read_share = 0.9
 
     async def stream(self, messages: Messages, *args: Any, **kwargs: Any) -> Any:
@@ -178,7 +178,7 @@ class Unconfigured(ScriptedModel):
 
 def test_a_model_without_a_configuration_is_watched_like_any_other() -> None:
     monitor = PromptCacheMonitor()
-    agent = Agent(model=Unconfigured(lambda messages: "ok"), plugins=[monitor])
+    agent = Agent(model=Unconfigured(), plugins=[monitor])
     agent("Is it there?")
     agent.system_prompt = "You sell books."
     agent("And now?")
@@ -191,6 +191,6 @@ def test_the_monitor_never_fails_the_request_it_watches(caplog: pytest.LogCaptur
         raise RuntimeError("no variant")
 
     monitor = PromptCacheMonitor(variant=broken)
-    agent = Agent(model=ScriptedModel(lambda messages: "ok"), plugins=[monitor])
+    agent = Agent(model=ScriptedModel(), plugins=[monitor])
     assert str(agent("Is it there?")).strip() == "ok"
     assert "comparing the request with the previous one failed" in caplog.text
