@@ -1,7 +1,8 @@
-"""Helpers of several folders: command line, background writes, sessions, a guarded model."""
+"""Helpers of several folders: command line, child processes, background writes, models."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import AsyncIterable, Iterable, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from unittest import mock
 
 from strands.session import FileSessionManager, SnapshotSessionManager
 from strands.storage import LocalFileStorage
+from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory import ConversationScope, MangaMemory, TieredSessionManager
 from strands_manga_memory.cli import main
@@ -87,6 +89,31 @@ def open_session(kind: str, folder: Path | str, session: str | ConversationScope
         if kind == "none"
         else TieredSessionManager(session, durable=f"sqlite:///{folder}/sessions.sqlite3")
     )
+
+
+def printed_by(*arguments: object, **settings: Any) -> str:
+    """Run Python in a child, which must succeed, and return what it printed."""
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=100, check=False, **settings
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+class SmallModel(ScriptedModel):
+    """A model whose context window holds ``size`` characters of contents."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self._size = size
+
+    async def stream(self, messages: Any, *arguments: Any, **named: Any) -> AsyncIterable[Any]:
+        """Refuse messages that are too long."""
+        if sum(len(str(message["content"])) for message in messages) > self._size:
+            raise ContextWindowOverflowException("too long")
+        async for event in super().stream(messages, *arguments, **named):
+            yield event
 
 
 class GuardedModel(ScriptedModel):

@@ -91,6 +91,16 @@ print(time.time(), flush=True)
 """
 
 
+def started(program: str) -> subprocess.Popen[str]:
+    """Start the program, and return it when it is ready."""
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", program]
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
 @pytest.mark.parametrize(
     ("fault", "end"),
     [
@@ -109,16 +119,7 @@ def test_exit_does_not_wait_for_a_dead_hot_tier(
             session=unique,
             end=end,
         )
-        process = subprocess.Popen(
-            [sys.executable, "-c", program],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+        process = started(program)
         if fault == "kill":
             hot.kill()
             proxy.reset()
@@ -140,15 +141,7 @@ def test_exit_waits_for_a_turn_that_no_tier_has(sqlite: Stores, unique: str) -> 
         program = WITHOUT_HOT_TIER.format(
             hot=hot.url, durable=sqlite.durable, session=unique, end=""
         )
-        process = subprocess.Popen(
-            [sys.executable, "-c", program],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+        process = started(program)
         hot.kill()
         path = sqlite.durable.removeprefix("sqlite:///")
         with sqlite3.connect(path, isolation_level=None, check_same_thread=False) as lock:

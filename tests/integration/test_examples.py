@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.support import printed_by
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PNG = b"\x89PNG"
 
@@ -22,9 +24,7 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def report(example: str, *options: str) -> Any:
-    found = run(str(EXAMPLES / example), "--json", *options)
-    assert found.returncode == 0, found.stdout + found.stderr
-    return json.loads(found.stdout.splitlines()[-1])
+    return json.loads(printed_by(EXAMPLES / example, "--json", *options).splitlines()[-1])
 
 
 @pytest.mark.long

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support import printed_by
 
 CHILD = """
 import json, sys, threading, time
@@ -72,8 +72,5 @@ def test_a_turn_enters_at_most_25_files(ways: dict[str, list[str]], way: str) ->
 def ways(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """Files of the package that are entered, by part of a conversation."""
     folder: Path = tmp_path_factory.mktemp("ways")
-    ran = subprocess.run(
-        [sys.executable, "-c", CHILD, str(folder)], capture_output=True, text=True, check=True
-    )
-    found: dict[str, list[str]] = json.loads(ran.stdout.splitlines()[-1])
+    found: dict[str, list[str]] = json.loads(printed_by("-c", CHILD, folder).splitlines()[-1])
     return found

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +10,17 @@ import pytest
 
 from tests import servers
 from tests.integration import footprint_child
+from tests.support import printed_by
 
 pytestmark = pytest.mark.xdist_group("footprint")  # its servers and processes are started once
 
 
 @pytest.fixture(scope="module")
 def told(valkey_server: servers.Valkey, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    command = [
-        sys.executable,
-        "-W",
-        "error",
-        footprint_child.__file__,
-        str(tmp_path_factory.mktemp("told")),
-        valkey_server.url,
-    ]
-    folder = Path(__file__).parents[2]
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=100, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
+    folder, program = tmp_path_factory.mktemp("told"), footprint_child.__file__
+    root = Path(__file__).parents[2]
+    printed = printed_by("-W", "error", program, folder, valkey_server.url, cwd=root)
+    return dict(json.loads(printed))
 
 
 def test_a_turn_leaves_nothing_to_the_garbage_collector(told: dict[str, Any]) -> None:

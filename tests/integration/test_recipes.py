@@ -7,8 +7,6 @@ import json
 import os
 import runpy
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from starlette.testclient import TestClient
 from strands_manga_memory import MangaMemorySettings
 from tests import servers
 from tests.integration.test_guarded_tool_kinds import calling_agent
-from tests.support import tool_results
+from tests.support import printed_by, tool_results
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "examples/recipes"
@@ -52,11 +50,7 @@ def test_lambda_goes_on_after_its_process_was_thrown_away(tmp_path: Path) -> Non
         " 'u', 'session': 's', 'text': 'hello'}}, None)['messages'], flush=True); os._exit(0)"
     ).format(path=str(RECIPES / "aws_lambda.py"))
     env = {**os.environ, "DURABLE_URL": f"sqlite:///{tmp_path}/s.sqlite3"}
-    told = [
-        subprocess.check_output([sys.executable, "-c", code], env=env, text=True).strip()
-        for _ in range(2)
-    ]
-    assert told == ["2", "4"]
+    assert [printed_by("-c", code, env=env).strip() for _ in range(2)] == ["2", "4"]
 
 
 def test_the_graph_runs(

@@ -20,7 +20,7 @@ from strands_manga_memory.state import CallableEnvironmentSource, coordinator_of
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 from tests.probes.conftest import Deployment
-from tests.support import estimate_tokens
+from tests.support import SmallModel, estimate_tokens
 from tests.unit.session.support import tool_use
 
 SCOPE = ConversationScope("u1", "s1")
@@ -249,21 +249,14 @@ def test_a_real_overflow_is_answered() -> None:
     If that cannot help, the error is raised.
     """
 
-    class Small(ScriptedModel):
-        async def stream(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
-            if sum(len(str(message["content"])) for message in messages) > 4_000:
-                raise ContextWindowOverflowException("too long")
-            async for event in super().stream(messages, *args, **kwargs):
-                yield event
-
     agent = Agent(
-        model=Small(), conversation_manager=ImportanceWeightedConversationManager(100_000)
+        model=SmallModel(4_000), conversation_manager=ImportanceWeightedConversationManager(100_000)
     )
     for number in range(60):
         agent(f"question {number} " + "word " * 30)
     assert str(agent.messages[-1]["content"]).count("ok") == 1
     pinned = Agent(
-        model=Small(),
+        model=SmallModel(4_000),
         messages=[
             {
                 "role": "user",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 from strands_manga_memory.cli.app import run
 from strands_manga_memory.cli.commands import demo
 from strands_manga_memory.cli.output import USAGE
+from tests.support import printed_by
 
 
 @pytest.fixture
@@ -64,13 +63,4 @@ def test_the_examples_start_by_it(tmp_path: Path) -> None:
         " sys.exit(demo._run({name!r}, '--help'))"
     )
     for name in ("quickstart.py", "mangaassist/__main__.py"):
-        done = subprocess.run(
-            [sys.executable, "-c", code.format(name=name)],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=100,
-        )
-        assert done.returncode == 0, done.stderr
-        assert "--model" in done.stdout
+        assert "--model" in printed_by("-c", code.format(name=name), cwd=tmp_path)

@@ -6,14 +6,13 @@ import importlib
 import importlib.resources
 import pkgutil
 import re
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
 import strands_manga_memory as package
+from tests.support import printed_by
 
 HOME_OF = {name: module for module, names in package._NAMES.items() for name in names.split()}
 
@@ -70,10 +69,8 @@ LOADED_LATER = {
 
 def test_drivers_vocabularies_and_parts_of_agents_are_loaded_when_they_are_used() -> None:
     code = "\n".join(["import sys", *(f"{each}; print(*sys.modules)" for each in LOADED_LATER)])
-    answer = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
-    for loaded, later in zip(answer.stdout.splitlines(), LOADED_LATER.values(), strict=True):
+    printed = printed_by("-c", code).splitlines()
+    for loaded, later in zip(printed, LOADED_LATER.values(), strict=True):
         assert not {
             name
             for name in loaded.split()
@@ -114,4 +111,4 @@ def test_the_package_runs_from_a_zip_file(tmp_path: Path) -> None:
         "assert EN.code == 'en'\n"
         "assert 'package.zip' in sys.modules['strands_manga_memory'].__file__"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    printed_by("-c", code)

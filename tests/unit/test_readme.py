@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 import strands_manga_memory
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks.rivals.table import BEGIN, END, in_short
+from tests.support import printed_by
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -80,15 +80,7 @@ def test_a_second_process_prints_what_the_readme_shows(tmp_path: Path) -> None:
     shown = re.findall(r"^\$ python (.+)\n((?:[^$].*\n)+)", session[1], re.MULTILINE)
     assert len(shown) == 3
     for command, output in shown:
-        done = subprocess.run(
-            [sys.executable, *shlex.split(command)],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=60,
-        )
-        assert done.stdout == output
+        assert printed_by(*shlex.split(command), cwd=tmp_path) == output
 
 
 def test_the_evidence_has_at_most_900_words() -> None:
