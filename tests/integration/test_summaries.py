@@ -183,7 +183,7 @@ async def test_the_response_does_not_wait_for_the_summary() -> None:
     assert agent.conversation_manager.summary(agent) is None
     assert agent.conversation_manager.stats().waits == 0
     held.go.set()
-    assert await asyncio.to_thread(agent.conversation_manager._jobs.finish, 30)
+    assert await asyncio.to_thread(agent.conversation_manager._jobs.join, 30)
     await agent.invoke_async("next")
     assert PROSE in view(agent)
     assert [
@@ -446,7 +446,7 @@ def test_a_summary_ready_in_the_middle_of_a_turn_is_used_before_the_next_model_c
     def slow() -> str:
         """Take so long that the summary is ready."""
         held.go.set()
-        assert agent.conversation_manager._jobs.finish(30)
+        assert agent.conversation_manager._jobs.join(30)
         return "done"
 
     replies = [*["ok"] * 6, [tool_use("t", "slow")], "finished"]
@@ -466,7 +466,7 @@ def test_a_session_deleted_meanwhile_stays_deleted(tmp_path: Path) -> None:
     agent = begun(held, agent={"session_manager": session})
     session.delete_session()
     held.go.set()
-    assert agent.conversation_manager._jobs.finish(30)
+    assert agent.conversation_manager._jobs.join(30)
     agent("something else")
     assert "Name" not in json.dumps(plain(agent.messages))
     assert agent.conversation_manager.summary(agent) is None
@@ -499,7 +499,7 @@ def test_a_summary_whose_window_lost_a_merge_takes_its_place_again(
             f"Series number {number} is for my friend Name{number}x."
         )  # its window, with all the raw turns, is saved first
     held.go.set()
-    assert first.conversation_manager._jobs.finish(30)
+    assert first.conversation_manager._jobs.join(30)
     first("And this is mine.")
     assert PROSE in view(first)
     assert all(f"Name{number}x" in view(first) for number in range(10))
@@ -524,7 +524,7 @@ def test_a_forked_child_begins_anew() -> None:
             held.go.set()
             manager = agent.conversation_manager
             manager._begin(agent)
-            assert manager._jobs.finish(20)
+            assert manager._jobs.join(20)
             manager.finish(agent)
             os._exit(0 if PROSE in view(agent) else 3)
         os._exit(4)
@@ -553,7 +553,7 @@ def test_a_crash_restores_the_history_before_or_after_never_between(
     talk(agent, 5)
     agent("Series number 5 is for my friend Name5x.")
     before = plain(agent.messages)
-    assert manager._jobs.finish(30)
+    assert manager._jobs.join(30)
     swap_in = manager._swap_in
 
     def crash(*_: Any) -> None:
