@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import ipaddress
 import itertools
@@ -11,6 +12,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import botocore.session
 import hypothesis
 import pytest
 import strands.agent.agent
@@ -42,6 +44,9 @@ for name in (
 # A busy machine makes any example slow; what an example finds does not depend on how long it took.
 hypothesis.settings.register_profile("any machine", deadline=None)
 hypothesis.settings.load_profile("any machine")
+
+# Sessions of boto3 share what they read of its models: reading takes most of the time of a client.
+botocore.session.create_loader = functools.cache(botocore.session.create_loader)
 
 # Agents that are given no callback handler print nothing.
 strands.agent.agent.PrintingCallbackHandler = lambda: null_callback_handler  # type: ignore[assignment, misc, return-value]
