@@ -402,11 +402,9 @@ class UserPartition:
         """Return the marker of the last deletion of all data of the user; None if there is none."""
         return self.table.get(self.owner.partition, ERASED)
 
-    def delete(self, memory_id: str) -> bool:
-        """Delete a memory and return whether it existed."""
-        there = self.table.get(self.owner.partition, memory_id) is not None
-        self.table.delete(self.owner.partition, memory_id)
-        return there
+    def exists(self, memory_id: str) -> bool:
+        """Return whether a memory is in the table, also if it is damaged or has expired."""
+        return self.table.get(self.owner.partition, memory_id) is not None
 
     def delete_many(self, ids: Iterable[str]) -> None:
         """Delete the memories of the user with the given ids."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -263,8 +264,8 @@ class UserMemoryStore(MemoryStore):
         arguments.check_not_blank("key", key)
         arguments.check_not_blank("value", value)
         if len(key) > _MAX_KEY_CHARACTERS:
-            most = _MAX_KEY_CHARACTERS
-            raise ValueError(f"key must have at most {most} characters, got {len(key)}")
+            limit = _MAX_KEY_CHARACTERS
+            raise ValueError(f"key must have at most {limit} characters, got {len(key)}")
         now, worth = self.partition.clock(), self._importance(MemoryType.PREFERENCE, importance)
         name, value = _name_of(self.pii_filter.text(key)), self.pii_filter.text(value)
         shown = " ".join(name.split())
@@ -417,13 +418,15 @@ class UserMemoryStore(MemoryStore):
         """
         if not isinstance(memory_id, str) or not memory_id or memory_id.startswith(INTERNAL):
             raise ValueError(f"memory_id must be the id of a memory, got {memory_id!r:.80}")
-        now, record = self.partition.clock(), self._preference(memory_id)
+        now, record = self.partition.clock(), None
+        if memory_id.startswith(f"{MemoryType.PREFERENCE}#"):
+            with suppress(CorruptRecordError):  # a damaged record can still be deleted
+                record = self.partition.get(memory_id)
         if record is None:
-            if there := self.partition.delete(memory_id):
+            if exists := self.partition.exists(memory_id):
                 self.preference_log.record_deletion(memory_id, now)
-            self._delete_derived(memory_id)
-            self._publish_removal()
-            return there
+            self._delete([memory_id])
+            return exists
         removal = Removal.of_preference(*slot_and_value(record), now)
         self.preference_log.apply(PreferenceChange(removals=[removal], dropped=memory_id))
         self.reader.update_snapshot(memory_id, None)
@@ -466,16 +469,15 @@ class UserMemoryStore(MemoryStore):
             raise
         for id_, record in changed.items():
             self.reader.update_snapshot(id_, record)
-        summaries = {} if session_id is None else self.partition.load(MemoryType.SUMMARY).records
-        made = [
-            id_ for id_, one in summaries.items() if one.metadata.get("session_id") == session_id
+        if session_id is None:
+            return len(changed)
+        summaries = self.partition.load(MemoryType.SUMMARY).records.values()
+        ids = [
+            each.memory_id for each in summaries if each.metadata.get("session_id") == session_id
         ]
-        for id_ in made:
-            self.partition.delete(id_)
-            self._delete_derived(id_)
-        if made:
-            self._publish_removal()
-        return len(changed) + len(made)
+        if ids:
+            self._delete(ids)
+        return len(changed) + len(ids)
 
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
         """Return the session summaries that a weekly or monthly summary was made from, keyed by id.
@@ -555,26 +557,17 @@ class UserMemoryStore(MemoryStore):
         rule = self._retention[type_]
         return rule.importance if given is None else checked_importance("importance", given)
 
-    def _preference(self, memory_id: str) -> MemoryRecord | None:
-        if not memory_id.startswith(f"{MemoryType.PREFERENCE}#"):
-            return None
-        try:
-            return self.partition.get(memory_id)
-        except CorruptRecordError:  # a damaged record can still be deleted
-            return None
-
-    def _delete_derived(self, memory_id: str) -> None:
-        """Delete the records that depend on a session summary, such as its open questions."""
-        gone = [memory_id]
-        if memory_id.startswith(f"{MemoryType.SUMMARY}#"):
-            gone += [question_id(memory_id), *self.partition.episode_ids(memory_id)]
-            for type_ in (MemoryType.WEEK, MemoryType.MONTH):
-                gone += self._rollups_of(memory_id, type_)
-            self.partition.delete_many(gone[1:])
-        for id_ in gone:
+    def _delete(self, memory_ids: Sequence[str]) -> None:
+        """Delete memories and the records that depend on them, such as a summary's questions."""
+        deleted = list(memory_ids)
+        for id_ in memory_ids:
+            if id_.startswith(f"{MemoryType.SUMMARY}#"):
+                deleted += [question_id(id_), *self.partition.episode_ids(id_)]
+                for type_ in (MemoryType.WEEK, MemoryType.MONTH):
+                    deleted += self._rollups_of(id_, type_)
+        self.partition.delete_many(deleted)
+        for id_ in deleted:
             self.reader.update_snapshot(id_, None)
-
-    def _publish_removal(self) -> None:
         self.preference_log.notify_agents(is_removal=True)
         # after the log, whose change stops the storing of a list that is being made
         self.reader.older.delete_list()
