@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ import redis
 from strands import Agent
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 
-from strands_manga_memory.session.protocol import conversation_storage
 from strands_manga_memory.stores import RedisHotStore
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
@@ -88,24 +86,15 @@ def test_a_restore_is_one_round_trip_to_each_tier(both: Stores) -> None:
     assert both.durable.calls[before[1] :] == ["batch_get"]
 
 
-@pytest.mark.parametrize("is_hot_slow", [False, True])
-def test_a_cold_restore_also_looks_for_turns_whose_flush_was_cut(
-    both: Stores, is_hot_slow: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The durable tier is asked at once if the hot tier is slow, and again when that is empty."""
-    monkeypatch.setattr(conversation_storage, "HEAD_START_SECONDS", 0.0 if is_hot_slow else 60.0)
+def test_a_cold_restore_also_looks_for_turns_whose_flush_was_cut(both: Stores) -> None:
     live = warm(both)
     live("two")
     live._session_manager.flush()
     both.lose_hot()
-    if is_hot_slow:
-        load = both.hot.load
-        monkeypatch.setattr(both.hot, "load", lambda *a, **k: (time.sleep(0.1), load(*a, **k))[1])
     before = len(both.durable.calls)
     restored = both.agent()
     assert same(restored.messages, live.messages)
-    reads = ["batch_get"] * (3 if is_hot_slow else 2)
-    assert sorted(both.durable.calls[before:]) == [*reads, "query"]
+    assert sorted(both.durable.calls[before:]) == ["batch_get", "batch_get", "query"]
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["hot and durable", "durable alone"])

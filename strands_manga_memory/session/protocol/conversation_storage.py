@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -28,9 +28,6 @@ from strands_manga_memory.telemetry import FLUSH, record_event
 
 OPEN_SECONDS = 600.0
 """Seconds without a new message after which an open turn may be written to the log."""
-
-HEAD_START_SECONDS = 0.002
-"""Seconds to wait for the hot tier's answer before the durable tier is read, too."""
 
 EMPTY_SECONDS = 3600.0
 """Seconds for which a hot tier that was emptied after a flush refuses late writes."""
@@ -125,18 +122,14 @@ class ConversationStorage:
         read_hot = partial(self._attempt, read, "hot", partial(self.read_hot, touch=touch))
         hot = _done((None, None)) if self.hot is None else start(read_hot)
 
-        def is_hot_empty() -> bool:
-            found, error = hot.result()
-            return self.hot is not None and error is None and is_missing_or_empty(found)
-
         head_error = None
         if self.durable is not None:
-            was_hot_empty = bool(wait([hot], timeout=HEAD_START_SECONDS).done) and is_hot_empty()
-            read_head = partial(self._attempt, read, "durable")
-            head_error = read_head(partial(self.read_head, reads_log=was_hot_empty))[1]
-            if head_error is None and not was_hot_empty and is_hot_empty():
-                head_error = read_head(partial(self.read_head, reads_log=True))[1]
+            head_error = self._attempt(read, "durable", self.read_head)[1]
         found, hot_error = hot.result()
+        is_hot_empty = self.hot is not None and not hot_error and is_missing_or_empty(found)
+        if self.durable is not None and not head_error and is_hot_empty:
+            read_log = partial(self.read_head, adds_unlisted=True)
+            head_error = self._attempt(read, "durable", read_log)[1]
         error = hot_error or head_error
         is_head_missing = self.durable is None or head_error is not None
         if error is not None and is_head_missing and is_missing_or_empty(found):
@@ -150,7 +143,9 @@ class ConversationStorage:
         self._revalidate()
         found = self.read_hot() if self.hot is not None else None
         if self.durable is not None and (found is None or not found.incarnation):
-            self.read_head(reads_log=self.hot is not None)
+            self.read_head()
+            if self.hot is not None:
+                self.read_head(adds_unlisted=True)
 
     def read_hot(self, *, touch: bool = True) -> Record | None:
         """Read the hot tier's record of the conversation; merge it into this process's copy."""
@@ -165,18 +160,16 @@ class ConversationStorage:
             self.local.tier_records[hot.name] = found
             return found
 
-    def read_head(self, *, reads_log: bool = False) -> Record | None:
+    def read_head(self, *, adds_unlisted: bool = False) -> Record | None:
         """Read the durable tier's record of the conversation; merge it into this process's copy.
 
-        If the hot tier is empty (``reads_log``), the log of all turns is read, too. Turns that the
-        record does not list are added from the log.
+        With ``adds_unlisted``, the record that was last read is not read again, but turns of the
+        log are added that it does not list. They are needed if the hot tier is empty.
         """
         durable = self._durable()
         with durable.io:
-            found = durable.read()
             try:
-                if reads_log and found is not None and found.incarnation:
-                    found = durable.with_unlisted_turns(found)
+                found = durable.with_unlisted_turns() if adds_unlisted else durable.read()
                 self._merge_record(found)
                 self.local.set_head(found)
                 if possibly_lost := self.local.possibly_lost:
@@ -308,7 +301,8 @@ class ConversationStorage:
         try:
             if self.hot is not None and self.hot.is_known and self.local.base.incarnation:
                 # The hot tier has lost its record, perhaps in the middle of a flush.
-                self.read_head(reads_log=True)
+                self.read_head()
+                self.read_head(adds_unlisted=True)
             self._save_head()
         except StoreUnavailableError as error:
             if isinstance(error, OvertakenError) or not self._begin_in_hot():

@@ -363,11 +363,11 @@ class DurableTier:
         rows = self._table.query(self._session, first=first, last=last, attributes=[])
         return [str(row[self._table.schema.sort]) for row in rows]
 
-    def with_unlisted_turns(self, head: Record) -> Record:
-        """Return the record ``head`` with turns of the log that ``head`` does not list as logged.
-
-        Such turns remain if a process stops between its writes to the log and to the record.
-        """
+    def with_unlisted_turns(self) -> Record | None:
+        """Return the record with those turns of the log that it does not list as logged."""
+        head = self.record
+        if head is None or not head.incarnation:
+            return head
         turns = self.get_turns(head.incarnation, self.unlisted_keys(head))
         if not turns:
             return head

@@ -19,7 +19,6 @@ from strands_manga_memory.session.protocol.record import (
     TurnKey,
     Version,
     Window,
-    flat_redactions,
     missing_turns,
 )
 from strands_manga_memory.session.protocol.record_join import (
@@ -301,12 +300,9 @@ class LocalCopy:
             base = self.base
             if self.has_changes():
                 return True
-            return base.incarnation > 0 and not any(
-                record is not None
-                and record.version == base.version
-                and record.has_content_of(base)
-                for record in self.tier_records.values()
-            )
+            records = filter(None, self.tier_records.values())
+            current = [record for record in records if record.version == base.version]
+            return base.incarnation > 0 and not any(map(base.has_content_of, current))
 
     # The stores' side
 
@@ -410,10 +406,7 @@ class LocalCopy:
 
     @property
     def possibly_lost(self) -> dict[TurnKey, int]:
-        """Turns of the agent's history that may be incomplete in a table restored from a backup.
-
-        Each value is the number of messages that memory or the table is known to have.
-        """
+        """Turns of the history that a restored table may lack, and how many messages are known."""
         with self.lock:
             base, head = self.base, self.known_head
             listed = head.seen if head is not None and head.incarnation == base.incarnation else {}
@@ -508,8 +501,13 @@ class LocalCopy:
 
     def _outdate_view(self, before: Mapping[TurnKey, Mapping[int, Replacement]]) -> None:
         if self.base.redactions != before:
-            old, new = flat_redactions(before), flat_redactions(self.base.redactions)
-            self.view = _with_outdated(self.view, {slot for slot, _ in new - old})
+            outdated = {
+                (key, at)
+                for key, new in self.base.redactions.items()
+                for at in new
+                if before.get(key, {}).get(at) != new[at]
+            }
+            self.view = _with_outdated(self.view, outdated)
             self.has_remote_changes |= self.window != self.view
 
     def _discard_acknowledged(self) -> None:

@@ -385,16 +385,6 @@ _content = attrgetter(
 )
 
 
-def flat_redactions(
-    redactions: Mapping[TurnKey, Mapping[int, Replacement]],
-) -> set[tuple[tuple[TurnKey, int], Replacement]]:
-    """Return the redactions of a conversation as a set, to find those that another set lacks.
-
-    Each element is a pair: the message (turn key and index), and the new content of the message.
-    """
-    return {((key, at), new) for key, found in redactions.items() for at, new in found.items()}
-
-
 def is_missing_or_empty(record: Record | None) -> bool:
     """Return whether a tier has no content of a conversation: its record is missing or empty."""
     return record is None or record.is_empty

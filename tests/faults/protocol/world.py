@@ -118,8 +118,8 @@ class Process:
         self.has_read_to_save = False
         save_head, read_head = self.storage._save_head, self.storage.read_head
 
-        def read(*, reads_log: bool = False) -> Record | None:
-            found = read_head(reads_log=reads_log)
+        def read(*, adds_unlisted: bool = False) -> Record | None:
+            found = read_head(adds_unlisted=adds_unlisted)
             self.has_read_to_save = self._saves_head
             return found
 
