@@ -267,8 +267,8 @@ class DynamoDBTable:
         return self._call("transact_write_items", expected=NOT_MET, **request) is not None
 
     def renew_after_fork(self) -> None:
-        """Close the connections to DynamoDB that a forked process has inherited from its parent."""
-        self.close()
+        """Replace the client's connections in a forked process, because the parent uses them."""
+        _replace_connections(self.client)
 
     def close(self) -> None:
         """Close the connections to DynamoDB. The table stays usable, and opens new connections."""
@@ -382,3 +382,19 @@ class DynamoDBTable:
             if time.monotonic() + pause >= end:
                 return
             yield pause
+
+
+def _replace_connections(client: Any) -> None:
+    """Give a boto3 client of a forked process an empty pool of connections.
+
+    The client's public method ``close`` would wait forever for a lock that another thread of the
+    parent held during the fork.
+    """
+    session = client._endpoint.http_session  # noqa: SLF001 - boto3 has no public way
+    for manager in (session._manager, *session._proxy_managers.values()):  # noqa: SLF001
+        _inherited.append(manager.pools)
+        manager.pools = type(manager.pools)()
+
+
+_inherited: list[Any] = []
+"""Connections of the parent process, which stay referenced: to close them needs their locks."""

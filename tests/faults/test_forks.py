@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
+import pytest
+
+from strands_manga_memory import DynamoDBTable, open_table
+from strands_manga_memory.exceptions import StoreUnavailableError
 from tests.faults import talk
 from tests.faults.conftest import NewProcess, Process
-from tests.faults.forks import Child, forked_child
+from tests.faults.forks import Child, forked_child, result_of_child
 from tests.faults.talk import Stores
 
 TURNS = 10
@@ -105,3 +112,35 @@ def test_a_child_of_a_busy_parent_hangs_on_no_lock(new_process: NewProcess, stor
     assert [mark for mark in wanted if found[mark] != 1] == []
     assert sum(count for mark, count in found.items() if mark.startswith("use:")) == 8
     assert talk.split_pairs(log) == []
+
+
+def test_a_fork_while_a_thread_holds_the_lock_of_the_connections_to_dynamodb(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    table = open_table("dynamodb://table?region=us-east-1&endpoint=http://127.0.0.1:9")
+    assert isinstance(table, DynamoDBTable)
+    client: Any = table.client
+    lock = client._endpoint.http_session._manager.pools.lock
+    held, is_over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            held.set()
+            is_over.wait()
+
+    def use() -> str:
+        with pytest.raises(StoreUnavailableError):  # nothing listens at the address
+            table.get("p", "k")
+        return "ended"
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    try:
+        assert result_of_child(use) == "ended"
+    finally:
+        is_over.set()
+        holder.join()
+        table.close()
