@@ -65,14 +65,12 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
     """Extract at most 5 preferences from the texts of a user's message, in the order of the texts.
 
     Each preference has a key (slot), such as ``genre``. If no key fits a sentence, its preference
-    is the whole sentence, with an empty key. Of a text of over 8,000 characters, only the beginning
-    and the end are read.
+    is the whole sentence, with an empty key. Of a long text, only the beginning and end are read.
 
     Args:
         texts: Texts of the message.
         before: Texts of the user's two previous messages. If they mention a gift, a budget in
-            ``texts`` is for the gift, and left out. "I'm into it now" ends a dislike in the last of
-            these texts.
+            ``texts`` is for the gift, and left out. "I'm into it now" ends a dislike in the last.
     """
     found: dict[tuple[str, str, bool], Preference] = {}
     earlier = list(before)

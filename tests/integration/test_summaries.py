@@ -862,7 +862,7 @@ def stored_summary(url: str) -> dict[str, Any]:
         item = table.get(":u:s", "A:default#HEAD") or {}
     data = item["data"]
     head = json.loads(zlib.decompress(data[7:], wbits=-15) if data[0] == 0xB7 else data)
-    notes = [entry["note"] for entry in head["window"] if "note" in entry]
+    notes = [body for name, body in head["bodies"].items() if name.startswith("note.")]
     found = [note["metadata"]["custom"]["summary"] for note in notes]
     (summary,) = [each for each in found if each != "part"]
     return dict(summary)
