@@ -14,7 +14,7 @@ from strands_manga_memory.language.entities import Entity, is_referent
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.messages.texts import shorten_line
 from strands_manga_memory.state.dialogue import TurnCount
-from strands_manga_memory.state.state_store import StatePart, StateValue, change
+from strands_manga_memory.state.state_store import StateItem, StatePart, change
 
 EXPIRES_AFTER_TURNS = 20
 MAX_VALUES = 5
@@ -46,7 +46,7 @@ class Confidence(StrEnum):
     CONFIRMED = "confirmed"
 
 
-class ActiveEntity(StateValue):
+class ActiveEntity(StateItem):
     """Entity that the conversation is about, such as an order or a title.
 
     Attributes:

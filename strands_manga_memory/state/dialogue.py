@@ -20,7 +20,7 @@ from strands_manga_memory.language.text_features import encodable, normalized
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.messages.texts import shorten_line
-from strands_manga_memory.state.state_store import StatePart, StateValue, change, item_of
+from strands_manga_memory.state.state_store import StateItem, StatePart, change, item_of
 
 MAX_CHARACTERS = 200
 """Maximum number of characters of a slot's value."""
@@ -36,7 +36,7 @@ class SlotStatus(StrEnum):
     CONFIRMED = "confirmed"
 
 
-class DialogueSlot(StateValue):
+class DialogueSlot(StateItem):
     """Value that the user's intent needs, such as the volume to order.
 
     Attributes:
@@ -161,7 +161,7 @@ MOVES: dict[Phase, frozenset[Phase]] = {
 """Allowed next phases of each phase. Staying in a phase is always allowed."""
 
 
-class Clarification(StateValue):
+class Clarification(StateItem):
     """Question to the user, and the name of the slot that the answer fills, if any."""
 
     question: str = Field(min_length=1, max_length=300)

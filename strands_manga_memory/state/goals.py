@@ -16,7 +16,7 @@ from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.text_features import normalized
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.messages.texts import estimate_tokens, shorten_line
-from strands_manga_memory.state.state_store import StatePart, StateValue, change, item_of
+from strands_manga_memory.state.state_store import StateItem, StatePart, change, item_of
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class SubtaskStatus(StrEnum):
     FAILED = "failed"
 
 
-class Subtask(StateValue):
+class Subtask(StateItem):
     """Piece of work for a goal, which may depend on other subtasks of the goal.
 
     Attributes:
@@ -100,7 +100,7 @@ class GoalStatus(StrEnum):
     SUPERSEDED = "superseded"
 
 
-class Execution(StateValue):
+class Execution(StateItem):
     """One tool call made for a goal.
 
     ``note`` is the shortened result or error, and ``ms`` the duration in milliseconds.
@@ -112,7 +112,7 @@ class Execution(StateValue):
     note: str = ""
 
 
-class GoalRecord(StateValue):
+class GoalRecord(StateItem):
     """Base class with the fields of both active goals and archived goals.
 
     Attributes:

@@ -29,7 +29,7 @@ from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError
 from strands_manga_memory.lifecycle import attachments, renew_in_child
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.state.state_store import StateStore, StateValue
+from strands_manga_memory.state.state_store import StateItem, StateStore
 from strands_manga_memory.stores.codec import Codec, parsing
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.writer import TierHealth, shared_writer
@@ -296,7 +296,7 @@ _MAX_LINES = 50
 _MAX_ITEMS, _MAX_PROMOTIONS = 5, 3
 
 
-class Environment(StateValue):
+class Environment(StateItem):
     """Data from other systems about the user and the shop, such as the cart and promotions.
 
     Unknown values are None or empty. Fields that are not declared here are ignored.

@@ -67,7 +67,7 @@ class StateLimits:
             check_int(name, limit, minimum=0 if name == "goals_kept" else 1)
 
 
-class StateValue(BaseModel):
+class StateItem(BaseModel):
     """Immutable value within an agent's state, such as an entity or a subtask.
 
     Unknown fields in stored data are kept, because later releases may have added them.

@@ -27,7 +27,7 @@ from strands_manga_memory.state.goals import (
     counted,
     error_pattern,
 )
-from strands_manga_memory.state.state_store import StateStore, StateValue, item_of
+from strands_manga_memory.state.state_store import StateItem, StateStore, item_of
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ _NEXT: dict[StepStatus, frozenset[StepStatus]] = {
 }
 
 
-class TaskStep(StateValue):
+class TaskStep(StateItem):
     """Step of a task, such as a tool call or a thought.
 
     Attributes:

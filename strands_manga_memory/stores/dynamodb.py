@@ -390,8 +390,13 @@ def _replace_connections(client: Any) -> None:
     The client's public method ``close`` would wait forever for a lock that another thread of the
     parent held during the fork.
     """
-    session = client._endpoint.http_session  # noqa: SLF001 - boto3 has no public way
-    for manager in (session._manager, *session._proxy_managers.values()):  # noqa: SLF001
+    try:
+        session = client._endpoint.http_session  # noqa: SLF001 - boto3 has no public way
+        managers = [session._manager, *session._proxy_managers.values()]  # noqa: SLF001
+    except AttributeError:  # another kind of client
+        client.close()
+        return
+    for manager in managers:
         _inherited.append(manager.pools)
         manager.pools = type(manager.pools)()
 
