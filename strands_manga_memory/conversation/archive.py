@@ -91,8 +91,8 @@ class RecallHit:
             conversation.
         message: The message.
         score: How well the message fits the question. Higher is better.
-        is_by_words: Whether only the archive's own search by words found the message. False if a
-            ``Retriever``, which is a second search engine, found it too or alone.
+        is_by_words: Whether the message was found by its words alone, and not by a ``Retriever`` (a
+            second search engine).
     """
 
     number: int
@@ -306,8 +306,7 @@ class MessageArchive:
         Messages that :meth:`record` recorded are added too, even if they have left the history.
         Messages of the current turn are added by the first call after that turn.
 
-        A history without any message of the previous call or of :meth:`record` belongs to another
-        conversation. The archive is then emptied first.
+        If the history belongs to another conversation, the archive is emptied first.
 
         Blocks: must not run on an event loop.
         """
@@ -466,10 +465,7 @@ def archived_messages(
 
 
 def _result_values(result: Any) -> str:
-    """Return the text of a tool result, in which lines of text replace JSON.
-
-    The text is empty if the tool failed.
-    """
+    """Return a tool result as text without JSON syntax. The text of a failed tool is empty."""
     if result.get("status") == "error":
         return ""
     source, found = find_json(result_text(result))

@@ -19,9 +19,7 @@ It limits costs: each model call pays for the whole history again.
 """
 
 UNKNOWN_HISTORY = 4_096
-"""Default budget of the history, in tokens, if the context window is unknown.
-A published shop assistant has this budget.
-"""
+"""Default budget of the history, in tokens, if the context window is unknown."""
 
 
 def history_tokens(window: int | None) -> int:
@@ -97,8 +95,8 @@ def budget_plan(
 ) -> BudgetPlan:
     """Plan the number of tokens for each part of a model request.
 
-    The limit of the history also covers the current message and its tool results, which have parts
-    of their own, too. The plan counts them twice, so its total is above the size of a request.
+    The total is above the size of a request: the plan counts the current message and its tool
+    results twice, in ``history`` and as parts of their own.
 
     Args:
         window: Tokens of the model's context window. None if the window is unknown.
@@ -120,9 +118,7 @@ UNKNOWN_WINDOW = 128_000
 CUSHION = 13_000
 RESERVED_FOR_SUMMARY = 20_000
 FULL_RESERVES_FROM = 100_000
-"""Context windows of fewer tokens have smaller reserves than ``CUSHION`` and
-``RESERVED_FOR_SUMMARY``.
-"""
+"""Context window, in tokens, below which both reserves shrink in proportion to the window."""
 
 _TARGET = 0.75
 _HARD = 0.95

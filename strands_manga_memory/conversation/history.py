@@ -6,9 +6,8 @@ truncated, pinned or edited. The difference between both is called the layout of
 conversation manager saves the layout in its state, so that a restart restores the exact history.
 
 Usually, the history and the log end with the same messages. The layout therefore describes only the
-beginning of the
-history: the ids of its messages, and the full content of each message that differs from its log
-record.
+beginning of the history: the ids of its messages, and the full content of each message that differs
+from its log record.
 
 The module also has ``LogTail``, which keeps recently evicted messages so that they can return. This
 module does no I/O.
@@ -76,17 +75,15 @@ def _copied(value: Any, memo: dict[int, Any]) -> Any:
 VERSION = 1
 
 READ_AHEAD = 256
-"""Number of latest log records.
-A message with an older record is stored in the layout, so that a restore reads less.
+"""Number of latest log records from which a restore reads messages.
+The saved layout contains older messages in full, except very large ones.
 """
 
 LARGEST_BODY = 16_000
-"""Maximum characters and bytes of a message that is stored in the layout because its log record is
-too old.
-"""
+"""Largest old message that the saved layout contains in full, in characters or bytes."""
 
 _BODY = "#"
-"""Prefix of the keys of ``Layout.bodies``, by which they differ from tracking ids."""
+"""Prefix that distinguishes the keys of ``Layout.bodies`` from tracking ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,9 +281,8 @@ class MessageLog:
     def _agreeing_tail(self, messages: Sequence[Message]) -> tuple[int, int]:
         """Find the longest sequence of messages with which both the history and the log end.
 
-        A restore finds the start of this sequence by the id of the log record before it. If that
-        record is unknown, or its id occurs several times in the log, a shorter sequence is
-        returned.
+        The log record before the sequence must have a unique id, by which a restore finds the
+        sequence. Otherwise, a shorter sequence is returned.
 
         Returns:
             Start of the sequence: its position in the history, and its position among the known log
@@ -365,17 +361,13 @@ def ensure_ids(messages: list[Message]) -> None:
 # --- Latest messages: the history, and evicted messages -------------------------------------------
 
 _TIMES_WINDOW, _MOST_TOKENS = 3, 32_768
-"""Limits of the evicted messages in memory: a multiple of the history's budget, and a number of
-tokens.
-"""
+"""Most tokens of evicted messages in memory: 3 times the history's budget, at most 32,768."""
 
 _TOKENS_A_MESSAGE, _LEAST_READ = 32, 64
 """Assumed tokens of one message, and the smallest number of messages to read from a log."""
 
 _SLACK = 5
-"""Divisor of the limit.
-Evicted messages may exceed the limit by this part, so that they are not reduced in every turn.
-"""
+"""Divisor: the largest evicted messages are dropped if all exceed their limit by a fifth."""
 
 
 class LogTail:
@@ -388,8 +380,8 @@ class LogTail:
     removes or inserts messages, for example a summary, the messages evicted so far never return.
 
     Attributes:
-        discarded_until: Tracking id of the newest message at the last such change by other code.
-            Evicted messages up to this message never return. None if there was no such change.
+        discarded_until: Tracking id of the message up to which evicted messages never return,
+            because other code changed the history. None without such a change.
     """
 
     def __init__(self) -> None:
@@ -405,8 +397,8 @@ class LogTail:
     def discard_if_changed(self, history: Sequence[Message]) -> None:
         """Forget the evicted messages if code other than the trimmer has changed the history.
 
-        The trimmer evicts and truncates messages. Removed or inserted messages are changes by other
-        code, for example by a summary. Messages appended at the end do not count as a change.
+        Other code, such as a summary, removes or inserts messages. Messages appended at the end do
+        not count as a change.
         """
         before, self._window = self._window, list(map(id_of, history))
         if before == self._window[: len(before)] and len({*self._window}) == len(history):
@@ -420,9 +412,8 @@ class LogTail:
     def update(self, history: Sequence[Message]) -> None:
         """Update the stored full messages from the current history of the agent.
 
-        New messages are added. An edited message replaces the stored one, but a truncated message
-        does not. If code other than the trimmer, which evicts and truncates, has removed or
-        inserted messages, all evicted messages are forgotten.
+        New and edited messages are stored. Messages that the trimmer truncated keep their full
+        form. If other code has removed or inserted messages, all evicted messages are forgotten.
         """
         new = list(
             itertools.takewhile(

@@ -186,10 +186,7 @@ SIGNAL_WEIGHTS = {
     "whole_result": -1.0,
     "size": -1.0,  # logarithm of the number of tokens
 }
-"""Weights of the signals that decide how much a message is needed.
-
-A signal is a property of a message, as a number or as 1 (yes) or 0 (no). Signal times weight is
-added to the logarithm of the odds that the message is needed."""
+"""Weights of the properties of a message (signals) that decide whether it stays in the history."""
 
 HALF_LIFE = 3.0
 """Number of exchanges in which the recency of a message halves."""
@@ -420,8 +417,7 @@ class FeatureCache:
 
         Features that are not in the cache are measured. The dialogue act (purpose) of a user's
         message can depend on the previous message of the assistant: "the second one" answers a
-        question. The previous message is ignored in two cases: the user's message revokes an
-        instruction, or the assistant acts like a companion and not like a help desk.
+        question.
 
         Args:
             message: The message.

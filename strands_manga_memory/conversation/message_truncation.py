@@ -80,8 +80,7 @@ def size_limit(sizes: Iterable[int], excess: int, floor: int) -> int:
     Args:
         sizes: Sizes of the blocks before truncation, each above ``floor``.
         excess: Number of tokens to free.
-        floor: Lower limit of the result. With this result, the blocks may still be too large
-            together.
+        floor: Lower limit of the result, even if too few tokens are freed with it.
     """
     left = excess
     ordered = sorted(sizes, reverse=True)
@@ -460,12 +459,12 @@ class FullTextArchive:
     Args:
         log: Function that returns the untruncated messages of the conversation. None if no session
             stores the messages.
-        latest: Latest messages of the conversation, untruncated as far as this process knows them.
+        latest: Latest messages of the conversation, untruncated if possible.
 
     Attributes:
         log: The argument ``log``. Without a log, only the latest messages can be read.
-        has_tool: Whether the agent has the tool. The conversation manager saves this value, so
-            that a restored agent has the tool from the start: a later change of its tools would
+        has_tool: Whether the agent has the tool. The conversation manager saves this value, so that
+            a restored agent has the tool from the start: a later change of its tools would
             invalidate the provider's prompt cache.
     """
 

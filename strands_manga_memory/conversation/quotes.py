@@ -16,36 +16,28 @@ _HEAD = f"{QUOTES}\nEarlier messages of this conversation:"
 _FOOT = "</recalled_history>"
 
 _WHOLE_SHARE, _WHOLE_TOKENS = 0.25, 64
-"""Share of the budget, and number of tokens, up to which a message is quoted whole.
-The larger of both counts.
-"""
+"""Largest message that is quoted whole: a quarter of the budget, or 64 tokens if that is more."""
 
 _LEAST_EXCERPT, _MOST_EXCERPT = 0.25, 0.75
-"""Least and largest share of the budget for an excerpt of a longer message.
-A message that fits better gets more.
-"""
+"""Least and largest size of an excerpt of a longer message, as shares of the budget."""
 
 _RESULT_SHARE = 0.08
-"""Share of the budget for the records of one tool result.
-It is small, because the tool can be called again.
-"""
+"""Share of the budget for one tool result, small because the tool can be called again."""
 
 _COMPARED = 4
-"""Number of best hits with whose scores a message is compared to find the size of its excerpt."""
+"""Number of best messages whose scores determine the size of an excerpt."""
 
 _LEAST_ROOM = 50
-"""Divisor of the budget. No further quote is added if less than this part is left."""
+"""Divisor: no further quote is added if less than 1/50 of the budget is left."""
 
 _WORTH_FILLING = 25
-"""Divisor of the budget. Further quotes are added at the end if at least this part is left."""
+"""Divisor: messages are tried once more while at least 1/25 of the budget is left."""
 
 _MOST_MISSES = 40
-"""Number of messages that did not fit, after which no further message is tried."""
+"""Number of messages that do not fit, after which no further message is tried."""
 
 _SHORT_REPLY = 40
-"""Size in bytes below which a passage is quoted even if the request contains it: its meaning
-depends on the question before.
-"""
+"""Passages of fewer bytes, such as replies, are quoted even if the request contains them."""
 
 _NUMBER = re.compile(r"(?<![A-Za-z0-9-])\d[\d.,]*(?![A-Za-z0-9-])")
 """Pattern of a number that is not part of an identifier."""

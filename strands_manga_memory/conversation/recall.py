@@ -59,16 +59,12 @@ logger = logging.getLogger(__name__)
 _MOST_TOKENS = 1_024
 
 _NEIGHBOUR_SHARES = ((0, 1.0), (-1, 0.5), (1, 0.5), (-2, 0.2), (2, 0.2))
-"""Pairs of distance and share: a hit adds this share of its score to the message at this distance.
-
-An answer often does not repeat the question's words, so its neighbours count too."""
+"""Share of a message's score that its neighbours get, by distance.
+An answer often lacks the words of the question before it.
+"""
 
 _CONTINUES_SHARE, _CONTINUES_BYTES = 0.2, 300
-"""Least share of the best score, and most bytes, of a message that is quoted for the words of its
-neighbour.
-
-The question cannot select passages of a longer message, because the message has none of its
-words."""
+"""Least share of the best score, and most bytes, of a message that continues a found neighbour."""
 
 _QUESTION_WORTH = 0.7
 """Factor for the score of a question, since a question seldom answers another question."""
@@ -80,9 +76,7 @@ _SHORT_NUMBER = re.compile(r"\d{1,3}")
 _QUESTION_ENDS = ("?", "？", "か", "か。")
 
 _EXPANDED_WEIGHT, _EXPANDED_HITS = 0.7, 5
-"""Weight of the second search, and number of first hits whose words this search adds to the
-question.
-"""
+"""Weight of a second search, and number of found messages whose words it adds to the question."""
 
 _CANDIDATES = 250
 _EXPANDED_AROUND = 30

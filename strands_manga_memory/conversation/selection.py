@@ -385,7 +385,7 @@ def _make_room(
 
 @dataclass(eq=False, slots=True)
 class _Item:
-    """Unit of choice in the selection of optional messages: a group of messages, or a part of one.
+    """Group of optional messages, or a part of a group, that is selected or left out.
 
     Optional messages need not stay in the history. The messages of a group stay together. If the
     last message of a group has a short form, there are two items: the group with the short form,

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     Policy = ImportanceWeightedConversationManager | StackedConversationManager
 
 STATE_KEY = "manga_context"
-"""Key in ``agent.state`` of the wrapped manager's state, because Strands stores no state of
-strategies.
-"""
+"""Key of the conversation manager's state in ``agent.state``."""
 
 _BEFORE_THE_POLICY = HookOrder.SDK_LAST - 1
 _AS_THE_AGENT_WOULD = HookOrder.SDK_FIRST - 2

@@ -47,9 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 Strategy = Literal["background", "async", "inline"]
-"""Waiting for a due summary: not at all, in the next model call, or in the turn that made it
-due.
-"""
+"""Wait for a due summary: none, in the next model call, or before the end of the same turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +56,8 @@ class SummaryTrigger:
 
     Attributes:
         tokens: Tokens of history at which older turns are summarized. Default 8,000. None: nearly
-            twice the history's budget after a summary, but at most half the context window of the
-            agent's model.
+            twice the budget of the history after a summary, at most half of the model's context
+            window.
         turns: Number of turns without a summary at which older turns are summarized. Default 20.
         keep_recent_turns: Number of latest turns that are not summarized, including the current
             turn. Default 3.
@@ -100,8 +98,7 @@ class SummarySchedule:
             turn ends only when the summary is written; this blocks the event loop.
         wait_seconds: Longest wait for a summary, in seconds. Default 30. If the history is still
             too large after this time, facts that rules extract replace the older turns.
-        warn_share: Share of the tokens at which a summary is due, from which a warning is logged.
-            Default 0.75.
+        warn_share: Share of the trigger size from which a warning is logged. Default 0.75.
 
     Raises:
         ValueError: ``strategy`` is none of these, ``wait_seconds`` is below 0, or ``warn_share`` is
@@ -187,8 +184,8 @@ def split_history(history: Sequence[Message], keep_recent_turns: int) -> Summary
 def split_at(history: Sequence[Message], split: int) -> SummarySpan:
     """Divide a history at a position into messages to summarize and recent messages.
 
-    The messages before position ``split`` are to be summarized. If the last of them are summarized
-    already, they count as recent messages.
+    The messages before position ``split`` are to be summarized. Already summarized messages just
+    before ``split`` count as recent messages.
 
     Raises:
         CorruptRecordError: The summary record is malformed, or has another format version.
@@ -227,7 +224,7 @@ def pinned_positions(messages: Sequence[Message]) -> list[int]:
 
 MOST_FAILURES = 3
 _REST_SECONDS = 300.0
-"""Seconds without a call of the summarizer after ``MOST_FAILURES`` failures in a row."""
+"""Pause of the summarizer after ``MOST_FAILURES`` failures in a row, in seconds."""
 
 _run_counter = metrics.get_meter("strands_manga_memory").create_counter(
     SUMMARY_RUNS.name, unit=SUMMARY_RUNS.unit, description=SUMMARY_RUNS.description
@@ -287,7 +284,7 @@ class CoveredRange:
     A session stores the range, so that other processes do not summarize the same messages.
 
     Attributes:
-        last: Tracking id of the last message of the range. The range begins with the history.
+        last: Tracking id of the last message of the range, which begins with the history.
         begun: Time at which the work started, in seconds since the epoch.
     """
 

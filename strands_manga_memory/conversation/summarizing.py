@@ -69,9 +69,7 @@ was logged.
 """
 
 _WORTH_A_RUN = 8
-"""Divisor of the trigger.
-If the turns without a summary have fewer tokens than this part, the history is only trimmed.
-"""
+"""Divisor: a large history is summarized if at least 1/8 of the trigger size is unsummarized."""
 
 _TRIGGER, _MAX_TOKENS = 8_000, 4_096
 """Default tokens of a history before and after a summary."""
@@ -283,7 +281,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         """Restore a state that :meth:`get_state` returned.
 
         Raises:
-            ValueError: The state is that of another conversation manager.
+            ValueError: Another conversation manager saved the state.
             CorruptRecordError: The state is malformed, or another version of this package wrote it.
         """
         super().restore_from_session(state)
@@ -392,8 +390,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         """Replace old turns of the history by a summary that was written in the background.
 
         If these turns have changed meanwhile, the summary is discarded. Without a new summary, the
-        turns of the previous summary may be in the history again, for example after a restore. The
-        previous summary then replaces them again.
+        previous one is used again if its turns have returned to the history, for example after a
+        restore.
         """
         self._jobs.resume(agent)
         with logged_errors(logger, "the summary could not be used, leaving the history unchanged"):

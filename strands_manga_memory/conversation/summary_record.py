@@ -25,15 +25,13 @@ from strands_manga_memory.messages.message_parts import custom_metadata
 VERSION = 1
 
 RULES = "rules"
-"""Value of ``Summary.model`` if no summarizer wrote the summary: facts were found by rules, without
-new text.
-"""
+"""Value of ``Summary.model`` if rules wrote the summary, as a list of facts."""
 
 KEY = "summary"
 """Key of the record in ``metadata.custom`` of the message that shows the summary."""
 
 PART = "part"
-"""Value under ``KEY`` in the other messages of a summary, which do not have the record."""
+"""Value of ``KEY`` in the other messages of a summary, which do not contain the record."""
 
 
 @dataclass(frozen=True)
@@ -239,7 +237,7 @@ def _message(role: Role, text: str, record: Any) -> Message:
 
 
 _WORTH_MORE = 1.0
-"""Weight of a statement below which it is among the first facts to be left out."""
+"""Weight of a statement below which it is left out before other facts."""
 
 
 def _precedence(numbered: tuple[int, Fact]) -> tuple[int, float, int]:

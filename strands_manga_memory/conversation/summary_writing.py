@@ -448,8 +448,7 @@ class SummaryWriter:
 
         The best draft lacks the fewest required facts. The text is empty if no draft is usable.
 
-        If the whole summary consists of several texts, ``text_count`` is their number. The maximum
-        length of each text is divided by this number, but at most by 4.
+        ``text_count`` is the number of texts that share the tokens of the summary.
         """
         source = self._source(messages, self._source_limit(summarizer))
         if not source.strip():

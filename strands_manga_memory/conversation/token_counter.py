@@ -305,7 +305,7 @@ _COUNTED: dict[str, Callable[[Any, Callable[[str], int]], int]] = {
 # --- Tokens that the model reports ----------------------------------------------------------------
 
 HIGHEST = 1.6
-"""Largest ratio of a ``Calibration``."""
+"""Largest ratio of the model's token counts to the local counts, in ``Calibration``."""
 
 LOWEST_EXACT, LOWEST_ESTIMATE = 1.0, 0.8
 

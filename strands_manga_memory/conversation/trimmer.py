@@ -49,19 +49,18 @@ logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _LARGE_RESULTS = 8
-"""Divisor of the budget.
-With ``trim_every``, tool results of at least this size are truncated when the next turn begins,
-even if the history is not full.
+"""Divisor: with ``trim_every``, tool results from 1/8 of the budget on count as large.
+They are truncated when the next turn begins, even if the history is not full.
 """
 
 _MOST_GIVEN_UP = 3
-"""Divisor of the budget: at most this part is given up to make room for later turns."""
+"""Divisor: the room for later turns is at most a third of the budget."""
 
 _LARGE = 50_000
 """Number of characters and bytes above which messages are counted and selected in a thread."""
 
 REMEMBERED_OUTCOMES = 1_000
-"""Least number of latest messages whose outcomes are known."""
+"""Least number of latest messages whose outcome (kept, truncated, evicted) is remembered."""
 
 
 class Trimmer:
@@ -207,14 +206,9 @@ class Trimmer:
         return False
 
     def _headroom(self, messages: Sequence[Message], budget: int) -> tuple[int, bool]:
-        """Return the number of tokens by which a large message of the user raises a budget.
+        """Return the tokens that :meth:`headroom` adds to a budget, by the local count.
 
-        The user's latest message raises ``budget`` by its excess over half of ``budget``, to at
-        most three quarters of the model's context window.
-
-        Returns:
-            The additional tokens, and whether the message fits the raised budget without
-            truncation.
+        The second result is whether the user's message then fits without truncation.
         """
         latest, agent = next(filter(is_turn_start, reversed(messages)), None), self.agent
         if latest is None or agent is None:
@@ -238,8 +232,7 @@ class Trimmer:
             leave_free: Number of tokens of the budget to leave free for other content.
             trim_to: Maximum tokens of the selection, as the model counts. Only a large message of
                 the user and messages that always stay, such as pinned messages, may exceed this
-                number.
-                None: the whole budget.
+                number. None: the whole budget.
         """
         budget = self.calibration.to_local_tokens(self.limit)
         headroom, is_enough = self._headroom(messages, budget)
@@ -346,8 +339,8 @@ class Trimmer:
     def explain(self, messages: Sequence[Message]) -> list[MessageOutcome]:
         """Return for each message whether it was kept, truncated or evicted, and the reason.
 
-        The result covers ``messages``, and those of the last 1,000 messages that were evicted, in
-        the order of the conversation.
+        The result covers ``messages`` and recently evicted messages, in the order of the
+        conversation.
         """
         outcomes = {
             at: "shortened" if is_truncated(message) else "kept"

@@ -29,13 +29,11 @@ CUT_MARKER = re.compile(rf"\n{CUT}\n")
 
 _MARKER_TOKENS, _NAME_TOKENS = 12, 16
 LEAST_WITH_NAME = 128
-"""Smallest limit, in tokens, at which a truncated text shows the name under which the full text can
-be read.
-"""
+"""Smallest limit, in tokens, at which a truncated text shows a name for reading the full text."""
 
 _HEAD_SHARE = 0.6
 _LEAST_CHARACTERS = 8
-"""Number of characters that a truncated text keeps of its beginning, at least."""
+"""Least number of characters at the beginning of a text that are kept."""
 
 _CHARACTERS_PER_TOKEN = 10
 """Number of characters per token above which a text is too long without being counted."""
@@ -132,7 +130,7 @@ def excerpt_text(text: str, characters: int) -> str:
 # --- Prose, tables and code -----------------------------------------------------------------------
 
 _SPARED = 0.25
-"""Largest share of the characters that is removed so that prose ends at a sentence or a line."""
+"""Largest share of prose that is removed in addition, to end at a sentence or a space."""
 
 _SENTENCE_END = re.compile(r"[.!?][\"')\]”’]*(?=\s)|[。！？][」』）】]*|\n")
 _SPACE = re.compile(r"\s")
@@ -268,17 +266,15 @@ _FORMS = (
     *(form._replace(detailed=detailed) for form in _REDUCED for detailed in (1, 0)),
     *_FEWER_ITEMS,
 )
-"""Forms of a truncated text, from most to least detail.
-All items of lists are kept for as long as possible.
+"""Levels of detail of a truncated JSON text, from most to least detail.
+Lists keep all items for as long as possible.
 """
 
 _EXCERPTS = (*(form._replace(is_strict=True) for form in _REDUCED), *_FEWER_ITEMS)
-"""Forms of an excerpt, from most to least detail. An excerpt has only keys and identifiers."""
+"""Levels of detail of an excerpt, which contains only keys and identifiers."""
 
 _MAP_MEMBERS = 24
-"""Number of members above which a JSON object counts as a map of records, and is shortened like a
-list.
-"""
+"""JSON objects with more members than this number are shortened like lists."""
 
 _GAP = re.compile(r"\[\.\.\. (\d{1,12}) more items \.\.\.\]")
 _GAP_KEY = "[... more items ...]"
