@@ -52,9 +52,7 @@ RULES_OF_ROLE = {
     )
     for role in ("user", "assistant")
 }
-"""Rules of dialogue acts in order of priority, keyed by the role of the message's author, and
-whether a rule is Japanese.
-"""
+"""Rules in order of priority, each with whether it is Japanese, by the author's role."""
 _CUE = re.compile(r"[a-z']+")
 _CLAUSE_START = re.compile(r"\A|[.!?;:,\n]")
 _SPACE_IN_CONTRACTION = re.compile(r"(?<! ) +(?=(?:'(?:s|m|re|ve|ll|d)|n't)\b)")
@@ -303,9 +301,7 @@ _PART = re.compile(r"[^、。！？!?\n]+")
 _REPLY_SENTENCE = re.compile(r"(?:[^.。！？!?\n]|\.(?!\s))+")
 
 _SHORT, _END = 300, 100
-"""Most characters of a previous message that is read completely, and last characters that are read
-of a longer message.
-"""
+"""Longest previous message that is read whole, and last characters read of a longer one."""
 
 _OPEN_TO_CHANGE = frozenset({DialogueAct.CONSTRAINT, DialogueAct.DECISION, DialogueAct.UNMATCHED})
 
@@ -330,8 +326,8 @@ def act_of_reply(
         answer: Text of the assistant's previous message.
         act: Dialogue act of the user's message, from ``dialogue_act``.
         features: Features of the user's message, from ``text_features``.
-        answers_question: Whether the user's message answers a question. If it is unmatched, it is
-            then a constraint, unless it ends with a question.
+        answers_question: Whether the user's message answers a question. An unmatched answer is a
+            constraint, unless it ends with a question.
 
     Returns:
         The corrected dialogue act, or ``"unmatched"``.
@@ -411,11 +407,10 @@ def _changes(said: str, before: str, act: str, features: TextFeatures) -> bool:
 
 
 def _without_refusal(said: str, before: str) -> str:
-    """Return the dialogue act of a user's message that has the words of a correction.
+    """Return the dialogue act of a message that looks like a correction, but may only decline.
 
-    After an offer in the assistant's message ``before``, "No, just the address" corrects nothing.
-    Its act is the act of "just the address". A Japanese message that only declines is unmatched.
-    Any other message is a correction.
+    "No, just the address" after an offer has the act of "just the address". A Japanese message that
+    only declines is unmatched. Any other message is a correction.
     """
     if JA.replies.refuses.search(said) or JA.replies.lets_go.search(said):
         return DialogueAct.UNMATCHED.value

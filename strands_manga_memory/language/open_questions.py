@@ -116,10 +116,10 @@ _SAME_SUBJECT = 0.75
 def is_answer(answer: str, question: str, asked: str = "") -> bool:
     """Return whether a message of the assistant certainly answers a question of the user.
 
-    A certain answer exists only for a yes-or-no question, or for a question for a value, such as a
-    date or a price. One sentence of the answer must contain the value, and otherwise only words of
-    the question. ``answer`` and ``asked`` together must contain most terms of the question, and all
-    its numbers and names.
+    Only yes-or-no questions, and questions for a value such as a price, have certain answers. One
+    sentence of the answer must contain the value, and otherwise only words of the question.
+    ``answer`` and ``asked`` together must contain most terms of the question, and all its numbers
+    and names.
 
     In two cases, the answer may be shorter:
 

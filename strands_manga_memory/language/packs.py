@@ -1,7 +1,7 @@
 """Language packs: files with the patterns and word lists of a language.
 
 The pack of a language is the file ``packs/<code>.toml``. The packs ``entities`` and
-``personal_data`` hold patterns for both languages. ``README.md`` explains the format of a pack.
+``personal_data`` are for English and Japanese. ``README.md`` explains the format.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class PatternSections:
 
 
 class LanguagePack(PatternSections):
-    """Patterns and word lists of one language, or of one subject in both languages.
+    """Patterns and word lists of English, of Japanese, or of one subject in both.
 
     Patterns are attributes. For example, ``pack.replies.declines`` is the pattern ``declines`` of
     the section ``replies`` in the pack's file. Word lists and groups of words have names of the
@@ -242,7 +242,7 @@ ANY = PatternSections(EN, JA)
 
 
 def groups_of_all(name: str) -> tuple[tuple[str, ...], ...]:
-    """Return the groups of words of all languages.
+    """Return the groups of words with the same meaning in all languages.
 
     Args:
         name: Section and name of the groups in all packs, separated by a dot.

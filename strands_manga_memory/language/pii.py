@@ -234,7 +234,7 @@ CONTACT = frozenset({"email", "phone"})
 """Kinds of personal data that may be entities, such as a telephone number to call back."""
 
 _LONGEST = 64
-"""Largest length of a match that is searched for another candidate if its check fails."""
+"""Longest invalid match that is searched for a valid match inside."""
 
 # Each character is replaced by one character, so positions stay the same.
 _HALF_WIDTH = str.maketrans(

@@ -21,16 +21,14 @@ from strands_manga_memory.language.packs import ANY, cached_if_short, canonical_
 from strands_manga_memory.language.text_features import sentiment_score
 
 DISLIKES, LIKES, STYLE = "dislikes", "likes", "style"
-"""Slots of unwanted things, of other wanted things, and of the style of answers."""
+"""Keys of preferences: unwanted things, other wanted things, and the style of answers."""
 
 TASTES = ("genre", "author", "format", LIKES)
-"""Slots from which a thing is removed when the user no longer wants it."""
+"""Keys of preferences from which a thing is removed when the user no longer wants it."""
 
 ALLERGY = "allergy"
 FACTS = ("name", "home", "hometown", "working hours", ALLERGY)
-"""Slots of facts about the user.
-A fact changes no taste, and its negation only removes the fact.
-"""
+"""Keys of facts about the user. A fact changes no taste, and its denial only removes the fact."""
 
 _SLOT_OF = canonical_words("preferences.slots")
 KNOWN_SLOTS = frozenset(_SLOT_OF.values())
@@ -38,7 +36,7 @@ _OWNER = re.compile(rf"\A(?:{ANY.preference_keys.owner.pattern})\s?")
 _ROLES = ("unwanted", "wanted", "amount", "answer")
 _ANY_ROLE = "|".join(f"(?P<{role}>{getattr(ANY.preference_keys, role).pattern})" for role in _ROLES)
 _ROLE = re.compile(rf"\A(?:{_ANY_ROLE})\s?")
-"""Words before the name of a slot. Words of dislike change the slot to ``dislikes``."""
+"""Words before the name of a key, such as "favorite" in "favorite genre"."""
 _OF_ROLE = {
     "unwanted": dict.fromkeys(("genre", "author", "format", LIKES), DISLIKES),
     "wanted": {slot: slot for slot in ("genre", "author", "format", "language", STYLE, LIKES)},
@@ -62,8 +60,8 @@ class Preference:
         slot: Key under which the preference is stored, such as ``genre``, ``budget``, ``style``,
             ``likes`` or ``name``. Empty for a statement without such a key.
         value: Preferred value, or the whole statement.
-        liked: True if the user wants the value, False if not. None if the user no longer likes the
-            value, or, in the slot ``dislikes``, no longer dislikes it.
+        liked: True if the user wants the value, False if not. None if an earlier liking (or, in the
+            slot ``dislikes``, an earlier dislike) has ended.
         adds: Whether the value is added to earlier values of the slot instead of replacing them.
     """
 

@@ -152,27 +152,19 @@ GAP = " [...] "
 _FENCE = "```"
 _SENTENCE_END = re.compile(r"[。！？]+[」』）】]*(?![」』）】とっ])|[.!?][\"')\]”’]?(?=\s)")
 _LONGEST = 600
-"""Most characters of a passage.
-A longer passage is split before a field of a record or at a space if possible.
-"""
+"""Most characters of a passage. A longer one is split, if possible at a field or a space."""
 
 _FIELD = re.compile(r"[,;] (?=[^\W\d][\w.-]{0,60}: )")
 """Separator before a field of a record in plain text, such as ``title: Uzumaki, price: 19.90``."""
 
 _LEAD_FIELDS, _LEAD_CHARACTERS = 2, 80
-"""Number, and most characters, of the first fields of a record.
-A quote from its middle begins with these fields.
-"""
+"""Number of fields of a record with which each quote from it begins, and their most characters."""
 
 _MOST_MISSES = 50
-"""Number of passages that did not fit, after which no further is tried.
-So not all tokens of a large text are counted.
-"""
+"""Number of passages that do not fit, after which no further passage is tried."""
 
 _CONTEXT = 0.3
-"""Share of the previous passage's score that a passage gets.
-An answer often follows the sentence that names its subject.
-"""
+"""Share of the previous passage's score that is added to a passage's own score."""
 
 
 def split_passages(text: str) -> list[str]:
@@ -405,9 +397,7 @@ _Name = TypeVar("_Name", bound=Hashable)
 _NEAR_WEIGHT = 0.3
 _MOST_TERMS = 24
 _MOST_POSTINGS = 1_500
-"""Most index entries that a search reads for all terms together.
-Rare terms come first, because they distinguish texts best.
-"""
+"""Most index entries that a search reads. The rarest terms are read first."""
 
 
 class LexicalIndex(Generic[_Name]):

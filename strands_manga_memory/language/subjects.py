@@ -18,10 +18,10 @@ AT_THE_BEGINNING = 12
 
 
 _LASTING = frozenset((*TASTES, DISLIKES, ""))
-"""Slots of tastes. A wish for one occasion does not change a taste."""
+"""Keys of preferences that a wish for one occasion does not change."""
 _OF_A_PERSON = _LASTING | {"language", "budget", *FACTS}
-"""Slots whose value belongs to the person whom a sentence is about.
-Keys such as "sister's birthday" name the person.
+"""Keys of preferences that belong to the person whom a sentence is about.
+Other keys, such as "sister's birthday", name the person.
 """
 
 

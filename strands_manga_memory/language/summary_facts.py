@@ -110,12 +110,10 @@ USER_KINDS = frozenset(
 )
 
 _REACH = 6
-"""Number of facts before a correction that the correction may change.
-Facts further back must share its topic.
-"""
+"""Number of facts before a correction that it may change without sharing words with it."""
 
 _LONGER = 3
-"""Length that a word of a topic exceeds."""
+"""Words of a topic have more letters than this number."""
 
 _COMPARED = frozenset(
     {
@@ -145,15 +143,12 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
 
     Example: "not 3 books, 4 books" changes the earlier fact "I want 3 books".
 
-    A correction changes an earlier fact of the user with a value of the same entity type and unit.
-    An identifier (such as an order number) or a quantity with a unit can be in any earlier message.
-    Any other value must be in the user's previous message with facts.
+    The changed fact has a value of the same entity type and unit. Identifiers (such as order
+    numbers) and quantities with a unit may be in any earlier message, other values only in the
+    user's previous message with facts. Of several such facts, the one that shares most words with
+    the correction is changed.
 
-    Of several such facts, the one that shares most words with the correction is changed. A distant
-    fact must share words with the correction.
-
-    If the changed fact is itself a correction, the facts that it changed are changed again.
-    ``corrects`` of a correction names the messages of all facts that it changed.
+    If the changed fact is itself a correction, the facts that it changed are changed, too.
 
     Args:
         facts: Facts, the oldest fact first.
@@ -233,7 +228,7 @@ def _topic(text: str) -> frozenset[str]:
 
 
 def _is_next(before: int, at: int, facts: Sequence[Fact]) -> bool:
-    """Return whether the user stated no other fact in a message between those of two facts."""
+    """Return whether the user stated no fact in a message between the messages of two facts."""
     ends = {facts[before].source, facts[at].source}
     return all(fact.source in ends for fact in facts[before + 1 : at] if fact.kind in USER_KINDS)
 
@@ -258,12 +253,10 @@ _LONGEST = 220
 """Most characters of the text of a fact. A longer sentence keeps its beginning and its end."""
 
 _END = 300
-"""Number of characters at the end of an answer that show to which question or offer the user
-replies.
-"""
+"""Number of last characters of the assistant's message that are searched for a refusal."""
 
 _ENOUGH = 0.5
-"""Weight that a sentence of the assistant must exceed to be a finding."""
+"""Amount of specific information above which a sentence of the assistant is a finding."""
 
 
 class RuleFactExtractor:

@@ -172,7 +172,7 @@ _ABBREVIATED = (
     r"(?<!\b(?i:st|mr|ms|dr|no|vs|pp|ca|cf)\.)(?<!\b(?i:mrs|vol|etc|inc|ltd|fig)\.)(?<!\bapprox\.)"
 )
 _IN_A_LIST = r"(?<!\A\d\.)(?<!\A\d\d\.)"
-"""Position at which no sentence ends: after the number of a list item, as in "2. Berserk"."""
+"""Pattern that prevents the end of a sentence after a list number, as in "2. Berserk"."""
 _SENTENCE_END = re.compile(
     rf"(?<=[.!?]){_ABBREVIATED}{_IN_A_LIST}(?:\s+(?=[^a-z])|(?<=[a-z0-9)!?]{{2}}[.!?])\s+(?=[a-z]))|"
     r"(?<=[。！？])|;\s|(?<=\w) ++[.!?] "
@@ -269,7 +269,7 @@ def text_features(text: str) -> tuple[TextFeatures, frozenset[str]]:
 
 
 _SETTLED_BAD = ("二度と", "な", "ま", "い")
-"""Endings of words that count as negative even if a negation follows."""
+"""Endings of negative words whose meaning a following negation does not reverse."""
 
 
 def sentiment_score(text: str) -> int:
