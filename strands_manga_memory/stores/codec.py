@@ -243,9 +243,7 @@ def load(data: bytes) -> Any:
 
 
 _TAG = b'{"$'
-"""Beginning of the JSON objects that stand for bytes and numbers, and of no other JSON objects that
-``load`` must convert.
-"""
+"""Beginning of the JSON objects that ``load`` must convert, such as those of bytes."""
 
 _TAGS: dict[str, Callable[[str], Any]] = {
     "$bytes": base64.b64decode,
@@ -351,7 +349,7 @@ def parsing(record: object) -> Iterator[None]:
 
 
 _SPLIT_CHARACTER = re.compile("[\ud800-\udbff][\udc00-\udfff]")
-"""The two surrogates of one character."""
+"""Pair of surrogates that a JSON reader would join to one character."""
 
 
 def json_bytes(value: Any, default: Callable[[Any], Any] | None = None) -> bytes:
@@ -360,8 +358,8 @@ def json_bytes(value: Any, default: Callable[[Any], Any] | None = None) -> bytes
     Args:
         value: The value.
         default: Function that replaces objects of types that JSON lacks. Default: such objects
-            raise ``TypeError``. The function is not used if a text of the value contains half a
-            UTF-16 surrogate pair.
+            raise ``TypeError``. The function is not used for a value with an invalid character
+            (lone surrogate).
     """
     try:  # a copy, because orjson's result holds its whole buffer
         return bytes(memoryview(orjson.dumps(value, default)))
@@ -395,7 +393,7 @@ A larger decompressed size indicates a decompression bomb.
 """
 
 _MAX_RATIO, _SMALLEST = 16, 1024
-"""Limits of decompressed bytes: 16 times the compressed ones, or 1 KiB if that is more."""
+"""Limit of decompressed bytes: 16 times the compressed bytes, at least 1 KiB."""
 
 _LEVEL = 6
 

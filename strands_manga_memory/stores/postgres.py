@@ -304,17 +304,11 @@ def _bytes(key: Key) -> tuple[bytes, bytes]:
 _MAX_CONNECTIONS = 16
 _LEAST_CONNECT_SECONDS = 2
 _TRUSTED_SECONDS = 1.0
-"""Seconds after its last use in which a connection is used again without a check by a round
-trip.
-"""
+"""Longest idle time, in seconds, after which a connection is used without a test query."""
 _CHECK_SECONDS, _CHECK_SHARE = 0.5, 0.25
-"""Limits of the check of an idle connection, of which the shorter applies: in seconds, and as a
-share of the deadline.
-"""
+"""Longest test of an idle connection: 0.5 s, and at most a quarter of the deadline."""
 _POLL_SECONDS = 0.05
-"""Interval in which waiting clients check for a failed connection attempt, which the pool does not
-report to them.
-"""
+"""Interval in seconds at which waiting threads check whether a connection attempt failed."""
 
 
 class Connection(psycopg.Connection[Any]):
@@ -329,8 +323,7 @@ class Connection(psycopg.Connection[Any]):
     ) -> Any:
         """Connect to the PostgreSQL server. If this fails, store the error for the waiting threads.
 
-        The connection pool does not report errors to threads that wait for a connection. They read
-        the error from ``PostgresTable.failure``.
+        The pool does not report errors to waiting threads. They read ``PostgresTable.failure``.
         """
         try:
             return super().connect(conninfo, **options)
@@ -399,9 +392,7 @@ _REFUSED_LOGINS = (
     ("role ", errors.InvalidAuthorizationSpecification),
     ("database ", errors.InvalidCatalogName),
 )
-"""Parts of the server's English text after ``FATAL:``, the only information about a rejected
-login.
-"""
+"""Parts of the server's error text that show why it rejected a login."""
 
 _PASSING = (
     errors.QueryCanceled,

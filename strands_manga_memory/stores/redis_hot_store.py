@@ -77,9 +77,7 @@ _NOW = _script("NOW")
 _REPLACE = _script("REPLACE")
 
 BUCKETS = 1024
-"""Number of hash tags over which conversations are spread.
-Each has its own index of conversations by expiry.
-"""
+"""Number of groups of conversations. Each group has a hash tag and an index by expiry."""
 
 _BUCKETS_A_TRIP = 64
 _Answer = TypeVar("_Answer")

@@ -41,9 +41,7 @@ Files of newer versions are rejected and not changed.
 
 _MOST_SCRUB_SECONDS = 1.0
 _BEGIN_PAUSE = (0.0005, 0.003)
-"""Least and most seconds between two attempts to begin a transaction: about the time that a write
-takes.
-"""
+"""Shortest and longest pause between attempts to begin a transaction, in seconds."""
 
 _PASSING = {  # error codes after which a retry may succeed
     sqlite3.SQLITE_BUSY,
@@ -296,8 +294,8 @@ class SQLiteTable(SQLTable):
     def _transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
         """Run the ``with`` block in one transaction, which begins when no other process writes.
 
-        This method tries to begin every 3 ms. SQLite itself waits up to 0.1 s between attempts.
-        With many busy processes, a waiting process could then reach its deadline.
+        This method tries to begin every 3 ms. SQLite itself would wait up to 0.1 s between
+        attempts, and could miss the deadline while many processes write.
         """
         end = time.monotonic() + self._deadline
         connection.execute("PRAGMA busy_timeout = 0")

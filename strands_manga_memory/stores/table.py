@@ -12,9 +12,7 @@ from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.stores.codec import dump, load_stored
 
 Item = dict[str, Any]
-"""Record: values ``str``, ``int``, ``float``, ``bool``, ``bytes``, ``None``, or lists and dicts of
-them, by attribute name.
-"""
+"""Record of a table: attributes by name, with JSON values or bytes."""
 
 Key = tuple[str, str]
 """Partition and sort value of a record."""

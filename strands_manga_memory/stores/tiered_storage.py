@@ -37,9 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _INLINE = 8_192
-"""Most bytes of a value that is stored in its key's record.
-Larger values are stored in parts, and in the hot tier.
-"""
+"""Largest value, in bytes, that is neither split into parts nor cached in the hot store."""
 
 _PART = 350_000
 """Most bytes of a part, below the 400,000 of a DynamoDB record."""
@@ -48,17 +46,13 @@ _LARGEST_HOT = 8 * 1024 * 1024
 """Most bytes of a value in the hot tier."""
 
 _LONGEST_KEY = 830
-"""Most bytes of a key in the sort value of its record, which DynamoDB limits to 1,024 bytes.
-A longer key is shortened.
-"""
+"""Largest key, in bytes, that is not shortened in the sort value of its record."""
 
 _LAST = "\U0010ffff"
 """Character that sorts after all others."""
 
 _LONGEST_WRITE = 3_600.0
-"""Seconds after which a deletion takes parts without a record for those of an interrupted write or
-deletion.
-"""
+"""Age in seconds from which parts without a main record come from an interrupted operation."""
 
 _TRIES = 8
 """Most attempts to write a value while other processes write the same key."""
@@ -321,8 +315,7 @@ class TieredStorage(Storage):
     def _delete_old_parts(self, key: str, *, before: str) -> None:
         """Delete the parts of old versions of a large value.
 
-        A version begins with the time of its write. The parts whose ``VERSION/NUMBER`` sorts below
-        ``before`` are deleted.
+        Versions sort by time. The parts of versions below ``before`` are deleted.
         """
         first = f"p/{_digest(key)}/"
         if rows := list(

@@ -23,7 +23,7 @@ _HOT_STORES = (
     "memory://, redis://host:port/db, rediss://, redis+cluster://host:port or rediss+cluster://"
 )
 NO_USERS = "none"
-"""Value of the setting for the memory table's URL if there is no memory table."""
+"""Value of the setting ``users_url`` if there is no memory table."""
 
 _TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 
@@ -273,24 +273,22 @@ def without_password(url: str) -> str:
 
 
 MemoryTable = Table | Literal[False] | None
-"""Memory table; False: there is none; None: it is not specified."""
+"""Table of user memories; False if there is none, None if it is not known."""
 
 _opened: weakref.WeakValueDictionary[tuple[str, ...], Any] = weakref.WeakValueDictionary()
-"""Stores in use, by URL.
-The key of a table also has its schema, and the working directory because paths may be relative.
-"""
+"""Stores in use, by URL; tables also by working directory and name of the schema."""
 
 
 def table_of(
     given: Table | str | None, schema: TableSchema = SESSIONS, *, name: str = "durable"
 ) -> Any:
-    """Return the table of an argument that is a table, the URL of a table, or None.
+    """Return a table that is given as an object or by its URL; None for None.
 
     For a URL, the table is opened, and created if it is missing. As long as a table is in use, the
     same URL returns the same object, so that all callers share its connections.
 
     Args:
-        given: A table, or a URL. For None, the result is None.
+        given: The table, its URL, or None.
         schema: Schema of a table that a URL names.
         name: Name of the caller's argument, for error messages.
 
@@ -310,10 +308,9 @@ def table_of(
 
 
 def hot_store_of(given: HotStore | str | None) -> Any:
-    """Return the hot store of an argument that is a hot store, its URL, or None.
+    """Return a hot store that is given as an object or by its URL; None for None.
 
-    For None, the result is None. As long as a store is in use, the same URL returns the same
-    object.
+    As long as a store is in use, the same URL returns the same object.
 
     Raises:
         ValueError: The URL is invalid, or the argument is neither a hot store nor a URL.

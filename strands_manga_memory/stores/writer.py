@@ -39,7 +39,7 @@ _NO_ANSWER = "no answer"
 _MOST_CHARACTERS = 300
 _LONGEST_WAIT = 5.0
 _SHORTEST_ANSWER = 0.05
-"""Least seconds for which a caller waits for an answer of a tier."""
+"""Shortest time, in seconds, that a caller waits for a store."""
 
 
 class TierHealth:
@@ -51,8 +51,8 @@ class TierHealth:
     logged with its cause and, if known, a remedy. Later failures with the same cause are not
     logged.
 
-    An object is for one conversation, or for all conversations of the process (``shared``). An
-    error of a single record counts only for its conversation. All other errors count in ``shared``.
+    An error of a single record counts only for its conversation. All other errors count for all
+    conversations of the process, in the object ``shared``.
 
     Args:
         tier: Name of the store in logs: ``hot`` or ``durable``. Default: no log is written.
