@@ -96,7 +96,7 @@ class SessionFinalizer:
         return f"SessionFinalizer({self._tiers.store_names})"
 
     def __call__(self, conversation: EndedConversation) -> None:
-        """Store memories of an expired conversation, such as a summary, for ``SessionSweeper``."""
+        """Store memories of an expired conversation. A ``SessionSweeper`` calls this method."""
         for transcript in conversation.transcripts():
             self._finalized(transcript)
 

@@ -31,9 +31,7 @@ They stay active after a change of subject, and no pronoun refers to them.
 BELONGS_TO: Mapping[str, frozenset[str]] = {
     kind: frozenset({"volume", "asin", "isbn", "price"}) for kind in ("series", "title")
 }
-"""Entity types to remove when the type in the key gets a new value.
-For example, each series has its own ASIN.
-"""
+"""Entity types to remove when a new series or title is named, because each has its own."""
 
 
 class Confidence(StrEnum):

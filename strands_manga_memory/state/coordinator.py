@@ -58,8 +58,8 @@ class StateStats(TypedDict):
         tokens: Estimated tokens of the stored dialogue (key ``conversation``), entities and goals.
         caps: Limits in estimated tokens. ``session``: all stored goals. ``archives``: archived
             goals. ``warning``: size of all goals above which a warning is logged.
-        compression: Share of the tool calls' characters that archived goals save, because they
-            have only statistics of the calls. None if no tool calls are archived.
+        compression: Share of characters that the archive of goals saves by keeping only statistics
+            of tool calls. None without archived tool calls.
         unreadable: Reasons why stored parts of the state cannot be read, by their key in
             ``agent.state``.
     """
@@ -115,8 +115,8 @@ class StateCoordinator(Plugin):
         hot: Hot store for the state that the session's agents share, and for announced changes of
             the environment. None: the agent shares no state and receives no announcements.
         codec: Codec of the shared state.
-        is_stored: Function that returns whether the session still has the conversation of an agent,
-            by its id. A new agent ignores shared state whose writers have no conversation any more.
+        is_stored: Function that takes an agent's id and returns whether the session still has the
+            agent's conversation. A new agent ignores the shared state of deleted conversations.
             None: no check.
         deadline: Seconds that a turn waits for the hot store. Default 0.05.
         clock: Function that returns monotonic seconds.

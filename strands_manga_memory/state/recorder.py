@@ -41,10 +41,10 @@ Their calls are not recorded as steps of the task.
 """
 
 _USER_TYPES = {"email", "url", "phone", "reference"}
-"""Entity types with exact values that are extracted from the user's messages only."""
+"""Entity types that are extracted from the user's messages only, and not from tool calls."""
 
 _MAX_CHARACTERS = 4_000
-"""Characters of a message, from both its ends, that are read on the event loop."""
+"""Most characters of a text that are read: its beginning and its end."""
 
 _LONGEST_SET_PHRASE = 120
 # Scoring counts thanks with a goodbye as thanks.

@@ -55,10 +55,9 @@ class BackgroundRead:
         read: Function that reads the data and keeps them. It may block.
         name: Name of the read in telemetry.
         deadline: Seconds that a caller waits.
-        key: Tasks of ``writer`` with equal keys run one after another.
+        key: Key of the read. Reads with the same key run one after another.
         hot: Hot store that is read, or None. A store in the memory of this process is read in the
-            caller's thread. During an outage of another store, a caller waits only when the next
-            attempt to reach the store is due.
+            caller's thread. During an outage, a caller waits only if a new attempt is due.
 
     Attributes:
         writer: Background threads that run the read.
@@ -165,8 +164,8 @@ class SessionState:
         scope: Scope of the session.
         store: Store of this agent's state.
         codec: Codec of the shared data.
-        is_stored: Function that returns whether the session still has the conversation of an agent,
-            by its id. A new agent ignores shared state whose writers have no conversation any more.
+        is_stored: Function that takes an agent's id and returns whether the session still has the
+            agent's conversation. A new agent ignores the shared state of deleted conversations.
             None: no check.
         deadline: Seconds that a turn waits for the shared state. Default 0.05.
     """
@@ -485,8 +484,8 @@ class EnvironmentChanges:
 
 
 _MAX_READS = 8
-"""Background work of a process above which no source is read at the start of a session.
-Sources that do not answer could otherwise block all background threads.
+"""Largest backlog of background work at which a new session reads its source.
+Otherwise, sources that hang could block all background threads.
 """
 
 

@@ -241,9 +241,7 @@ def item_of(items: Mapping[str, _Item], kind: str, name: str) -> _Item:
 
 
 REVISION = "manga_state.revision"
-"""Key in ``agent.state`` of the last revision of the session's shared state that the agent has
-merged.
-"""
+"""Key in ``agent.state`` of the revision of the shared state that was merged last."""
 
 
 @dataclass
@@ -408,7 +406,7 @@ class StateStore:
     ) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
         """Return this agent's state for the session's other agents: first as texts, then as values.
 
-        The texts of the current shared state are ``known``. A text that this release cannot read is
+        ``known`` has the texts of the current shared state. A text that this release cannot read is
         kept unchanged. All mappings are keyed by ``StatePart.KEY``.
         """
         texts, shared = dict(known), {}
