@@ -106,18 +106,10 @@ class QuoteFormatter:
         shown: Iterable[str],
         latest: Mapping[str, int],
     ) -> dict[RecallHit, str]:
-        """Select messages to quote in addition to those in ``quoted``, while tokens remain.
+        """Select further messages to quote, while tokens remain. Return their quoted texts.
 
-        Args:
-            hits: Messages that may be quoted, the best first.
-            left: Tokens that remain for quotes.
-            quoted: Messages that are quoted already, with their quoted texts.
-            terms: Search terms of the user's question.
-            shown: Texts that the request already contains. Their passages are not quoted.
-            latest: Result of ``_latest_passages``, by which outdated passages are recognized.
-
-        Returns:
-            The text to quote from each selected message.
+        ``quoted`` has the messages quoted so far. ``latest`` is the result of ``_latest_passages``,
+        by which outdated passages are recognized.
         """
         chosen: dict[RecallHit, str] = {}
         days = {_day(hit.message) for hit in quoted}
@@ -149,11 +141,10 @@ class QuoteFormatter:
         terms: Collection[str],
         omitted: Callable[[str], bool],
     ) -> tuple[str, int]:
-        """Return the text to quote from a message, and the tokens of the line with this quote.
+        """Return the text to quote from a message, and the number of tokens of its line.
 
         A short message is quoted whole. Of a long message, the passages that fit the question best
-        are quoted. If the number of tokens exceeds ``room``, the quote does not fit and must not be
-        used.
+        are quoted. A quote of more than ``room`` tokens must not be used.
         """
         text, size = hit.message.text, self._tokens("\n" + _line(hit.message, hit.message.text))
         is_whole = size <= max(_WHOLE_TOKENS, self.max_tokens * _WHOLE_SHARE)

@@ -323,16 +323,10 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
 def _expand(
     archive: MessageArchive, question: str, first: Sequence[RecallHit]
 ) -> tuple[dict[int, float], dict[int, ArchivedMessage]]:
-    """Search an archive again, with the question and the texts of the best messages found so far.
+    """Search an archive again, with the question and the texts of the messages found first.
 
-    Args:
-        archive: The archive to search.
-        question: The question.
-        first: Result of the first search, the best messages first.
-
-    Returns:
-        Two dictionaries with message numbers as keys. The first has the scores, a weighted sum of
-        both searches. The second has the found messages, and the neighbours of the best ones.
+    Return the scores of both searches together, and the found messages with the neighbours of the
+    best ones. Both are keyed by the number of the message.
     """
     scores = {hit.number: hit.score for hit in first}
     found = {hit.number: hit.message for hit in first}
@@ -348,7 +342,7 @@ def _expand(
 def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> bool:
     """Return whether a message is the user's reply to a question that fits the search.
 
-    The question is the assistant's message just before it. Its number must be in ``related``.
+    The question is the assistant's previous message. Its number must be in ``related``.
     """
     before = found.get(number - 1)
     return (
@@ -362,13 +356,11 @@ def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collec
 def _continues_neighbour(
     number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]
 ) -> bool:
-    """Return whether a message continues the subject of a neighbour that fits the search.
+    """Return whether a message continues the subject of a found message next to it.
 
-    The neighbour is the message before or after it. Its number must be in ``related``. Both
-    messages must share a content word, which is a word about their subject.
-
-    The result is False for tool results, long messages and mere confirmations, and if the neighbour
-    only asks a question.
+    Both must share a content word, which is a word about their subject. Tool results, long messages
+    and mere confirmations do not count, nor neighbours that only ask a question. ``related`` has
+    the numbers of the found messages.
     """
     message = found[number]
     near = [

@@ -111,8 +111,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         trimmer: Manager that evicts messages when there is nothing to summarize. Its budget is the
             budget of the history after a summary. Default:
             ``ImportanceWeightedConversationManager`` with 4,096 tokens, or ``trigger.tokens`` if
-            that is less. If a given trimmer's budget follows the model's context window, the budget
-            is limited to the default.
+            that is less. A budget that follows the model's context window is limited to this
+            default.
         log: Function that returns all raw messages of the conversation, as a session stores them:
             ``session_manager.history``. Old summary text is rewritten from these messages. Without
             a log, the oldest sentences of a full summary text are removed, and their facts are

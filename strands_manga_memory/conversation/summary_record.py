@@ -42,7 +42,7 @@ class Segment:
         text: The text. Empty if no usable text was written.
         first: ``tracking_id`` of the first summarized message.
         last: ``tracking_id`` of the last summarized message.
-        level: Number of successive merges with neighbouring segments.
+        level: Number of times that the segment was merged with its neighbours.
     """
 
     text: str

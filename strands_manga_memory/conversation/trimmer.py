@@ -158,9 +158,9 @@ class Trimmer:
     def reserve(self, tokens: int) -> int:
         """Reserve a part of the history's budget for quotes of evicted messages.
 
-        The part has at most ``tokens`` tokens, and at most half of the budget. It also stays
-        reserved in requests without quotes. The history, and with it the provider's prompt cache,
-        thus does not depend on quotes.
+        The part has at most ``tokens`` tokens, and at most half of the budget. Every request
+        reserves it, even without quotes, so that the history (and the provider's prompt cache) does
+        not depend on quotes.
 
         Returns:
             The number of tokens for quotes, at least 1.

@@ -150,7 +150,7 @@ def small_talk_act(text: str, role: str) -> DialogueAct | None:
     result is None if the message contains anything else.
 
     Args:
-        text: Text of the message, normalized by ``plain``.
+        text: Text of the message, normalized by ``normalize_message``.
         role: Role of the author, ``"user"`` or ``"assistant"``.
     """
     return _english_small_talk(text, role) if text.isascii() else _japanese_small_talk(text)

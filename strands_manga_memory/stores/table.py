@@ -125,7 +125,7 @@ class Write:
 
 
 class Table(Protocol):
-    """Protocol of durable tables, whose records are grouped by partition and sorted within it.
+    """Protocol of durable tables, which group records by partition and sort each partition.
 
     The methods are synchronous, thread-safe, independent of event loops, and usable after a fork.
     Every read is strongly consistent. A store that does not respond within its deadline raises
