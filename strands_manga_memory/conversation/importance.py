@@ -75,9 +75,7 @@ class Band(IntEnum):
 
 
 LOW, MIDDLE, HIGH = Band
-"""Importance levels as plain names.
-Every message needs them, and a look-up in an enumeration is slow.
-"""
+"""Importance levels as plain names, because a look-up in an enumeration is slow."""
 
 
 _HIGH_FROM, _MIDDLE_FROM = 0.8, 0.5
@@ -201,7 +199,7 @@ _PLACEHOLDER: Message = {"role": "assistant", "content": [{"text": PLACEHOLDER}]
 _NEUTRAL_SCORE = 0.5
 
 _text_features = functools.lru_cache(8_192)(text_features)
-"""Cached features, because an agent that is built for each turn measures the same texts again."""
+"""Cached, because an agent that is built for each turn measures the same texts again."""
 
 
 @dataclass(eq=False, slots=True)

@@ -327,9 +327,7 @@ class SummaryRun(BackgroundTask[Summary]):
 
 
 _runs: deque[SummaryRun] = deque(maxlen=256)
-"""Latest runs of all agents in this process, also ended ones.
-No lock is needed, because each call on a deque is atomic.
-"""
+"""Latest summaries begun in this process. No lock is needed: each call on a deque is atomic."""
 
 
 def _find_run(key: tuple[str, str]) -> SummaryRun | None:

@@ -64,15 +64,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _RUN, _REST, _WARNED = "summary_run", "summary_rest", "summary_warned"
-"""Keys of the manager's state: the current run, failures of the summarizer, and whether a warning
-was logged.
-"""
+"""Keys in the saved state: the current summary, failures of the summarizer, a logged warning."""
 
 _WORTH_A_RUN = 8
 """Divisor: a large history is summarized if at least 1/8 of the trigger size is unsummarized."""
 
 _TRIGGER, _MAX_TOKENS = 8_000, 4_096
-"""Default tokens of a history before and after a summary."""
+"""Default tokens at which a history is summarized, and default budget after a summary."""
 
 
 class VerifiedSummarizingConversationManager(StackedConversationManager):

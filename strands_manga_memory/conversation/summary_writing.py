@@ -282,9 +282,7 @@ def split_chunks(
 
 
 Log = Callable[[], Iterable[Message]]
-"""Function that returns the raw messages of the conversation from its beginning, as a session's log
-stores them.
-"""
+"""Function that returns all raw messages of the conversation, as a session stores them."""
 
 MOST_ATTEMPTS = 3
 FAN_IN = 4

@@ -233,9 +233,7 @@ def _all_text(value: Any, text_tokens: Callable[[str], int]) -> int:
 # --- Texts ----------------------------------------------------------------------------------------
 
 _MOST_COUNTED = 16_384
-"""Number of texts whose counts are cached, because trimming, recall and summaries count the same
-texts again.
-"""
+"""Number of texts whose token counts are cached."""
 
 _SAMPLE = 100_000
 _LONGEST = 5 * _SAMPLE
@@ -257,9 +255,7 @@ def _sampled(text: str, count: Callable[[str], int]) -> int:
 
 
 IMAGE_TOKENS = 1_600
-"""Assumed tokens of an image: the most that providers count, because they scale larger images
-down.
-"""
+"""Assumed tokens of an image: the most that providers count."""
 
 _TEXT_FORMATS = frozenset({"csv", "html", "md", "txt"})
 _PDF = (20, 1_500)

@@ -317,10 +317,7 @@ def extract_topics(texts: Sequence[str]) -> list[str]:
 
 
 def _is_no_topic(name: str) -> bool:
-    """Return whether a name in a conversation is no topic.
-
-    All its words are then numbers, names of days or months, or common first words of sentences.
-    """
+    """Return whether a name has only numbers, days, months and common first words of sentences."""
     return all(word in _NO_TOPIC or any(map(str.isdigit, word)) for word in name.split())
 
 

@@ -187,16 +187,10 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
 def _find_corrected_fact(
     facts: Sequence[Fact], at: int, kind: tuple[str, str], types: EntityTypes
 ) -> tuple[int, Entity | None]:
-    """Find the earlier fact whose value a correction replaces, as ``apply_corrections`` describes.
+    """Find the earlier fact that a correction changes, by the rules of ``apply_corrections``.
 
-    Args:
-        facts: Facts, the oldest fact first.
-        at: Position of the correction.
-        kind: Entity type and unit of the value.
-        types: Entity types whose values are compared.
-
-    Returns:
-        Position of the earlier fact, and its old value. The value is None if there is no such fact.
+    Return the position of the fact, and its old value; None if there is no such fact. ``at`` is the
+    position of the correction. ``kind`` is the entity type and the unit of its value.
     """
     topic = _topic(facts[at].text)
     is_exact = types[kind[0]].is_exact

@@ -50,9 +50,7 @@ _NAMES = {
     "redis_hot_store": "RedisHotStore",
     "tiered_storage": "TieredStorage",
 }
-"""Modules of the adapters, which are imported at their first use because each imports its
-driver.
-"""
+"""Modules of the adapters, imported at first use because each imports its driver."""
 
 __all__ = [
     "ABSENT",

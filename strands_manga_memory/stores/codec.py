@@ -33,9 +33,7 @@ MAX_LEVELS = 100
 """Most levels of a value that is stored as JSON, far fewer than the stack allows."""
 
 _MAX_BITS = 63
-"""Most bits of an integer that is stored as JSON, because some JSON readers change larger
-integers.
-"""
+"""Most bits of an integer in JSON, because some JSON readers change larger integers."""
 
 _KEYS = frozenset({str})
 _PLAIN: frozenset[type] = frozenset({str, bool, type(None)})
