@@ -159,8 +159,8 @@ class Trimmer:
         """Reserve a part of the history's budget for quotes of evicted messages.
 
         The part has at most ``tokens`` tokens, and at most half of the budget. Every request
-        reserves it, even without quotes, so that the history (and the provider's prompt cache) does
-        not depend on quotes.
+        reserves this part, even without quotes. The history, and the provider's prompt cache, thus
+        do not depend on quotes.
 
         Returns:
             The number of tokens for quotes, at least 1.

@@ -31,7 +31,7 @@ They stay active after a change of subject, and no pronoun refers to them.
 BELONGS_TO: Mapping[str, frozenset[str]] = {
     kind: frozenset({"volume", "asin", "isbn", "price"}) for kind in ("series", "title")
 }
-"""Entity types to remove when a new series or title is named, because each has its own."""
+"""Entity types whose values are removed when a new series or title is named."""
 
 
 class Confidence(StrEnum):

@@ -52,7 +52,7 @@ _LAST = "\U0010ffff"
 """Character that sorts after all others."""
 
 _LONGEST_WRITE = 3_600.0
-"""Age in seconds from which parts without a main record come from an interrupted operation."""
+"""Age in seconds at which parts without a main record can be deleted: no write takes longer."""
 
 _TRIES = 8
 """Most attempts to write a value while other processes write the same key."""
