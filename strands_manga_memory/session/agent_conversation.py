@@ -206,7 +206,7 @@ class AgentConversation:
             raise
 
     def _end_if_over(self, *, inspect: bool) -> None:
-        """End the conversation if its session has expired; with ``inspect``, only in memory."""
+        """End the conversation if its session has expired. With ``inspect``, write nothing."""
         storage, last_used = self.storage, self.local.base.last_used
         hot = None if storage.hot is None else storage.hot.stored
         if hot is not None and not is_missing_or_empty(hot.record) and (hot.expires_in or 0.0) > 0:
@@ -255,9 +255,8 @@ class AgentConversation:
     ) -> None:
         """Add a message to the conversation, or replace its earlier, shorter version.
 
-        When a model continues an answer, Strands adds the longer answer with the ``tracking_id`` of
-        the shorter one, which is then replaced. A message that the application passes twice is
-        twice in ``history``, the agent's present messages, and is added twice.
+        A model that continues an answer sends a longer version with the same ``tracking_id``. If
+        ``history``, the agent's messages, has this id twice, both messages are kept.
         """
         with self.lock:
             identity = message.get("tracking_id") or ""
@@ -349,7 +348,7 @@ class AgentConversation:
             self._captured = entries_of(snapshot)
 
     def set_changed_meta(self, metadata: Mapping[str, Any]) -> None:
-        """Store those metadata values of an agent that have changed, such as the user's intent.
+        """Store the agent's metadata values that have changed, such as the user's intent.
 
         Nothing is stored before the conversation's first message. A later call then stores the
         values.
@@ -377,7 +376,7 @@ class AgentConversation:
 
     @property
     def has_remote_changes(self) -> bool:
-        """Whether the agent lacks changes that its conversation has, such as new messages."""
+        """Whether other processes changed the conversation since the agent last read it."""
         with self.lock:
             has_ended = self._resets != self.local.resets
             is_changed = self.local.has_remote_changes or has_ended

@@ -57,10 +57,9 @@ def slots_of(
 
     Args:
         messages: The messages of the agent's history.
-        view: References of the previous history, and of the messages that were added since.
+        view: References of the previous history and of messages that were added since.
         stored: Returns the serialized message of a reference.
-        found: Returns the turn's key and the index of each message in memory with a given
-            ``tracking_id``. Messages that left the history are included.
+        found: Returns turn key and index of each message in memory with a given ``tracking_id``.
     """
     unmatched: dict[bytes, list[Slot]] = {}
     for slot in view:
@@ -102,7 +101,7 @@ def messages_of(
     before: Sequence[Slot] = (),
     present: Sequence[Message] = (),
 ) -> list[Message]:
-    """Return the messages of an agent's history, which is given as references to stored messages.
+    """Convert references to stored messages back to the messages of an agent's history.
 
     A placeholder replaces each message that cannot be read.
 
@@ -110,8 +109,7 @@ def messages_of(
         view: The references.
         stored: Returns the serialized message of a reference; None if it cannot be read now.
         before: References of the agent's present history, one for each message in ``present``.
-        present: Messages of the agent's present history. A message that stays is the same object in
-            the result.
+        present: The agent's present messages. Those that stay are the same objects in the result.
     """
     kept = dict(zip(before, present, strict=True)) if len(before) == len(present) else {}
     messages: list[Message] = []
@@ -146,10 +144,7 @@ def _placeholder(slot: Slot, before: Sequence[Message]) -> Message:
 
 
 def _unreadable_slot(message: Mapping[str, Any]) -> Slot | None:
-    """Return the reference to the unreadable message that a placeholder replaces.
-
-    The result is None if ``message`` is not a placeholder.
-    """
+    """Return the reference that a placeholder replaces; None for any other message."""
     identity = message.get("tracking_id")
     if not isinstance(identity, str) or not identity.startswith(_UNREADABLE_ID):
         return None
@@ -182,7 +177,7 @@ def entries_of(snapshot: Mapping[str, Any]) -> tuple[dict[str, bytes], bytes | N
 
 
 def given_entries(states: Mapping[str, Any]) -> dict[str, bytes]:
-    """Select the agent's states from the values stored with a conversation, and serialize them.
+    """Serialize the agent's states among the values that are stored with a conversation.
 
     Other values, such as metadata, and deleted states are left out.
     """

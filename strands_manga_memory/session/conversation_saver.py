@@ -373,8 +373,8 @@ def block_until_saved(
 ) -> None:
     """Block the thread until a save ends, or until a deadline.
 
-    The deadline is that of the durable tier. On an event loop without ``must``, it is that of the
-    hot tier, which is shorter by default.
+    On an event loop, the deadline is that of the hot tier, unless ``must`` is True. Otherwise, it
+    is that of the durable tier, which is longer by default.
 
     Args:
         future: The save.

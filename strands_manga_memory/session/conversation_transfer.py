@@ -99,8 +99,8 @@ def fork(
 def rewind(conversation_key: ConversationKey, tiers: Tiers, *, at_turn: int) -> None:
     """Remove all turns of a conversation after the turn ``at_turn``.
 
-    A turn that another process saves during this call stays. With ``at_turn`` 0, it is removed,
-    too. A running agent keeps its old history until its process reads the conversation again.
+    A turn that another process saves during this call stays, unless ``at_turn`` is 0. A running
+    agent keeps its old history until its process reads the conversation again.
 
     Args:
         conversation_key: Storage key of the conversation.
@@ -135,8 +135,7 @@ def content_at(storage: ConversationStorage, at_turn: int, *, now: float) -> Rec
         now: The time in seconds since 1970.
 
     Returns:
-        The content, as a stored record. Its field ``seen``, the number of messages of each turn,
-        also has later turns.
+        The content as a record. Its message counts (``seen``) also include later turns.
 
     Raises:
         ValueError: There is no turn ``at_turn``.
@@ -212,13 +211,13 @@ def _loaded(conversation_key: ConversationKey, tiers: Tiers) -> ConversationStor
 
 
 def begin_with(storage: ConversationStorage, content: Record, *, replaces: bool) -> bool:
-    """Store the given content as a new run of a conversation, for a fork, rewind or transfer.
+    """Store the given content as a new run (incarnation) of a conversation.
 
-    A conversation has numbered runs (incarnations). A run lasts until a deletion, expiry or rewind.
+    A run lasts until a deletion, expiry or rewind of the conversation.
 
     Args:
         storage: Access to the conversation, created for this call and used by no agent.
-        content: The content. Its turns are moved to the log.
+        content: The content. Its turns are also written to the log.
         replaces: True for a rewind: the new run replaces the run from which ``content`` was read,
             and keeps turns that were stored since. False: the conversation must not exist yet.
 
@@ -264,10 +263,10 @@ def begin_with(storage: ConversationStorage, content: Record, *, replaces: bool)
 
 
 def _with_new_unlogged(storage: ConversationStorage, content: Record) -> Record:
-    """Return the stored state of a conversation, changed so that a rewind keeps the newest turns.
+    """Return the stored state of a conversation, with the turns marked that a rewind must keep.
 
-    The newest turns were stored after ``content`` was read. They are listed as missing in the log,
-    because only such turns are taken over after a rewind.
+    They were stored after ``content`` was read. They are listed as missing in the log, because a
+    rewind keeps only such turns.
 
     Args:
         storage: Access to the conversation, with its stored state.

@@ -129,10 +129,10 @@ class SessionAgent:
         agent.messages = messages  # not with the snapshot, whose messages are copied recursively
 
     def _refill_stash(self, agent: Agent) -> None:
-        """Refill the agent's stash, which is Strands' storage for messages outside the history.
+        """Store messages in the agent's stash again (Strands' storage for offloaded messages).
 
-        The stash gets the messages to which the history refers. A stash that outlives the process
-        has them already, and is not changed. If the log cannot be read, a warning is logged.
+        They are the messages to which the history refers. A stash that outlives the process is not
+        changed. If the log cannot be read, a warning is logged.
         """
         manager = agent.context_manager
         if manager is None or manager.stash is None or manager.stash_is_durable:
@@ -204,9 +204,8 @@ class SessionAgent:
     def append(self, message: Message, agent: Agent) -> None:
         """Add a new message of the agent to its conversation. A background save stores it soon.
 
-        Between turns, Strands may complete an interrupted turn with errors as results of its tool
-        calls. These results are not stored, and are removed from the agent's messages, because
-        another process may still be running the turn.
+        Between turns, Strands may add error results for the open tool calls of an interrupted turn.
+        They are removed and not stored, because another process may still be running the turn.
         """
         if not self.in_turn and is_repair(message):
             if agent.messages and agent.messages[-1] is message:

@@ -127,10 +127,10 @@ class EndedConversation:
 
     @property
     def ended_incarnations(self) -> list[int]:
-        """Numbers of the expired runs (incarnations) of the conversation that are still in the log.
+        """Numbers of the conversation's expired runs (incarnations) that are still in the log.
 
-        A run ends when the conversation expires. The next run begins when the user returns. The log
-        has an old run if no sweeper worked between the two, or if the table itself has deleted the
+        A run ends when the conversation expires, and the next begins when the user returns. The log
+        has an old run if no sweeper worked in between, or if the table itself has deleted the
         expired record.
         """
         first, present = max(1, self.record.logs_from), self.record.incarnation
@@ -375,7 +375,7 @@ class SessionSweeper:
         return now + ttl.grace + self._lease, is_finalized
 
     def _finalized(self, conversation: EndedConversation, durable: DurableTier) -> bool:
-        """Call the finalizer for a conversation, unless it has processed the latest version.
+        """Call the finalizer for a conversation, unless it has processed this version already.
 
         Returns:
             Whether the finalizer was called. False also if there is no finalizer.
@@ -399,9 +399,8 @@ class SessionSweeper:
     ) -> tuple[float | None, bool]:
         """Remove the remains of a deleted or expired conversation from the durable tier.
 
-        If there is a log, it is deleted. Before that, the finalizer is called if the log has turns
-        of an expired conversation. Without a log, the deletion marker (tombstone) is deleted after
-        its expiry.
+        The log is deleted, after a call of the finalizer if it has expired turns. If there is no
+        log, the deletion marker (tombstone) is deleted after its expiry.
 
         Returns:
             Time of the next check in seconds since 1970 (None: no further check), and whether the

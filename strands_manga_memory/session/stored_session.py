@@ -507,7 +507,7 @@ class StoredSession:
         return conversation
 
     def _get_or_inspect(self, agent_id: str | None) -> AgentConversation:
-        """Return the conversation of an agent in use; read any other one from the stores."""
+        """Return an agent's conversation. If the agent is not in use, read the stores."""
         return self._conversations.get(("A", self._agent_id(agent_id))) or self._inspect(agent_id)
 
     def _agent_in_use(self, agent_id: str) -> Agent | None:

@@ -154,7 +154,7 @@ def tombstone_key(partition: str) -> Key:
 def put_group_tombstone(table: Table, partition: str, *, now: float, until: float) -> int:
     """Write the marker (tombstone) that deletes all conversations of a session or user.
 
-    Until the end of this call, other processes can still save new conversations. To delete each
+    Other processes may save new conversations until the end of this call. To delete each
     conversation as well, list the conversations after this call.
 
     Args:
@@ -164,8 +164,7 @@ def put_group_tombstone(table: Table, partition: str, *, now: float, until: floa
         until: Time when the table may delete the marker, in seconds since 1970.
 
     Returns:
-        Number of the first run (incarnation) of a conversation that the marker does not delete. A
-        conversation begins a new run after a deletion or expiry.
+        Number of the first incarnation (run of a conversation) that the marker does not delete.
     """
     before = (table.get(partition, TOMBSTONE) or {}).get(ENDED_BELOW)
     incarnation = max(int(now), int(before) + 1 if isinstance(before, int | float) else 0)
@@ -219,9 +218,8 @@ class ExpiryIndex:
     ) -> list[Item]:
         """Return the two table items that list a conversation in the expiry index.
 
-        The index tells sweepers (background jobs) when to check a conversation. The first item is
-        its entry, keyed by the time of the next check. The second item is keyed by conversation,
-        and has this time, so that the entry can be found.
+        The first is keyed by the time of the next check by a sweeper (background job). The second
+        is keyed by conversation, and has this time, so that the first can be found.
         """
         entry = ExpiryEntry(
             conversation_key, math.ceil(due), {name: ids.get(name) for name in _IDS}
@@ -234,8 +232,7 @@ class ExpiryIndex:
 
         Args:
             now: The time in seconds since 1970.
-            start: Number of the partition of the index that is read first, from 0 to 15. All 16
-                partitions are read.
+            start: Partition of the index that is read first, from 0 to 15. All 16 are read.
         """
         for number in range(start, start + BUCKETS):
             partition, last = f"expiry/{number % BUCKETS:02d}", f"{math.floor(now):013d}#~"
@@ -308,7 +305,7 @@ def due_key(conversation_key: ConversationKey) -> Key:
 
 
 def finalized_key(conversation_key: ConversationKey) -> Key:
-    """Return the key of the table item that shows which version of a conversation is finalized.
+    """Return the key of the table item with the last finalized version of a conversation.
 
     A finalizer, such as a summarizer, has processed that version.
     """
@@ -333,8 +330,7 @@ def list_sessions(
 ) -> tuple[list[ListedSession], list[str]]:
     """Return the sessions in a user's list of sessions, and the names of unreadable list entries.
 
-    If the session id in an entry is damaged, the id is read from the entry's key. The key has only
-    a shortened form of a long id. Such an id is read from the expiry index.
+    A damaged session id is restored from the entry's key or from the expiry index.
     """
     partition = user_directory(user_id, tenant)
     found: list[ListedSession] = []

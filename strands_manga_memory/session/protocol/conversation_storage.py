@@ -110,7 +110,8 @@ class ConversationStorage:
 
         Args:
             touch: Whether reading restarts the time to live. An inspection passes False.
-            read: Runs the function that reads a tier. It gets the tier's name and the function.
+            read: Calls the function that reads a tier. Its arguments are the tier's name and the
+                function.
             start: Runs a function, perhaps in a thread, and returns a future with its result.
 
         Returns:
@@ -163,8 +164,8 @@ class ConversationStorage:
     def read_head(self, *, adds_unlisted: bool = False) -> Record | None:
         """Read the durable tier's record of the conversation; merge it into this process's copy.
 
-        With ``adds_unlisted``, the record that was last read is not read again, but turns of the
-        log are added that it does not list. They are needed if the hot tier is empty.
+        With ``adds_unlisted``, read only the turns in the log that the known record does not list.
+        They are needed if the hot tier is empty.
         """
         durable = self._durable()
         with durable.io:
@@ -182,7 +183,7 @@ class ConversationStorage:
             return found
 
     def complete(self) -> None:
-        """Read messages of the agent's history that are not in memory, if their tier answers."""
+        """Read the messages of the agent's history that are not in memory, if a tier answers."""
         base = self.local.base
         if incomplete_keys := base.incomplete_keys:
             found, _ = self._attempt(self.read_turns, base.incarnation, incomplete_keys)
@@ -250,8 +251,8 @@ class ConversationStorage:
         """Save the conversation's changes in the hot tier with one compare-and-set.
 
         Returns:
-            False if nothing was saved, because the hot tier is empty and the durable tier must be
-            written first. With ``fills``, an empty hot tier is written.
+            False if nothing was saved: the hot tier is empty, and the durable tier must be written
+            first. With ``fills``, an empty hot tier is written, too.
         """
         self._revalidate()
         hot = self._hot()
@@ -280,7 +281,7 @@ class ConversationStorage:
 
     @property
     def begins_durably(self) -> bool:
-        """Whether a save must write to the durable tier first, as the hot tier may be empty."""
+        """Whether a save must write the durable tier first, because the hot tier may be empty."""
         return self.durable is not None and (
             self.hot is None or is_missing_or_empty(self.hot.record)
         )
@@ -400,7 +401,7 @@ class ConversationStorage:
         return self._write(durable, record, durable.with_checked_lengths(head, record))
 
     def _put_turns(self, record: Record, missing: set[TurnKey]) -> set[TurnKey]:
-        """Write ended turns to the log of all turns, and return those that it still lacks."""
+        """Write ended turns to the log. Return the turns of ``missing`` that are still missing."""
         # A restore ignores turns that no record lists, so a tier must have stored all messages.
         durable, stored = self._durable(), self.local.stored_lengths(record.incarnation)
         ended = self._ended(record, missing)
@@ -413,7 +414,7 @@ class ConversationStorage:
         }
 
     def _redact_log(self, record: Record, head: Record | None) -> None:
-        """Write redacted messages to the log, unless the record ``head`` shows that it has them."""
+        """Replace redacted messages in the log, unless ``head`` lists them as redacted."""
         noted = {} if head is None or head.incarnation != record.incarnation else head.redactions
         new = {key: found for key, found in record.redactions.items() if noted.get(key) != found}
         if not new:
@@ -445,7 +446,7 @@ class ConversationStorage:
                 durable.purge(tombstone.incarnation)
 
     def _put_tombstone(self, tier: HotTier | DurableTier, known: int) -> Record:
-        """Mark the conversation in a tier as deleted. Return the written record (tombstone)."""
+        """Mark the conversation in a tier as deleted, and return the marker (tombstone)."""
         with tier.io:
             for attempt in attempts(tier.name):
                 if not tier.is_known or attempt:
@@ -458,7 +459,7 @@ class ConversationStorage:
         return tombstone
 
     def _put_tombstone_again(self, tier: HotTier, tombstone: Record) -> bool:
-        """Write a tombstone (deletion marker) to the hot tier, unless it has a newer record.
+        """Write a deletion marker (tombstone) to the hot tier, unless its record is newer.
 
         Return False if the newer record may have turns from before the deletion.
         """
@@ -542,7 +543,7 @@ class ConversationStorage:
         self.local.merge_record(found, logged)
 
     def _revalidate(self) -> None:
-        """After hours without an answer, look for the conversation. Discard it if it is gone."""
+        """If no tier answered for hours, read the conversation. Discard it if it is gone."""
         if not self.is_silent:
             return
         error = self.load()
@@ -574,7 +575,7 @@ class ConversationStorage:
     def _attempt(
         call: Callable[..., Any], *arguments: Any
     ) -> tuple[Any, StoreUnavailableError | None]:
-        """Return a function's result and None, or None and the error of an unavailable tier."""
+        """Return a function's result and None or, if a tier is unavailable, None and the error."""
         try:
             return call(*arguments), None
         except StoreUnavailableError as error:

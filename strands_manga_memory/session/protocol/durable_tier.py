@@ -85,9 +85,8 @@ class DurableTier:
         name: Name of the tier.
         io: Lock that is held while the head is read or written.
         is_known: Whether the head, or its absence, is known from an earlier read or write.
-        record: Record as last read or written. It is empty if the session or user was deleted. None
-            if the record is missing, damaged, not known, or an expired tombstone (record of a
-            deletion).
+        record: Record as last read or written; empty after a deletion of the session or user. None
+            if missing, damaged, not known, or an expired deletion marker (tombstone).
         head_item: Item of the head as last read or written; empty if it is missing or not known.
     """
 
@@ -232,10 +231,10 @@ class DurableTier:
         return not item or self._table.delete(*self._key, when=when)
 
     def _ended_below(self, tombstones: Iterable[Item]) -> int:
-        """Return the number (incarnation) below which the conversation's logs count as deleted.
+        """Return the number (incarnation) of the first log that no deletion marker deletes.
 
-        The deletion of a session or user writes this number to a tombstone. It is 0 if no tombstone
-        is valid. A damaged tombstone raises ``CorruptRecordError``.
+        It is 0 if no marker (tombstone of the session or user) is valid. A damaged marker raises
+        ``CorruptRecordError``.
         """
         with parsing(f"tombstones of {self._session}"):
             return max(
@@ -364,7 +363,7 @@ class DurableTier:
         return [str(row[self._table.schema.sort]) for row in rows]
 
     def with_unlisted_turns(self) -> Record | None:
-        """Return the record with those turns of the log that it does not list as logged."""
+        """Return the record, with turns added that are in the log but not in the record's lists."""
         head = self.record
         if head is None or not head.incarnation:
             return head
@@ -386,11 +385,11 @@ class DurableTier:
         return join(head, found)
 
     def with_checked_lengths(self, head: Record, record: Record) -> Record:
-        """Return ``head``, the next record of the durable tier, with checked message counts.
+        """Return ``head``, the next record to store, with message counts checked in the log.
 
-        ``head.seen`` counts the messages of each turn that are certainly stored. If ``record``
-        counts more, the turn is read from the log, and ``head.seen`` gets the number found.
-        Messages may be missing because the table was restored from a backup.
+        If ``record`` counts more messages of a turn than ``head``, the turn is read from the log,
+        and ``head.seen`` gets the number found. Messages may be missing because the table was
+        restored from a backup.
         """
         possibly_lost = {
             key
@@ -441,9 +440,9 @@ class DurableTier:
 
 
 def attempts(tier: str) -> Iterator[int]:
-    """Count attempts to replace a record, from 0, and wait between them.
+    """Yield the numbers of the attempts to replace a record, from 0, with pauses between them.
 
-    The loop over the attempts ends after a success. After the last attempt, ``OvertakenError`` is
+    The caller leaves the loop after a success. After the last attempt, ``OvertakenError`` is
     raised.
     """
     for attempt in range(TRIES):
@@ -517,9 +516,9 @@ def put_split(
         data: The value; empty if ``attributes`` contain it.
         attributes: Further attributes of the first item.
         when: Condition for the put of the first item.
-        before: The replaced item, whose further parts are deleted afterwards.
-        scrub: Whether the replaced value must become unreadable, as after a redaction. Parts that
-            interrupted writes have left are then deleted, too.
+        before: The first item of the replaced value, whose further items are deleted afterwards.
+        scrub: Whether no item of the replaced value may stay, not even from interrupted writes.
+            Needed after a redaction.
 
     Returns:
         The first item without the value; None if the condition was not met.
@@ -582,7 +581,7 @@ def read_split(table: Table, item: Item) -> tuple[Item, bytes]:
 def part_keys(table: Table, item: Item) -> list[Key]:
     """Return the keys of the further items of a value, of which ``item`` is the first.
 
-    A first item without a valid number of parts raises ``CorruptRecordError``.
+    An invalid number of items raises ``CorruptRecordError``.
     """
     (partition, sort), parts = _key_of(table, item), item.get("parts", 1)
     if type(parts) is not int or not 0 < parts <= MAX_PARTS:
@@ -596,5 +595,5 @@ def _key_of(table: Table, item: Item) -> Key:
 
 
 def is_part(sort: str) -> bool:
-    """Return whether a sort key is that of a later part of a value stored in several items."""
+    """Return whether a table item continues a value that is too large for one item."""
     return "~" in sort.rpartition("#")[2]

@@ -92,8 +92,8 @@ class StoredHash:
         epoch: Epoch of the next write, a number that grows with each deletion, and with each
             reservation by a sweeper (background job for expired conversations).
         record: The state of the conversation; None if there is none.
-        unread: Number of messages of each stored turn that ``record`` lacks. Such a turn has left
-            the history or is damaged.
+        unread: Number of messages of each stored turn that ``record`` lacks, because the turn has
+            left the history or is damaged.
         fields: Content of each field, keyed by name: a turn, a state entry, a message or a JSON
             object. None for a turn in ``unread``.
         expires_in: Seconds from the read or write until the conversation counts as expired; None if
@@ -265,10 +265,9 @@ class HotTier:
             return turns
 
     def _with_redacted_unread(self, record: Record, before: StoredHash) -> Record:
-        """Add newly redacted turns to a record, if they have left the agent's history.
+        """Add to a record the newly redacted turns that have left the agent's history.
 
-        The write of the record then also replaces the original messages of these turns in the
-        store.
+        The write of the record then replaces their original messages in the store.
         """
         known = {} if before.record is None else before.record.redactions
         new = {key for key in before.unread if record.redactions.get(key, {}) != known.get(key, {})}
@@ -279,10 +278,7 @@ class HotTier:
     # Fields
 
     def _content(self, record: Record, before: StoredHash) -> StoredHash:
-        """Build the content of the conversation's hash for a write of ``record``.
-
-        ``before`` is the present content.
-        """
+        """Build the conversation's new hash from ``record`` and the present hash ``before``."""
         if record.is_empty:
             return StoredHash(record=record, fields={ENDED_FIELD: whole_record_to_json(record)})
         old, shown = before.record or Record(), record.shown_keys

@@ -123,9 +123,9 @@ class LocalCopy:
     ) -> Slot | None:
         """Add a serialized message to the open turn or, if there is none, to a new turn.
 
-        Return a reference to the message. If the conversation was deleted during the turn, discard
-        the message and return None. ``about`` has values of a new turn, such as the intent. ``at``
-        is the message's time in seconds since 1970; None: now.
+        Return a reference to the message; None if it is discarded, because the conversation was
+        deleted during the turn. ``about`` has values for a new turn, such as the intent. ``at`` is
+        the message's time in seconds since 1970; None: now.
         """
         with self.lock:
             if self._discards_turn:  # the turn's beginning was deleted
@@ -222,7 +222,7 @@ class LocalCopy:
             return self._manager_state if is_changed else self.base.manager_state
 
     def adopt_window(self) -> Window:
-        """Return the history with other processes' changes, and note that the agent has it."""
+        """Give the agent the history with other processes' changes, and return it."""
         with self.lock:
             self._manager_state = None if self.has_conflict else self._manager_state
             self.view, self.has_remote_changes, self.has_conflict = self.window, False, False
@@ -335,9 +335,9 @@ class LocalCopy:
             ).normalize()
 
     def begin_write(self, record: Record) -> bool:
-        """Forbid new keys for a record's turns, because the record is written next.
+        """Keep the keys of a record's turns unchanged while the record is written.
 
-        Return False if a turn has a new key already, so that the record must not be written.
+        Return False if a key has changed already. The record must then not be written.
         """
         with self.lock:
             if not self._renamed.keys().isdisjoint(record.turns):
@@ -346,7 +346,7 @@ class LocalCopy:
             return True
 
     def cancel_write(self, record: Record) -> None:
-        """Allow new keys for a record's turns again, after a store has refused the record."""
+        """Allow key changes again, after a store has refused the record of ``begin_write``."""
         with self.lock:
             self._pending_writes.subtract(self._pending_writes.keys() & record.turns.keys())
 
@@ -357,10 +357,10 @@ class LocalCopy:
         return key
 
     def merge_record(self, found: Record | None, logged: Mapping[TurnKey, int]) -> None:
-        """Merge the record that was read from a tier into this copy of the conversation.
+        """Merge a tier's record (None if it has none) into this copy of the conversation.
 
-        ``found`` is None if the tier has no record. ``logged`` has turns that are older than those
-        in the newer record's list ``seen``, with their number of messages in the log.
+        ``logged`` has the turns that are too old for the newer record's list ``seen``, with their
+        number of messages in the log.
         """
         with self.lock:
             if self.answered_at is None or found is not None:
@@ -395,18 +395,18 @@ class LocalCopy:
 
     @property
     def known_head(self) -> Record | None:
-        """The last known record of the conversation in the durable tier."""
+        """Durable tier's record as last read or written; None if none is known."""
         return self.tier_records.get("durable")
 
     def set_head(self, head: Record | None) -> None:
-        """Note the durable tier's record, and update the list of turns that the log lacks."""
+        """Set the known record of the durable tier, and list the turns that the log lacks."""
         with self.lock:
             self.tier_records["durable"] = head
             self.base = replace(self.base, unlogged=missing_turns(self.base, head))
 
     @property
     def possibly_lost(self) -> dict[TurnKey, int]:
-        """Turns of the history that a restored table may lack, and how many messages are known."""
+        """Turns of the history that a restored table may have lost, with their proven lengths."""
         with self.lock:
             base, head = self.base, self.known_head
             listed = head.seen if head is not None and head.incarnation == base.incarnation else {}
@@ -419,10 +419,10 @@ class LocalCopy:
     def remove_lost(
         self, keys: Collection[TurnKey], found: Mapping[TurnKey, Turn], incarnation: int
     ) -> None:
-        """Remove from the history the messages that the log lost in a restore from a backup.
+        """Remove messages from the history that are missing in a restored table.
 
-        ``keys`` are turns that may have lost messages. ``found`` has these turns as the log of
-        ``incarnation`` has them now. A removed message returns if a later merged record has it.
+        ``keys`` are the turns to check, and ``found`` is their content in the log of
+        ``incarnation``. A removed message returns if a later merged record has it.
         """
         with self.lock:
             self.add_turns(found, incarnation)
@@ -463,7 +463,7 @@ class LocalCopy:
         return {key: turn for key, turn in self.own_turns.items() if self.base.lacks(key, turn)}
 
     def stored_lengths(self, incarnation: int) -> dict[TurnKey, int]:
-        """Return how many messages of each turn are stored, by the last records of the tiers."""
+        """Return the number of messages of each turn in the last known records of the tiers."""
         with self.lock:
             lengths: dict[TurnKey, int] = {}
             for record in filter(None, self.tier_records.values()):
@@ -474,7 +474,7 @@ class LocalCopy:
             return lengths
 
     def next_version(self, *others: Record | None) -> Version:
-        """Return a version for a new record, higher than known ones and those of ``others``."""
+        """Return a version that is higher than all known ones and those of ``others``."""
         version = Version(self._next_time(*others), secrets.token_hex(4))
         self._own_tags.append(version.tag)
         return version
@@ -566,8 +566,8 @@ class LocalCopy:
     def _rebase(self, ancestor: Window, incarnation: int) -> None:
         """Update ``window``, the history to save next, after a merge with another record.
 
-        The agent's edits are kept if other processes only added messages to the stored history
-        ``ancestor``. Unsaved turns are kept in any case, unless a rewind removed them.
+        The agent's edits are kept if other processes only added messages to ``ancestor``, the
+        stored history before the merge. Unsaved turns are kept unless a rewind removed them.
         """
         base = self.base
         ancestor = base.without_redacted_bodies(ancestor)

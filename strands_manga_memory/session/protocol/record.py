@@ -198,15 +198,14 @@ class Record:
     Args:
         version: Version, higher than every version that the author had seen.
         incarnation: Incarnation of the conversation; 0 if none is known.
-        deleted_below: First incarnation after the last deletion. Turns of earlier incarnations are
-            deleted. Turns of later ones that are not in the log yet move to the present one.
+        deleted_below: First incarnation after the last deletion. Turns of earlier ones are deleted.
         last_rewind: Incarnation that the last rewind began; 0 if there was none.
         window: History of the agent, as references to messages.
         manager_state: State of the conversation manager.
         seen: Number of messages of each turn that the author knew. Turns before the newest 100 may
             be missing.
         removed: Number of messages that a turn had when a rewind removed it, keyed by turn. A turn
-            that has more messages now was continued, and is not removed.
+            with more messages was continued, and is not removed.
         states: Named state values, with their versions.
         redactions: New contents of redacted messages, keyed by turn and message index.
         turns: Turns in the history, and turns that the log lacks.
@@ -263,10 +262,10 @@ class Record:
         }
 
     def is_older_than_seen(self, key: TurnKey) -> bool:
-        """Return whether a turn is so old that the record cannot tell if its author knew the turn.
+        """Return whether a turn is too old for the record's list of known turns (``seen``).
 
-        A record lists at least the newest 100 turns that its author knew (``seen``). A turn that is
-        older than these, and not in the list, may have been known or not.
+        The list has at least the newest 100 turns that the record's author knew. The author may or
+        may not have known an older turn.
         """
         return key not in self.seen and self._oldest_seen is not None and key < self._oldest_seen
 
@@ -276,9 +275,9 @@ class Record:
         return sorted(self.seen)[-SEEN_TURNS] if len(self.seen) >= SEEN_TURNS else None
 
     def counted_length(self, key: TurnKey) -> int:
-        """Return how many messages of a turn are included in the record's ``message_count``.
+        """Return the share of a turn in the record's ``message_count``.
 
-        A turn that a rewind removed is not included, unless messages were added to it later.
+        It is 0 if a rewind removed the turn, and no message was added to the turn later.
         """
         length = self.seen.get(key, 0)
         return length if length > self.removed.get(key, 0) else 0
@@ -309,8 +308,7 @@ class Record:
     def lacks(self, key: TurnKey, turn: Turn) -> bool:
         """Return whether a copy of a turn is newer than the state of the turn in this record.
 
-        A copy is newer if it has more messages than the record counts. It is also newer if it has
-        ended, while the record's copy of the turn is still open.
+        It is newer if it has more messages, or if it has ended while the record's copy is open.
         """
         if self.seen.get(key, 0) < len(turn.messages):
             return True
@@ -335,8 +333,8 @@ class Record:
     def expire(self, version: Version, incarnation: int) -> Record:
         """Return an empty record that ends the conversation after a long time without use.
 
-        ``version`` and ``incarnation`` are those of the new record. When it is merged with an older
-        record, turns that are not in the log yet are kept.
+        The new record gets ``version`` and ``incarnation``. A merge with an older record keeps
+        turns that are not in the log yet.
         """
         return Record(version, incarnation, self.deleted_below, self.last_rewind, seen=self.seen)
 
@@ -393,9 +391,7 @@ def is_missing_or_empty(record: Record | None) -> bool:
 def begins_log(record: Record, head: Record | None) -> bool:
     """Return whether a write of ``record`` to the durable tier begins a new log of turns.
 
-    A conversation has a log for each incarnation, a number that grows with each deletion, expiry or
-    rewind. A new log begins if ``head``, the durable tier's record, is missing or has a lower
-    number.
+    It does if ``head``, the tier's present record, is missing or of an earlier incarnation.
     """
     return head is None or head.incarnation < record.incarnation
 
@@ -419,8 +415,8 @@ def head_record(record: Record, unlogged: AbstractSet[TurnKey], before: Record |
     """Convert a conversation's record to the form that the durable tier stores.
 
     Only turns that are incomplete in the log keep their messages. The list ``seen`` counts only
-    messages that ``record`` contains or that ``before`` counted. Other messages may be lost, if the
-    table was restored from a backup.
+    messages whose existence is proven by ``record`` or ``before``, because a table that was
+    restored from a backup may have lost others.
 
     Args:
         record: The record.
@@ -442,10 +438,10 @@ def head_record(record: Record, unlogged: AbstractSet[TurnKey], before: Record |
 
 
 def ended_turns(record: Record, keys: Iterable[TurnKey], silent_since: float) -> set[TurnKey]:
-    """Return the keys of turns that have ended, so that they can be written to the log.
+    """Return the keys of turns that have ended, or whose last message is long ago.
 
     An open turn counts as ended if its last message is not later than ``silent_since``, a time in
-    seconds since 1970. Keys of turns that the record does not contain are left out.
+    seconds since 1970. Turns that the record does not contain are left out.
     """
     turns = record.turns
     return {

@@ -181,12 +181,12 @@ def turn_from_json(value: JsonObject) -> tuple[TurnKey, Turn]:
 
 
 def state_to_json(name: str, entry: StateValue) -> JsonObject:
-    """Convert a named state value of a conversation to a JSON object that also has its version."""
+    """Convert a named state value and its version to a JSON object for storage."""
     return {"name": name, "version": list(entry.version), "value": RawJson(dump(entry.value))}
 
 
 def state_from_json(value: JsonObject) -> tuple[str, StateValue]:
-    """Convert a stored JSON object back to a state's name, and its value with the version."""
+    """Convert the JSON object of ``state_to_json`` back to a name and a state value."""
     return str(value["name"]), StateValue(
         version_from_json(value["version"]), load(json_bytes(value["value"]))
     )
@@ -339,10 +339,10 @@ def lengths_from_text(text: str) -> dict[TurnKey, int]:
 
 
 def _numbered(held: Lengths, lengths: Lengths) -> dict[TurnKey, int]:
-    """Give each turn a number, from 1, by which the stored history refers to the turn.
+    """Number the turns from 1, so that a stored history can refer to them briefly.
 
     Turns in ``held``, which are stored with the history, come first. Most of them are in the
-    history, so that their numbers can be written as ranges.
+    history, so that their numbers form ranges.
     """
     keys = [*sorted(held), *sorted(lengths.keys() - held.keys())]
     return {key: number for number, key in enumerate(keys, 1)}
@@ -390,7 +390,7 @@ def window_to_text(window: Sequence[Slot], numbers: Mapping[TurnKey, int], lengt
 
 
 def _append_turn(parts: list[str], number: int, indexes: str) -> None:
-    """Add messages of a turn to a stored history, or its number to the last part's range.
+    """Append messages of a turn to a stored history; extend its last range if possible.
 
     ``indexes`` are the indexes of the messages, such as ``:1-3``; empty for all messages.
     """

@@ -84,10 +84,9 @@ def join(one: Record, other: Record, logged: Lengths | None = None) -> Record:
 def keys_older_than_seen(one: Record, other: Record, own: Collection[TurnKey]) -> set[TurnKey]:
     """Return the keys of turns that must be looked up in the log before two records are merged.
 
-    The newer record lists only the newest turns that its author knew (``seen``). Only the log shows
-    whether an older turn was stored. The function checks the turns that the log may lack according
-    to the older record, and ``own``, the unsaved turns of this process. After a deletion of the
-    conversation, the result is empty, because no older turn is kept.
+    Only the log shows whether a turn was stored that is too old for the newer record's list of
+    known turns (``seen``). The function checks the turns that the older record lists as unlogged,
+    and ``own``, the unsaved turns of this process. After a deletion, the result is empty.
     """
     newer, older = _in_order(one, other)
     if newer.deletes(older):
@@ -142,10 +141,10 @@ def insert_in_order(window: Sequence[Slot], slots: Iterable[Slot], order: Sequen
 def new_slots(
     window: Sequence[Slot], other: Sequence[Slot], known: Collection[tuple[TurnKey | None, int]]
 ) -> list[Slot]:
-    """Find the messages of another history that are new to an agent's history.
+    """Return the messages of another history that must be added to an agent's history.
 
-    New messages are those that are not in ``known``. Known messages of the same turn are returned,
-    too, if the agent's history has no message of the turn.
+    They are the messages that are not in ``known``. If the agent's history has no message of their
+    turn, the known messages of the turn are added, too.
 
     Args:
         window: The agent's history.
@@ -187,8 +186,8 @@ def rebase_window(
 def _carried_over(older: Record, newer: Record) -> Record:
     """Return the part of an older record that a conversation keeps after an expiry or a rewind.
 
-    The part has the older record's turns that were not in the log yet. It also has the redactions
-    of these turns, and of turns in the newer record. After a deletion, the part is empty.
+    It has the turns that were not in the log yet, and redactions of turns that still exist. After a
+    deletion, it is empty.
     """
     if not older.incarnation or newer.deletes(older):
         return Record()
@@ -213,18 +212,18 @@ def _carried_over(older: Record, newer: Record) -> Record:
 
 
 def _is_known(newer: Record, older: Record, key: TurnKey, logged: Lengths) -> bool:
-    """Return whether the newer record's author knew a turn that is older than its list ``seen``.
+    """Return whether the newer record's author knew a turn that is too old for ``seen``.
 
-    The author knew the turn if the log has it. For a turn that is not older, the result is False.
+    The author knew the turn if the log has it. For a newer turn, the result is False.
     """
     return newer.is_older_than_seen(key) and (key not in older.unlogged or key in logged)
 
 
 def _unseen_slots(newer: Record, older: Record, logged: Lengths) -> list[Slot]:
-    """Return references to the messages that only the writer of the older record knew.
+    """Return the messages that only the older record's author knew, for a merge.
 
-    Two processes wrote the records, which are being merged now. If such a message continues a turn
-    that is not in the history of ``newer``, all messages of the turn are returned.
+    If such a message continues a turn that is not in the newer record's history, all messages of
+    the turn are returned.
     """
     shown = newer.shown_keys
     slots = []
