@@ -182,10 +182,7 @@ class MemoryKeeper:
         return _FinalizedUser(partition, log, erased, *log.removals())
 
     def _changed(self, known: MemoryRecord | None, id_: str, **fields: Any) -> MemoryRecord:
-        """Return a copy of a memory with new field values and a new update time.
-
-        If ``known`` is None, the result is a new memory.
-        """
+        """Return a copy of a memory with new values and update time, or a new memory."""
         now, type_ = self.clock(), MemoryType(id_.partition("#")[0])
         first = known or new_record(id_, self.retention[type_].importance, now)
         return first.changed(**{"updated_at": now, **fields})
@@ -324,9 +321,8 @@ class MemoryKeeper:
     ) -> None:
         """Mark open questions of the last 7 days as answered if a later session answered them.
 
-        Conversations may be finalized in any order. So this transcript is searched for answers to
-        questions of earlier sessions, and the messages of later sessions for answers to questions
-        of this transcript. ``id_`` is the id of the transcript's summary.
+        Sessions may be finalized in any order. So this transcript may answer questions of earlier
+        sessions, and later sessions its questions (listed in the summary ``id_``).
         """
         oldest = self.clock() - RECENT_DAYS * DAY
         summaries = [
@@ -352,8 +348,7 @@ class MemoryKeeper:
         """Mark open questions in a session summary as answered if a later session answered them.
 
         ``lines`` are the roles and texts of the later session's messages. The changed summary is
-        stored. It also replaces the old summary in ``loaded``, the memories that this process has
-        read.
+        stored, and replaces the old one in ``loaded``, the memories that were read.
         """
         turns = [
             (question, answer)
@@ -448,7 +443,7 @@ class MemoryKeeper:
 
 @dataclass(frozen=True)
 class _FinalizedUser:
-    """Stored data of the user whose ended conversation becomes memories.
+    """Access to the memories of one user while an ended conversation becomes memories.
 
     If all data of the user are deleted in the meantime, ``store`` writes nothing.
     """
@@ -462,11 +457,11 @@ class _FinalizedUser:
     def store(
         self, id_: str, change: Callable[[MemoryRecord | None], MemoryRecord | None]
     ) -> MemoryRecord | None:
-        """Create or change a memory of the user, and return the memory that is stored afterwards.
+        """Create or change a memory of the user, and return the stored memory.
 
-        ``change`` is called with the stored memory (None if it is missing), and returns the memory
-        to store. If it returns None, nothing is written. The result is None if there is no memory,
-        if the stored record is unreadable, or if all data of the user are deleted in the meantime.
+        ``change`` gets the stored memory (None if it is missing), and returns the memory to store,
+        or None to write nothing. The result is None if there is no memory, if the record is
+        unreadable, or if all data of the user are deleted in the meantime.
         """
         with skip_unreadable():
             return self.partition.update(id_, change)

@@ -71,8 +71,8 @@ class ProfileState:
         statements: Recent statements of the user on all devices, in order of time.
         removals: Recent deletions of preferences and retractions of messages.
         revision: Last known revision of the user's preference log.
-        removed: Random text that changes whenever memories are removed. An agent that has read a
-            different text must read its context again.
+        removed: Random text that changes whenever memories are removed. An agent that knows another
+            text must read its context again.
     """
 
     exists: bool = False
@@ -197,17 +197,17 @@ class HotProfile:
 
         Args:
             statements: Preferences that the user has just stated, or that the application has set.
-            removals: Deletions of preferences and retractions of messages. They also remove
-                earlier statements that another device writes afterwards.
+            removals: Deletions of preferences and retractions of messages. They also apply to
+                earlier statements that arrive later from another device.
             before: Revision of the preference log before the change.
             revision: Revision of the preference log after the change.
             is_removal: Whether memories other than those in ``removals`` were removed. After any
                 removal, agents read their text about the user again.
             drops_context: Whether to remove the stored text about the user, so that the next
                 session start makes it from the table again.
-            erased_at: Function that returns the time of the last deletion of all the user's data,
-                in seconds since 1970. It is called if a tombstone has replaced the record. Earlier
-                statements are left out.
+            erased_at: Returns the time of the last deletion of all the user's data, in seconds
+                since 1970. Called if a tombstone has replaced the record. Earlier statements are
+                left out.
         """
 
         def changed(state: ProfileState) -> ProfileState | None:
@@ -269,9 +269,8 @@ class HotProfile:
     def store_memories(self, loaded: PartitionContent, version: tuple[int, int]) -> bool:
         """Cache memories of the user in the hot tier, and return whether this succeeded.
 
-        Nothing is cached if the memories take over 512 KiB, if a record is unreadable, or if the
-        hot tier fails. ``version`` is the version of the user's record that ``load_memories``
-        returned. If the record has another version now, nothing is cached either.
+        Nothing is cached if the user's record no longer has the ``version`` from ``load_memories``,
+        if the memories take over 512 KiB or are unreadable in part, or if the hot tier fails.
         """
         content = replace(loaded, records=dict(loaded.records))
         data = self._codec.encode(

@@ -146,11 +146,10 @@ class MemoryReader:
     def context(self, max_tokens: int) -> AgentContext:
         """Render the memories of the user as a text of at most ``max_tokens`` tokens for an agent.
 
-        The text begins with the preferences. The 10 with the highest scores are written in full,
-        the rest in the short form ``key=value``. Then come the open questions of the last 7 days,
-        up to 5 of the latest sessions with an importance of 0.5 or more, and weekly and monthly
-        summaries. A stored preference overrides the value of the same subject in the user's
-        profile in another service.
+        The 10 preferences with the highest scores are written in full, the rest in the short form
+        ``key=value``. Then come the open questions of the last 7 days, up to 5 of the latest
+        sessions with an importance of 0.5 or more, and weekly and monthly summaries. A stored
+        preference overrides the user's profile in another service.
         """
         snapshot, now = self._current(), self._clock()
         preferences = [
@@ -285,9 +284,8 @@ class MemoryReader:
     ) -> None:
         """Read older memories from the table, and add them to ``snapshot``.
 
-        With a query, memories that have a word of the query are read. Without a query, the most
-        important memories of ``types`` are read. The first call for a snapshot may also add all
-        preferences of the user.
+        They have a word of the query or, without a query, are the most important memories of
+        ``types``. The first call for a snapshot may also add all preferences of the user.
         """
         older = self.older.find(
             query,
@@ -300,10 +298,10 @@ class MemoryReader:
         snapshot.has_older_preferences = True
 
     def _with_recent(self) -> Future[None] | None:
-        """Start the background read of recent facts and messages, and return its future.
+        """Start the background read of recent facts and messages, unless it was started.
 
-        A later call returns the same future, unless the read failed. The result is None if no read
-        is needed, because the memories came from the hot tier.
+        Return its future. The result is None if no read is needed, because the memories came from
+        the hot tier.
         """
         with self._lock:
             if self._read_recent is not None and self._recent is None:
@@ -362,8 +360,7 @@ class MemoryReader:
     def _count_uses_at(self, due: float) -> None:
         """Schedule the update of the stored access counts for the time ``due`` (monotonic seconds).
 
-        If the process exits before, or the table is unavailable, the next recall schedules another
-        update.
+        If it fails, or the process exits before, the next recall schedules another update.
         """
 
         def count_uses() -> None:
@@ -495,9 +492,9 @@ PERIODS = ((MemoryType.WEEK, RECENT_DAYS, _week), (MemoryType.MONTH, WEEKS_DAYS,
 
 
 def shown_texts(record: MemoryRecord) -> list[str]:
-    """Return lines by which a request that already contains a memory can be recognized.
+    """Return the lines in which requests to the model may show a memory.
 
-    Requests to the model show the memory in one of these lines.
+    A request that has one of these lines already contains the memory.
     """
     if record.type == MemoryType.EPISODE:
         return [escape_line(passage, ENTRY_CHARACTERS) for passage in record.listed("passages")]

@@ -272,10 +272,9 @@ class Snapshot:
     ) -> list[Hit]:
         """Return the memories that meet the conditions ``wanted`` as search results, best first.
 
-        With a query, each passage of a session's messages is a separate result. If ``matching`` is
-        True, only results that are similar to the query are returned: they have a word of the query
-        in their text or topics. When texts are compared by vectors, similar means a similarity
-        above 0.
+        With a query, each passage of a session's messages is a separate result. With ``matching``,
+        a result must have a word of the query in its text or topics or, when texts are compared by
+        vectors, a similarity above 0.
         """
         with self._lock:
             filters = wanted or MemoryQuery()
@@ -307,9 +306,9 @@ class Snapshot:
     def answers(self, query: str, hits: Sequence[Hit]) -> bool:
         """Return whether the results answer the query, so that no further search is needed.
 
-        At least one result must have 3 content words of the query, or all content words if the
-        query has fewer. When texts are compared by vectors, any result is enough. A query without
-        content words always counts as answered.
+        One result must have 3 content words of the query, or all of them if there are fewer. When
+        texts are compared by vectors, any result is enough. A query without content words always
+        counts as answered.
         """
         if self._embed is not None:
             return bool(hits)

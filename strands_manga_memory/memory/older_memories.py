@@ -49,13 +49,12 @@ _MAX_FOUND, _MAX_IMPORTANT = 64, 192
 class WordList:
     """Index of the words in a user's memories, so that a search need not read all memories.
 
-    Preferences are not in the index. The index has parts, and a search decodes only the parts it
-    needs. Each memory has a row number; the latest memory has the number 0.
+    Preferences are not in the index. Each memory has a row number, from 0 for the latest memory. A
+    search decodes only the parts of the index that it needs:
 
-    - ``words.N`` maps checksums of words to the rows of the memories with the word. The number
-      ``N`` is computed from the checksum.
-    - ``ids.N`` holds the memory ids of 512 rows.
-    - ``important`` lists the 192 most important memories of each type.
+    - ``words.N``: rows of the memories with each word. ``N`` is computed from the word's checksum.
+    - ``ids.N``: memory ids of 512 rows.
+    - ``important``: the 192 most important memories of each type.
 
     Args:
         made_at: Time when the list was made, in seconds since 1970.
@@ -134,14 +133,14 @@ def _parts_of_list(records: Iterable[MemoryRecord]) -> dict[str, Any]:
 
 
 class OlderMemories:
-    """Search in all memories of one user through a word list, which is stored next to the memories.
+    """Search in all memories of one user through a stored index of their words (word list).
 
-    The first search reads all memories and makes the list. Searches of the next seven days, in all
-    processes, read the list and then the memories with matching words.
+    The first search reads all memories and stores the list. Searches of the next seven days, in all
+    processes, read the list and then only the memories with matching words.
 
-    The list lacks memories that were stored later. If the process may not have read all of the
-    later memories, a search makes a new list. The list is deleted when a memory is deleted, gets
-    other words, or is stored with an old date.
+    The list lacks memories that were stored later. If this process may not have read them all, a
+    search makes a new list. The list is deleted when a memory is deleted, gets other words, or is
+    stored with an old date.
     """
 
     def __init__(self, partition: UserPartition) -> None:
@@ -160,20 +159,18 @@ class OlderMemories:
     ) -> PartitionContent:
         """Find up to 64 memories that this process has not read yet.
 
-        With a query, the memories have a word of the query. Without one, they are the most
-        important memories of ``types``.
-
-        A call that makes the word list reads all memories, and also returns all preferences. A call
-        that uses an existing list returns them only if ``with_preferences`` is True and ``known``
-        contains at least 40 preferences. A session start reads no more than 40, so the user may
-        have others.
+        They have a word of ``query`` or, without a query, are the most important memories of
+        ``types``. A call that makes the word list reads all memories, and also returns all
+        preferences.
 
         Args:
             query: Text to search for, or None.
-            types: Types of the memories without a query. With a query, the type does not matter.
+            types: Types of the memories without a query.
             since: Time from which on the process has read all memories, in seconds since 1970.
             known: Ids of the memories that the process has read. They are left out.
-            with_preferences: Whether preferences may be added if the list exists.
+            with_preferences: Whether a call that uses an existing list also returns all
+                preferences. It does not if ``known`` has fewer than the 40 that a session start
+                reads, because there are then no others.
         """
         oldest = max(since, self._partition.clock() - _SECONDS)
         words = [] if query is None else sorted(map(_checksum, content_terms(query)))
@@ -222,10 +219,10 @@ class OlderMemories:
         self._partition.delete_many([str(item["memory_id"]) for item in stored])
 
     def _stored(self, names: Sequence[str]) -> WordList | None:
-        """Read some parts of the stored word list; None if no list is stored.
+        """Open the stored word list; None if no list is stored.
 
-        ``names`` are the names of the parts. Other parts are read when a search needs them. A
-        damaged list raises ``CorruptRecordError``, here or at the later read of a damaged part.
+        The parts with the given ``names`` are read now, others when a search needs them. A damaged
+        part raises ``CorruptRecordError`` when it is used.
         """
         items = self._items(names)
         if not items:
@@ -290,13 +287,10 @@ def _checksum(term: str) -> str:
 
 
 def _part_of_ids(row: int) -> str:
-    """Return the name of the part of a ``WordList`` that holds the id of a memory.
-
-    ``row`` is the row number of the memory in the list. Each part holds the ids of 512 memories.
-    """
+    """Return the name of the ``WordList`` part that has the memory id of a row."""
     return f"ids.{row // _ROWS:02}"
 
 
 def _part_of(word: str) -> str:
-    """Return the name of the part of a ``WordList`` that holds the word with this checksum."""
+    """Return the name of the ``WordList`` part that has the word with this checksum."""
     return f"words.{int(word, 16) % _SHARDS:02}"

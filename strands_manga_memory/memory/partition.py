@@ -190,13 +190,9 @@ class UserPartition:
     def load_context(self, ages: Mapping[MemoryType, float]) -> PartitionContent:
         """Read the session, weekly and monthly summaries from which new memories are made.
 
-        Recent recalls and the ids of expired memories are read, too. If there are over 128 session
-        and monthly summaries, only these are read:
-
-        - The latest 128.
-        - The latest 32 session summaries that are old enough for a weekly (or monthly) summary. If
-          the oldest of the 32 is not in such a summary yet, the latest 400.
-        - The ids of expired summaries among the oldest 32.
+        Of over 128 session and monthly summaries, only the latest 128 are read, and up to 400
+        session summaries that a weekly or monthly summary may still have to cover. Recent recalls
+        and the ids of expired memories are read, too.
 
         Args:
             ages: Least age in seconds of the sessions that a weekly or monthly summary covers,
@@ -231,8 +227,8 @@ class UserPartition:
     def load_start(self) -> PartitionContent:
         """Read the preferences, summaries and open questions of the user for a session start.
 
-        At most 66 records are read, in three queries. Raises CorruptRecordError if no encrypted
-        record can be decrypted.
+        At most 66 records are read. Raises CorruptRecordError if no encrypted record can be
+        decrypted.
         """
         return self._load(_START)
 
@@ -246,12 +242,10 @@ class UserPartition:
         return self._load(ranges, latest, are_all=len(latest) < _MAX_LATEST)
 
     def load_latest(self, type_: str | None, count: int) -> PartitionContent:
-        """Read the latest memories of the user, for a recall of at most ``count`` memories.
+        """Read the latest memories of the user, among which a recall finds ``count`` memories.
 
         If ``type_`` is None, all types are read except stored messages, open questions and weekly
-        summaries. Each group of types has its own maximum: twice ``count``, but at least 16 (for
-        preferences, at least 40). At most five requests are made.
-
+        summaries. More than ``count`` memories are read, because the recall ranks and filters them.
         Raises CorruptRecordError if no encrypted record can be decrypted.
         """
         limit = max(_MIN_RECALLED, 2 * count)
@@ -294,9 +288,8 @@ class UserPartition:
         Args:
             ranges: Ranges of sort keys.
             ids: Ids of further memories to read.
-            are_all: False if the table may have facts or feedback older than those in ``ids``. The
-                result is then partial.
-            uses: Recorded recalls from an earlier read, to be added to the access counts, too.
+            are_all: False if the table may have facts or feedback older than those in ``ids``.
+            uses: Recalls from an earlier read, which are also added to the access counts.
         """
         loaded, sealed = PartitionContent(uses=uses or {}), set[str]()
         items = self.table.batch_get([(self.owner.partition, id_) for id_ in ids]) if ids else {}

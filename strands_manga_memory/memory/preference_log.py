@@ -164,13 +164,13 @@ class PreferenceLog:
         return replace(self._logged(item), erased_at=erased_at(marker)), item, marker
 
     def apply(self, change: PreferenceChange) -> Mapping[str, MemoryRecord | None]:
-        """Store a change of the user's preferences, and publish it to new sessions and live agents.
+        """Store a change of the user's preferences, and publish it to the user's agents.
 
-        A statement is left out if it was removed, or if it is older than a deletion of all data of
-        the user.
+        Statements that were removed, or that are older than a deletion of all data of the user, are
+        left out.
 
         Returns:
-            The changed preference records, keyed by id. None means that the record was deleted.
+            The changed preference records, keyed by id; None for a deleted record.
         """
         if any(removal.message for removal in change.removals):
             # Before the write, too: no agent may show the statements, even if the table is
@@ -203,7 +203,7 @@ class PreferenceLog:
     def apply_later(self, change: PreferenceChange) -> None:
         """Store a change in the background, and publish its statements to live agents at once.
 
-        After a failure of the table, the write is repeated. ``change`` may also contain removals.
+        If the table fails, the write is repeated.
         """
         # Queued first, because a hot tier in an outage delays the publishing.
         writer = shared_writer(None, self.partition.table)
@@ -290,8 +290,7 @@ class PreferenceLog:
     def erased_at(self) -> float:
         """Return the time of the last deletion of all data of the user, in seconds since 1970.
 
-        Without a deletion, the time is minus infinity. If the record of the deletion is damaged, it
-        is the current time.
+        Without a deletion, it is minus infinity; with a damaged deletion marker, the current time.
         """
         try:
             return erased_at(self.partition.erased())
@@ -506,10 +505,10 @@ class PreferenceLog:
 
 
 def bucket_of(owner: Owner) -> str:
-    """Return the partition key of the list in which a user with unsent signals is entered.
+    """Return the partition key of the list that has a user with unsent signals.
 
-    A signal is a report of a preference for another service. There are 16 such lists, which a
-    process reads to find all users with unsent signals. A hash of the user selects the list.
+    A signal reports a preference to another service. A process reads all 16 lists to find the users
+    with unsent signals.
     """
     return f"spool/{zlib.crc32(owner.partition.encode()) % BUCKETS:02d}"
 

@@ -204,8 +204,8 @@ class ProfileCache:
     def _copy_from_table(self, state: ProfileState) -> ProfileState:
         """Copy changes of preferences from the memory table to the user's record in the hot tier.
 
-        The result is the new state of the record. If the preference log has a new revision, the
-        stored text about the user is removed, so that agents read the memories again.
+        Return the new state of the record. If the preference log has a new revision, the text about
+        the user is removed from the record, so that agents read the memories again.
         """
         revision, version = self._log.versions()
         is_renewed = revision != state.revision
@@ -233,10 +233,10 @@ class ProfileCache:
         return followed
 
     def _load_context(self, state: ProfileState) -> None:
-        """Use the text about the user from the record or, if it is missing or old, make a new text.
+        """Use the text about the user in the record ``state``; if missing or old, make a new text.
 
-        If this fails, the next refresh tries again. If memories change meanwhile, the new text is
-        not stored in the record.
+        The new text is stored in the record, unless memories change meanwhile. If this fails, the
+        next refresh tries again.
         """
         context = state.context
         # The limit matters if a removal could not be published.

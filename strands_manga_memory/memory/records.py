@@ -428,11 +428,10 @@ def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
 
 
 def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, place: str) -> Item:
-    """Return the content of a record in the form in which the table stores it.
+    """Encode the content of a record for storage in the table.
 
-    With a codec, the content is encoded in one attribute ``sealed``. Without a codec, it is encoded
-    (but not encrypted) only if DynamoDB rejects a value such as NaN. ``place`` is the storage key
-    of the record.
+    Without a codec, the content is returned unchanged, unless DynamoDB rejects a value such as NaN.
+    ``place`` is the storage key of the record.
     """
     if codec is None and _fits_a_table(body):
         return body

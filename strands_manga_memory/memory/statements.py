@@ -395,9 +395,8 @@ def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:
 def complete_since(removals: Sequence[Removal]) -> float:
     """Return the time from which all removals of preferences are known, in seconds since 1970.
 
-    The preference log keeps only the latest 300 removals. If it has 300, the result is the time of
-    the oldest. A preference that was stated earlier must not be stored any more, because a removal
-    that is no longer in the log may apply to it. If the log has fewer, all removals are known, and
-    the result is minus infinity.
+    The log keeps the latest 300 removals. If it has 300, the result is the time of the oldest: an
+    earlier statement must not be stored, because a discarded removal may apply to it. If the log
+    has fewer, the result is minus infinity.
     """
     return removals[0].at if len(removals) >= _MAX_REMOVALS else -math.inf

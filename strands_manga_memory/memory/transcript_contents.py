@@ -69,7 +69,7 @@ def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[State
 
 
 def _states(text: str, preference: Preference) -> bool:
-    """Return whether a text states a preference, in the same words or in another language."""
+    """Return whether a text has the value of a preference, possibly in another language."""
     if SearchableText(text).mentions(Fact(FactKind.STATEMENT, preference.value)):
         return True
     stated = {
@@ -85,10 +85,9 @@ def passages_of(utterances: Sequence[Utterance]) -> list[str]:
 
     Turns of small talk are left out. A correction by the user is added to the passage that it
     corrects, so that no outdated value is recalled alone. This is the latest passage that shares a
-    number of two or more digits with the correction or, without such a passage, the last one.
-
-    If the passage becomes too long, only the user's words are kept in it. If these are too long as
-    well, the correction becomes a passage of its own.
+    number of two or more digits with the correction or, without such a passage, the last one. If
+    both are too long together, only the user's words are kept or, if still too long, the correction
+    becomes a passage of its own.
     """
     passages: list[str] = []
     for _, turn in itertools.groupby(utterances, key=lambda utterance: utterance.turn):
