@@ -498,7 +498,7 @@ def _summary_id(transcript: Transcript) -> str:
 
 
 def patterns_of(records: Iterable[MemoryRecord], *, now: float) -> dict[str, dict[str, float]]:
-    """Find the recurring topics of a user: those of at least 3 sessions in the last 30 days.
+    """Find the recurring topics of a user, which occur in 3 or more sessions of the last 30 days.
 
     Returns:
         For each topic, the end times of its sessions in seconds since 1970, keyed by session id.

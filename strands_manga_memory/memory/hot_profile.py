@@ -201,7 +201,7 @@ class HotProfile:
                 earlier statements that arrive later from another device.
             before: Revision of the preference log before the change.
             revision: Revision of the preference log after the change.
-            is_removal: Whether memories other than those in ``removals`` were removed. After any
+            is_removal: Whether memories were removed that are not in ``removals``. After any
                 removal, agents read their text about the user again.
             drops_context: Whether to remove the stored text about the user, so that the next
                 session start makes it from the table again.

@@ -226,9 +226,9 @@ class MemoryReader:
     def _read(self) -> None:
         """Read the user's memories, and the user's profile in another service, into this process.
 
-        The memories come from the hot tier if they are cached there. Otherwise, those for a session
-        start come from the table. A later background read adds the memories that only searches
-        need, and caches all of them in the hot tier.
+        If the hot tier has no cached memories, those for a session start are read from the table. A
+        later background read adds the memories that only searches need, and caches all of them in
+        the hot tier.
         """
         hot, owner = self._hot, self._partition.owner
         cached, version = (None, None) if hot is None else hot.load_memories()
@@ -254,10 +254,7 @@ class MemoryReader:
             self._profile = {} if profile is None else profile.preferences
 
     def _search(self, query: str, limit: int | None) -> list[Hit]:
-        """Search the memories in this process, and older ones if needed.
-
-        Older memories are read from the table if no result answers the query.
-        """
+        """Search the memories in this process and, if none answers the query, older ones."""
         snapshot, now = self._complete(), self._clock()
         hits = snapshot.ranked(now, query=query, wanted=_SEARCHED, matching=True)
         if snapshot.content.is_partial and not snapshot.answers(query, hits):

@@ -159,7 +159,7 @@ class UserPartition:
     are always encoded, which compresses them.
 
     Attributes:
-        guard: Check from ``not_erased_since`` that ``update`` adds to its writes, or None.
+        guard: Check that ``update`` adds to its writes, to detect a deletion of all data; or None.
     """
 
     def __init__(
@@ -564,8 +564,8 @@ def repeat_until_written(attempt: Callable[[], _Written | None], *, record: str)
 def not_erased_since(partition: str, erased: Item | None) -> Write:
     """Return a transaction check that fails if all data of a user were deleted since a read.
 
-    ``erased`` is the deletion marker of that read, or None if there was no marker. The check fails
-    if the marker is different now. ``partition`` is the storage key of the user.
+    ``erased`` is the deletion marker that was read, or None. ``partition`` is the user's storage
+    key.
     """
     unchanged = ABSENT if erased is None else Condition(equals={"mark": erased.get("mark")})
     return Write(key=(partition, ERASED), when=unchanged, is_check=True)
@@ -574,8 +574,7 @@ def not_erased_since(partition: str, erased: Item | None) -> Write:
 def unchanged(item: Item | None) -> Condition:
     """Return a write condition that fails if a record has changed since it was read.
 
-    ``item`` is the record that was read. None means that there was no record, and there must still
-    be none.
+    ``item`` is the record that was read; None if there was none.
     """
     return ABSENT if item is None else Condition(equals={"version": item.get("version")})
 

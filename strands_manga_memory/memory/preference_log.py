@@ -445,10 +445,10 @@ class PreferenceLog:
         )
 
     def _replaced(self, known: MemoryRecord, new: MemoryRecord) -> MemoryRecord:
-        """Return a preference record with a new value from ``UserMemoryStore.prefer``.
+        """Give the preference record ``known`` the value of ``new``, which ``prefer`` has set.
 
-        ``known`` is the stored record, ``new`` the record with the new value. Earlier values set by
-        ``prefer`` stay in the metadata, because they may have changed other preferences.
+        Earlier values set by ``prefer`` stay in the metadata, because they may have changed other
+        preferences.
         """
         earlier = [
             each

@@ -225,8 +225,8 @@ class AgentConversation:
     def add(self, message: Mapping[str, Any], *, at: float | None = None) -> None:
         """Add a message to the conversation.
 
-        A user's request begins a new turn. Any other message belongs to the present turn or, if
-        that turn has ended, begins a turn.
+        A user's request begins a new turn. Any other message belongs to the open turn or, without
+        one, begins a turn that continues the previous one.
 
         Args:
             message: The message.

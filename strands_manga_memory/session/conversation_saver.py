@@ -373,8 +373,8 @@ def block_until_saved(
 ) -> None:
     """Block the thread until a save ends, or until a deadline.
 
-    On an event loop, the deadline is that of the hot tier, unless ``must`` is True. Otherwise, it
-    is that of the durable tier, which is longer by default.
+    The deadline is ``hot_deadline`` on an event loop (unless ``must`` is True), and otherwise
+    ``durable_deadline``, which is longer by default.
 
     Args:
         future: The save.

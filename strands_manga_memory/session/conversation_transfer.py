@@ -125,8 +125,8 @@ def rewind(conversation_key: ConversationKey, tiers: Tiers, *, at_turn: int) -> 
 def content_at(storage: ConversationStorage, at_turn: int, *, now: float) -> Record:
     """Return the content that a conversation had at the end of the turn ``at_turn``.
 
-    For the last turn, this is the present history and states. For an earlier turn, the history has
-    at most 100 turns. States that were set after that turn are missing, because only their latest
+    The content of the last turn is the present history and states. For an earlier turn, the history
+    has at most 100 turns, and states that were set later are missing, because only their latest
     values are stored.
 
     Args:

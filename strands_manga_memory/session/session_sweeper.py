@@ -88,7 +88,7 @@ class EndedConversation:
         return self.record.ids or self._ids
 
     def flush(self, *, claimed: tuple[int, int]) -> bool:
-        """Copy turns that only the hot tier has to the durable tier.
+        """Copy to the durable tier those turns that only the hot tier has.
 
         Args:
             claimed: Version numbers of the hot tier's copy when the sweeper claimed (reserved) the

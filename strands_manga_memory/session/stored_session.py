@@ -448,7 +448,7 @@ class StoredSession:
         """Store metadata of a conversation, such as the user's locale, and wait for the save.
 
         Raises:
-            ValueError: A value is not JSON, or has over 100 levels, or a name is that of a counter,
+            ValueError: A value is not JSON, or has over 100 levels, or a name belongs to a counter,
                 such as ``turn_count``.
             StoreUnavailableError: No tier took the metadata in time; they are kept and saved later.
         """

@@ -273,7 +273,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         Raises:
             StoreUnavailableError: A tier did not take the changes, or a redaction is not complete.
                 Both are done later.
-            ConflictError: Another process's change cannot be merged with the unsaved ones.
+            ConflictError: Another process's change cannot be merged with unsaved changes.
         """
         futures = []
         for (kind, id_), conversation in self._conversations.copy().items():

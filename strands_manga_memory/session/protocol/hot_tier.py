@@ -187,7 +187,7 @@ class HotTier:
 
         Args:
             record: The new record, merged with the one that was last read.
-            ttl: Seconds to live from now. None: those of the session's ``TtlPolicy``.
+            ttl: Seconds to live from now. None: by the session's ``TtlPolicy``.
 
         Returns:
             False if another process has changed the record. Then read it, merge it with ``record``,

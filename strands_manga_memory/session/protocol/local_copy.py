@@ -251,7 +251,7 @@ class LocalCopy:
             return None
 
     def redact(self, key: TurnKey, messages: Mapping[int, Any]) -> None:
-        """Redact messages of a turn in the next save. ``messages`` has the new ones, by index."""
+        """Redact messages of a turn in the next save. ``messages`` maps index to new message."""
         with self.lock:
             key = self.current_key(key)
             before = self.base.redactions
@@ -445,7 +445,7 @@ class LocalCopy:
                 self.base = self.base.with_turns(turns).normalize()
 
     def reset_to(self, record: Record) -> None:
-        """Discard the conversation and unsaved changes, after it was deleted or has expired."""
+        """Discard a conversation that was deleted or has expired, with its unsaved changes."""
         self.resets += 1
         self._discards_turn, self.base = self.has_open_turn, record
         self.own_turns, self._open, self._changes = {}, None, {}
@@ -482,7 +482,7 @@ class LocalCopy:
     def next_incarnation(self, known: int = 0) -> int:
         """Return the number of the next incarnation, which a deletion, expiry or rewind begins.
 
-        It is at least the time in seconds, so that a restored backup does not repeat a number.
+        It is at least the time in seconds, so that no number repeats after a restore from a backup.
         """
         return max(known + 1, self.base.incarnation + 1, int(self._clock()))
 

@@ -99,8 +99,8 @@ Lengths = Mapping[TurnKey, int]
 class StateValue(NamedTuple):
     """Named state value of a conversation, such as an entry of ``agent.state``, with a version.
 
-    The version is that of the record in which a process first stored the value. A merge of two
-    records keeps the value with the higher version.
+    The value has the version of the record in which it was first stored. A merge of two records
+    keeps the value with the higher version.
     """
 
     version: Version
@@ -348,8 +348,7 @@ class Record:
     def without_redacted_bodies(self, window: Sequence[Slot]) -> Window:
         """Return an agent's history without edited versions of redacted messages.
 
-        The history may contain an edited version of a message, such as a truncated one. After a
-        redaction of the message, the edited version may still have the removed text. The history
+        An edited version, such as a truncated one, may still have the removed text. The history
         then shows the redacted message itself.
         """
         if not self.redactions:

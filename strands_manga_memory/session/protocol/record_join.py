@@ -25,9 +25,9 @@ def join(one: Record, other: Record, logged: Lengths | None = None) -> Record:
     """Merge two records (states) of a conversation, given in any order, into one record.
 
     The newer record has the higher incarnation, or the higher version in the same incarnation.
-    Messages of the older record are added to the newer one, except those that its author knew,
-    because the author removed them on purpose. For each state and each redacted message, the newest
-    value is kept.
+    Messages that only the older record has are added, unless the author of the newer record knew
+    them and so removed them on purpose. For each state and each redacted message, the newest value
+    is kept.
 
     Args:
         one: A record.
@@ -169,7 +169,7 @@ def rebase_window(
         window: The edited history.
         ancestor: The stored history before the edits.
         stored: The stored history now.
-        own: Keys of unsaved turns. Their messages are left out unless ``ancestor`` has them.
+        own: Keys of unsaved turns. Their messages are left out, except those in ``ancestor``.
 
     Returns:
         The edited history with the added messages. None: the edits cannot be kept, because the
