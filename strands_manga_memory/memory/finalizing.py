@@ -321,8 +321,8 @@ class MemoryKeeper:
     ) -> None:
         """Mark open questions of the last 7 days as answered if a later session answered them.
 
-        Sessions may be finalized in any order. So this transcript may answer questions of earlier
-        sessions, and later sessions its questions (listed in the summary ``id_``).
+        This transcript may answer questions of earlier sessions. Later sessions that were finalized
+        already may answer its questions, which are listed in the summary ``id_``.
         """
         oldest = self.clock() - RECENT_DAYS * DAY
         summaries = [
@@ -443,7 +443,7 @@ class MemoryKeeper:
 
 @dataclass(frozen=True)
 class _FinalizedUser:
-    """Access to the memories of one user while an ended conversation becomes memories.
+    """Access to the memories of one user, while memories are made from a conversation.
 
     If all data of the user are deleted in the meantime, ``store`` writes nothing.
     """

@@ -64,7 +64,7 @@ class ProfileState:
     """Content of a user's record in the hot tier: text about the user, and recent preferences.
 
     Attributes:
-        exists: Whether there is an active record. A tombstone is not active.
+        exists: Whether there is a record that is not a tombstone (marker of a deletion).
         is_erased: Whether a tombstone has replaced the record, because all data of the user were
             deleted.
         context: Text about the user for agents, read at the last session start, or None.

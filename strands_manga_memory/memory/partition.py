@@ -188,7 +188,7 @@ class UserPartition:
         return self._load([_Range()] if type_ is None else [_Range(*type_range(type_)), _LEDGER])
 
     def load_context(self, ages: Mapping[MemoryType, float]) -> PartitionContent:
-        """Read the session, weekly and monthly summaries from which new memories are made.
+        """Read the summaries that are needed to make memories from an ended conversation.
 
         Of over 128 session and monthly summaries, only the latest 128 are read, and up to 400
         session summaries that a weekly or monthly summary may still have to cover. Recent recalls
@@ -242,7 +242,7 @@ class UserPartition:
         return self._load(ranges, latest, are_all=len(latest) < _MAX_LATEST)
 
     def load_latest(self, type_: str | None, count: int) -> PartitionContent:
-        """Read the latest memories of the user, among which a recall finds ``count`` memories.
+        """Read the latest memories of the user, for a recall of at most ``count`` memories.
 
         If ``type_`` is None, all types are read except stored messages, open questions and weekly
         summaries. More than ``count`` memories are read, because the recall ranks and filters them.
@@ -288,7 +288,8 @@ class UserPartition:
         Args:
             ranges: Ranges of sort keys.
             ids: Ids of further memories to read.
-            are_all: False if the table may have facts or feedback older than those in ``ids``.
+            are_all: False if the table may have facts or feedback older than those in ``ids``. The
+                result is then marked as partial.
             uses: Recalls from an earlier read, which are also added to the access counts.
         """
         loaded, sealed = PartitionContent(uses=uses or {}), set[str]()

@@ -445,7 +445,7 @@ class PreferenceLog:
         )
 
     def _replaced(self, known: MemoryRecord, new: MemoryRecord) -> MemoryRecord:
-        """Give the preference record ``known`` the value of ``new``, which ``prefer`` has set.
+        """Return the preference record ``known`` with the value of ``new``, which ``prefer`` set.
 
         Earlier values set by ``prefer`` stay in the metadata, because they may have changed other
         preferences.

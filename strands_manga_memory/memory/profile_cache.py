@@ -233,10 +233,10 @@ class ProfileCache:
         return followed
 
     def _load_context(self, state: ProfileState) -> None:
-        """Use the text about the user in the record ``state``; if missing or old, make a new text.
+        """Load the text about the user from the record ``state``, or make a new text.
 
-        The new text is stored in the record, unless memories change meanwhile. If this fails, the
-        next refresh tries again.
+        A new text is made if the text is missing or old. It is stored in the record, unless
+        memories change meanwhile. If this fails, the next refresh tries again.
         """
         context = state.context
         # The limit matters if a removal could not be published.

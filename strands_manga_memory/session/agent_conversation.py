@@ -376,7 +376,7 @@ class AgentConversation:
 
     @property
     def has_remote_changes(self) -> bool:
-        """Whether other processes changed the conversation since the agent last read it."""
+        """Whether the conversation has changes that the agent has not taken over yet."""
         with self.lock:
             has_ended = self._resets != self.local.resets
             is_changed = self.local.has_remote_changes or has_ended

@@ -164,8 +164,8 @@ class ConversationStorage:
     def read_head(self, *, adds_unlisted: bool = False) -> Record | None:
         """Read the durable tier's record of the conversation; merge it into this process's copy.
 
-        With ``adds_unlisted``, read only the turns in the log that the known record does not list.
-        They are needed if the hot tier is empty.
+        With ``adds_unlisted``, read only the turns in the log that the known record does not list
+        as logged. They are needed if the hot tier is empty.
         """
         durable = self._durable()
         with durable.io:

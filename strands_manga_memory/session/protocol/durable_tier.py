@@ -363,7 +363,7 @@ class DurableTier:
         return [str(row[self._table.schema.sort]) for row in rows]
 
     def with_unlisted_turns(self) -> Record | None:
-        """Return the record, with turns added that are in the log but not in the record's lists."""
+        """Return the record, and add turns in the log that the record does not list as logged."""
         head = self.record
         if head is None or not head.incarnation:
             return head

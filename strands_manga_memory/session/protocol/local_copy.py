@@ -222,7 +222,7 @@ class LocalCopy:
             return self._manager_state if is_changed else self.base.manager_state
 
     def adopt_window(self) -> Window:
-        """Give the agent the history with other processes' changes, and return it."""
+        """Return the history with other processes' changes, which the agent must use from now."""
         with self.lock:
             self._manager_state = None if self.has_conflict else self._manager_state
             self.view, self.has_remote_changes, self.has_conflict = self.window, False, False
@@ -406,7 +406,10 @@ class LocalCopy:
 
     @property
     def possibly_lost(self) -> dict[TurnKey, int]:
-        """Turns of the history that a restored table may have lost, with their proven lengths."""
+        """Turns of the history that may lack messages if the table was restored from a backup.
+
+        Each turn has the number of its messages that are known to exist.
+        """
         with self.lock:
             base, head = self.base, self.known_head
             listed = head.seen if head is not None and head.incarnation == base.incarnation else {}
@@ -463,7 +466,7 @@ class LocalCopy:
         return {key: turn for key, turn in self.own_turns.items() if self.base.lacks(key, turn)}
 
     def stored_lengths(self, incarnation: int) -> dict[TurnKey, int]:
-        """Return the number of messages of each turn in the last known records of the tiers."""
+        """Return how many messages of each turn are stored, by the last records of the tiers."""
         with self.lock:
             lengths: dict[TurnKey, int] = {}
             for record in filter(None, self.tier_records.values()):

@@ -21,8 +21,8 @@ SEEN_TURNS = 100
 class TurnKey(NamedTuple):
     """Unique key of a turn of a conversation. Keys are compared to put turns in order.
 
-    A key has a Lamport time (logical clock) and a random tag of the process that began the turn. It
-    is greater than all keys that the process knew then.
+    A key has a Lamport time (logical clock) and a random tag of the process that began the turn. A
+    new key is greater than all keys that the process knows.
     """
 
     time: int

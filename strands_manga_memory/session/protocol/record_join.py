@@ -163,7 +163,7 @@ def new_slots(
 def rebase_window(
     window: Sequence[Slot], ancestor: Window, stored: Window, own: Collection[TurnKey]
 ) -> Window | None:
-    """Add messages that other processes stored to a history that the agent has edited.
+    """Add messages of other processes to a history that the agent has edited.
 
     Args:
         window: The edited history.
@@ -186,8 +186,8 @@ def rebase_window(
 def _carried_over(older: Record, newer: Record) -> Record:
     """Return the part of an older record that a conversation keeps after an expiry or a rewind.
 
-    It has the turns that were not in the log yet, and redactions of turns that still exist. After a
-    deletion, it is empty.
+    It has the turns that were not in the log yet, with their redactions, and the redactions of
+    turns in the newer record. After a deletion, it is empty.
     """
     if not older.incarnation or newer.deletes(older):
         return Record()
