@@ -182,7 +182,6 @@ class MemoryKeeper:
         return _FinalizedUser(partition, log, erased, *log.removals())
 
     def _changed(self, known: MemoryRecord | None, id_: str, **fields: Any) -> MemoryRecord:
-        """Return a copy of a memory with new values and update time, or a new memory."""
         now, type_ = self.clock(), MemoryType(id_.partition("#")[0])
         first = known or new_record(id_, self.retention[type_].importance, now)
         return first.changed(**{"updated_at": now, **fields})

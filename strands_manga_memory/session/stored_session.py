@@ -511,7 +511,6 @@ class StoredSession:
         return self._conversations.get(("A", self._agent_id(agent_id))) or self._inspect(agent_id)
 
     def _agent_in_use(self, agent_id: str) -> Agent | None:
-        """Return the Strands agent with this id; None if it is not known, or no longer in use."""
         return self._agents[agent_id].agent() if agent_id in self._agents else None
 
     def _log(self, agent_id: str | None, *, last: int | None = None) -> list[LogEntry]:

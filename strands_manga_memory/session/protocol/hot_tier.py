@@ -395,6 +395,5 @@ def _turn_field(key: TurnKey, length: int) -> str:
 
 
 def _parse_turn_field(name: str) -> tuple[TurnKey, int]:
-    """Parse the key and the number of messages of a turn from the name of its field."""
     key, _, length = name.removeprefix("turn.").rpartition(".")
     return TurnKey.parse(key), int(length)
