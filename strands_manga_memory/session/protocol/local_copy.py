@@ -67,7 +67,7 @@ class LocalCopy:
         answered_at: Time of a store's last answer, in seconds since 1970; None without an answer.
         is_loaded: Whether both tiers were read when the agent got its history.
         resets: Number of deletions, expiries and rewinds that this process has read or caused.
-        evicted: The latest turns whose messages left the agent's history, and may return.
+        evicted: The latest turns that left the agent's history, and may return.
         first_incarnation: Number of the incarnation to begin if no tier has a record.
     """
 
@@ -406,9 +406,9 @@ class LocalCopy:
 
     @property
     def possibly_lost(self) -> dict[TurnKey, int]:
-        """Turns of the history that may lack messages if the table was restored from a backup.
+        """Turns of the history that may lack messages after a restore of the table.
 
-        Each turn has the number of its messages that are known to exist.
+        Each has the number of messages that are known to exist.
         """
         with self.lock:
             base, head = self.base, self.known_head
@@ -483,10 +483,7 @@ class LocalCopy:
         return version
 
     def next_incarnation(self, known: int = 0) -> int:
-        """Return the number of the next incarnation, which a deletion, expiry or rewind begins.
-
-        It is at least the time in seconds, so that no number repeats after a restore from a backup.
-        """
+        """Return a number for the next incarnation, higher than all numbers used before."""
         return max(known + 1, self.base.incarnation + 1, int(self._clock()))
 
     def next_tombstone(self, known: int, found: Record | None) -> Record:
