@@ -383,7 +383,7 @@ class AgentConversation:
             return is_changed or given_entries(self.local.states) != self._given
 
     def adopt_changes(self, history: Sequence[Message]) -> list[Message] | None:
-        """Return the agent's history with the changes of other processes. Called before each turn.
+        """Take over the changes of other processes before a turn, and return the agent's history.
 
         Args:
             history: The agent's present history. Unchanged messages stay the same objects.

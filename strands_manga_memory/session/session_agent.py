@@ -101,8 +101,8 @@ class SessionAgent:
     def _restore(self, agent: Agent, messages: list[Message], built: Mapping[str, Any]) -> None:
         """Give an agent its stored messages and states.
 
-        If the stored state of the conversation manager is of another class than the agent's
-        manager, this state is left out, and a warning is logged.
+        The stored state of a conversation manager is left out, with a warning, if the agent's
+        manager is of another class.
 
         Args:
             agent: The agent.

@@ -410,7 +410,7 @@ class DurableTier:
         return sorted(int(number) for number in found if number.isdecimal())
 
     def purge(self, below: int) -> None:
-        """Delete those logs of the conversation whose number (incarnation) is below ``below``.
+        """Delete the conversation's logs with a number (incarnation) lower than ``below``.
 
         Each deletion, expiry or rewind of the conversation begins a new log with a higher number.
         """

@@ -186,7 +186,7 @@ class LocalCopy:
             self.has_remote_changes = self.window != self.view
 
     def keep_evicted(self, turns: Mapping[TurnKey, Turn]) -> None:
-        """Keep turns in memory that left the agent's history, because their messages may return."""
+        """Keep in memory the turns that left the agent's history, as their messages may return."""
         with self.lock:
             older = [(key, turn) for key, turn in self.evicted.items() if key not in turns]
             self.evicted = dict([*older, *turns.items()][-MAX_EVICTED:])
@@ -442,7 +442,7 @@ class LocalCopy:
                 self.has_remote_changes = self.has_conflict = True
 
     def add_turns(self, turns: Mapping[TurnKey, Turn], incarnation: int) -> None:
-        """Add turns that were read from the log, unless a deletion, expiry or rewind came since."""
+        """Add turns read from the log, unless a deletion, expiry or rewind came after the read."""
         with self.lock:
             if self.base.incarnation == incarnation:
                 self.base = self.base.with_turns(turns).normalize()

@@ -291,7 +291,7 @@ class Record:
         return replace(self, turns={**self.turns, **read})
 
     def redacted(self, key: TurnKey, turn: Turn) -> Turn:
-        """Apply the record's redactions to a copy of a turn, and return the copy."""
+        """Return a turn with the redactions of this record applied."""
         return turn.redact(self.redactions.get(key, {}))
 
     def removes(self, key: TurnKey, turn: Turn) -> bool:

@@ -410,7 +410,7 @@ def window_from_text(
 ) -> tuple[Slot, ...]:
     """Convert text of ``window_to_text`` back to an agent's history.
 
-    Messages of turns without number are left out. ``bodies`` has the messages of ``body_fields``.
+    Turns that are not in ``numbers`` are left out. ``bodies`` has the messages of ``body_fields``.
 
     Raises:
         ValueError: The history has too many messages.
