@@ -398,7 +398,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         return self.history.reserve(tokens) if self.includes_recall else tokens
 
     def forget(self, tracking_id: str) -> None:
-        """Prevent the return of an evicted message, for example after its redaction."""
+        """Do not put an evicted message back into the history, for example after its redaction."""
         self.history.tail.forget(tracking_id)
 
 

@@ -490,9 +490,9 @@ def _gap(value: Any) -> int:
 
 
 def _kept_members(value: dict[str, Any], members: _Members) -> dict[str, Any]:
-    """Return the members (keys with values) of a JSON object that stay when it is shortened.
+    """Return the members (keys with values) of a JSON object that belong to a group.
 
-    ``members`` is the group to keep, for example the members with identifiers.
+    ``members`` is the group, for example all members with identifiers.
     """
     if members is _Members.ALL:
         return value

@@ -407,10 +407,10 @@ def _changes(said: str, before: str, act: str, features: TextFeatures) -> bool:
 
 
 def _without_refusal(said: str, before: str) -> str:
-    """Return the dialogue act of a message that looks like a correction, but may only decline.
+    """Return the dialogue act of a message that begins like a correction.
 
-    "No, just the address" after an offer has the act of "just the address". A Japanese message that
-    only declines is unmatched. Any other message is a correction.
+    After an offer, "No, just the address" only declines: its act is that of "just the address". A
+    Japanese message that only declines has the act ``UNMATCHED``. All others are corrections.
     """
     if JA.replies.refuses.search(said) or JA.replies.lets_go.search(said):
         return DialogueAct.UNMATCHED.value

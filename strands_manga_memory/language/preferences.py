@@ -123,8 +123,8 @@ def _changed_budget(
 ) -> list[Preference]:
     """Return the new budget of a user if a sentence changes an earlier budget ("make that 35").
 
-    The earlier budget must be in ``found``, the preferences earlier in the message, or in the last
-    text of ``before``. The result is empty if there is no earlier budget.
+    The earlier budget is one of the message's preferences ``found`` so far, or is in the last text
+    of ``before``. The result is empty without an earlier budget.
     """
     if (amount := BOTH.changes_amount.search(sentence)) is None:
         return []

@@ -102,7 +102,7 @@ class PiiPolicy:
         """Decrypt the personal data that the policy has encrypted in a text.
 
         A part that cannot be decrypted is replaced by the name of its rule, such as ``[card]``.
-        ``place`` is the user's storage key, with which the parts were encrypted.
+        ``place`` is the user's storage key, which was also given to the encryption.
         """
         if "[pii:" not in text:
             return text

@@ -445,10 +445,9 @@ class PreferenceLog:
         )
 
     def _replaced(self, known: MemoryRecord, new: MemoryRecord) -> MemoryRecord:
-        """Return the preference record ``known`` with the value of ``new``, which ``prefer`` set.
+        """Return the stored preference ``known`` with the new value that ``prefer`` set in ``new``.
 
-        Earlier values set by ``prefer`` stay in the metadata, because they may have changed other
-        preferences.
+        The metadata keep the earlier values that ``prefer`` set.
         """
         earlier = [
             each

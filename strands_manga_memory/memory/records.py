@@ -500,7 +500,10 @@ def place_of(owner: Owner, memory_id: str) -> str:
 
 
 def episode_id(summary_id: str, part: int) -> str:
-    """Return the id of one part of a session's stored messages, given the id of its summary."""
+    """Return the memory id of a part of a session's stored messages.
+
+    ``summary_id`` is the memory id of the session's summary, ``part`` the number of the part.
+    """
     return f"{MemoryType.EPISODE}#{summary_id.partition('#')[2].replace('#', '.')}#{part:03d}"
 
 

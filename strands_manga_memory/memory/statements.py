@@ -93,7 +93,7 @@ class Removal:
 
     @classmethod
     def of_preference(cls, slot: str, value: str, at: float) -> Removal:
-        """Create the removal for the deletion of a stored preference.
+        """Return the ``Removal`` that records the deletion of a stored preference.
 
         If the preference has no subject, ``slot`` is empty.
         """

@@ -1,4 +1,4 @@
-"""Functions that ask a model for a structured answer, read its settings, and rate its errors."""
+"""Functions that ask a model for structured answers, read its settings, and classify its errors."""
 
 from __future__ import annotations
 

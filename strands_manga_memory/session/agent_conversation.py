@@ -296,7 +296,7 @@ class AgentConversation:
         return bool(found)
 
     def _messages_in_memory(self, identity: str | None) -> Iterator[tuple[TurnKey, int]]:
-        """Yield turn key and index of each message in memory with the given ``tracking_id``."""
+        """Yield the turn and the index of each message in memory with the id ``identity``."""
         if not identity:
             return
         # Other characters than ASCII have two serialized forms.

@@ -101,15 +101,15 @@ def messages_of(
     before: Sequence[Slot] = (),
     present: Sequence[Message] = (),
 ) -> list[Message]:
-    """Convert references to stored messages back to the messages of an agent's history.
+    """Return the messages of an agent's history, given references to them.
 
     A placeholder replaces each message that cannot be read.
 
     Args:
-        view: The references.
+        view: References to the messages.
         stored: Returns the serialized message of a reference; None if it cannot be read now.
-        before: References of the agent's present history, one for each message in ``present``.
-        present: The agent's present messages. Those that stay are the same objects in the result.
+        before: References to the messages in ``present``.
+        present: The agent's present messages. Those that stay are reused, not read again.
     """
     kept = dict(zip(before, present, strict=True)) if len(before) == len(present) else {}
     messages: list[Message] = []

@@ -263,10 +263,10 @@ def begin_with(storage: ConversationStorage, content: Record, *, replaces: bool)
 
 
 def _with_new_unlogged(storage: ConversationStorage, content: Record) -> Record:
-    """Return the stored state of a conversation, with the turns marked that a rewind must keep.
+    """Return the stored state of a conversation, prepared for a rewind that keeps the newest turns.
 
-    They were stored after ``content`` was read. They are listed as missing in the log, because a
-    rewind keeps only such turns.
+    The newest turns are those that were stored after ``content`` was read. They are listed as
+    missing in the log, because a rewind removes all other turns.
 
     Args:
         storage: Access to the conversation, with its stored state.

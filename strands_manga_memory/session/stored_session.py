@@ -152,9 +152,10 @@ class StoredSession:
             release_lease(hot, name, owner=owner)
 
     def history(self, agent_id: str | None = None) -> Iterator[Message]:
-        """Yield all messages of an agent's conversation in order, not only those in its history.
+        """Yield all messages of an agent's conversation in order, from the session's log.
 
-        All of them are read before the first message is yielded.
+        Messages that were removed from ``agent.messages`` are included. All messages are read
+        before the first one is yielded.
 
         Args:
             agent_id: Id of the agent, or None for the default agent.

@@ -473,11 +473,11 @@ class Tiers:
         ttl: TtlPolicy | None = None,
         **rules: Any,
     ) -> Tiers:
-        """Combine a hot and a durable store, of which one may be None, with the saving settings.
+        """Combine a hot and a durable store, of which one may be None.
 
-        If there is a durable store, a hot store that ends with the process is not used. In a
-        process, all objects with the same stores share one background writer, which also tracks
-        whether each store answers.
+        With a durable store, a hot store in the memory of this process is not used. All objects
+        with the same stores share one background writer, which also tracks whether each store
+        answers. ``rules`` are further fields of the class.
         """
         if hot is not None and durable is not None and not hot.survives_process:
             hot = None

@@ -271,7 +271,7 @@ class SessionChatStorage(ChatStorage):
 
 @contextmanager
 def _user_facing_errors() -> Iterator[None]:
-    """Give store errors in a ``with`` block a text for users, because Agent Squad shows it."""
+    """Replace the text of store errors in a ``with`` block. Agent Squad shows it to users."""
     try:
         yield
     except StoreError as error:

@@ -88,7 +88,7 @@ class TenantKeys:
 
 
 def escaped_tenant(tenant: str | None) -> str:
-    """Return a tenant's id in percent-encoding, as a ``KeyProvider`` gets the id.
+    """Return a tenant's id in percent-encoding, which is the form that a ``KeyProvider`` receives.
 
     The result is empty for None. An invalid id raises ``ValueError``.
     """

@@ -265,7 +265,7 @@ class RedisHotStore:
             limit: Largest number of conversations per bucket.
 
         Returns:
-            Pairs of name and state. The state is None for a conversation that is only in the index.
+            Pairs of name and state. The state is None if the conversation itself is gone.
         """
         indexes = [self._index(bucket % BUCKETS) for bucket in buckets]
         members = self._pipelined(

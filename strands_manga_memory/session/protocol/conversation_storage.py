@@ -251,8 +251,8 @@ class ConversationStorage:
         """Save the conversation's changes in the hot tier with one compare-and-set.
 
         Returns:
-            False if nothing was saved: the hot tier is empty, and the durable tier must be written
-            first. With ``fills``, an empty hot tier is written, too.
+            Whether the changes are saved. If the hot tier is empty, they are saved only with
+            ``fills``, because the durable tier gets a new conversation first.
         """
         self._revalidate()
         hot = self._hot()

@@ -147,7 +147,7 @@ class HotTier:
         return None if self.stored is None else self.stored.record
 
     def forget(self) -> None:
-        """Discard the content in memory. It must be read again before the next write."""
+        """Discard this process's copy of the content, so that the next write reads it again."""
         self.stored = None
 
     def read(self, *, touch: bool = True) -> Record | None:
@@ -265,9 +265,9 @@ class HotTier:
             return turns
 
     def _with_redacted_unread(self, record: Record, before: StoredHash) -> Record:
-        """Add to a record the newly redacted turns that have left the agent's history.
+        """Add to a record those turns that were redacted after they had left the agent's history.
 
-        The write of the record then replaces their original messages in the store.
+        Otherwise, the store would keep their original messages.
         """
         known = {} if before.record is None else before.record.redactions
         new = {key for key in before.unread if record.redactions.get(key, {}) != known.get(key, {})}

@@ -406,9 +406,9 @@ class LocalCopy:
 
     @property
     def possibly_lost(self) -> dict[TurnKey, int]:
-        """Turns of the history that may lack messages after a restore of the table.
+        """Turns of the history that a table restored from a backup may have lost, or lost in part.
 
-        Each has the number of messages that are known to exist.
+        The value of a turn is the number of its messages that are known to exist.
         """
         with self.lock:
             base, head = self.base, self.known_head

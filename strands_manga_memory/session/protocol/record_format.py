@@ -341,8 +341,8 @@ def lengths_from_text(text: str) -> dict[TurnKey, int]:
 def _numbered(held: Lengths, lengths: Lengths) -> dict[TurnKey, int]:
     """Number the turns from 1, so that a stored history can refer to them briefly.
 
-    Turns in ``held``, which are stored with the history, come first. Most of them are in the
-    history, so that their numbers form ranges.
+    Turns in ``held``, which the history mostly consists of, come first, so that their numbers form
+    ranges.
     """
     keys = [*sorted(held), *sorted(lengths.keys() - held.keys())]
     return {key: number for number, key in enumerate(keys, 1)}
