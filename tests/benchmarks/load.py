@@ -59,7 +59,7 @@ class Samples:
     def __init__(self) -> None:
         self.of: dict[str, array[float]] = defaultdict(_column)
         self.serialized = _column()
-        recorder.note = self._note  # type: ignore[method-assign]
+        recorder.record = self._note  # type: ignore[method-assign]
 
     def _note(
         self, event: Any, seconds: float | None = None, attributes: Any = None, counts: Any = None
