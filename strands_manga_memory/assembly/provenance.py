@@ -154,7 +154,7 @@ def _state_sources(
 def _quote_sources(
     recall: conversation.HistoryRecall, question: str, agent: Agent, scope: ConversationScope
 ) -> Iterator[Source]:
-    """Yield the old messages that the last request quoted, found by the same search again."""
+    """Yield the old messages that the last request quoted. Its search for them is repeated."""
     quoted = recall.quote(question, agent.messages)
     for hit in recall.search(question) if quoted else ():
         lines = [escape_line(line)[:60] for line in hit.message.text.splitlines() if line.strip()]

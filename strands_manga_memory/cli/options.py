@@ -76,9 +76,9 @@ def read_settings(**options: Any) -> MangaMemorySettings:
 
 
 def hot_store_warnings(settings: MangaMemorySettings) -> list[str]:
-    """Return a warning in a list if no hot store is set, or else an empty list.
+    """Return a list with a warning if no hot store is set. Otherwise, the list is empty.
 
-    A durable store in a SQLite file needs none, because no other machine uses the file.
+    With a durable store in a SQLite file, there is no warning: no other machine uses the file.
     """
     if "hot_url" in settings.model_fields_set or settings.durable_url.startswith("sqlite:"):
         return []

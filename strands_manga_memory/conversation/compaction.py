@@ -94,8 +94,8 @@ class Stage(Protocol):
         """Make the history of an agent smaller.
 
         Returns:
-            The new history, which replaces the agent's messages. None if the stage changed nothing,
-            or if it changed the agent's list of messages itself.
+            The new history, which replaces the agent's messages. None if nothing was changed, or if
+            the agent's list of messages was changed in place.
         """
 
 

@@ -334,9 +334,9 @@ class Calibration:
         self._model_class: type = type(None)
 
     def observe(self, counted: int, reported: int) -> None:
-        """Adjust the ratio of the model's token counts to the local counts after a request.
+        """Update ``ratio``, by which the model counts more tokens than the local counter.
 
-        ``counted`` is the local count of the request, and ``reported`` is the model's count.
+        After a request, ``counted`` is its local count, and ``reported`` is the model's count.
         """
         if (
             counted < _SMALLEST

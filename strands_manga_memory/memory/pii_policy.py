@@ -125,7 +125,7 @@ _MAX_METADATA_BYTES, _MAX_METADATA_LEVELS = 16_384, 100
 
 @dataclass(frozen=True)
 class PiiFilter:
-    """Filter of one user's texts: removes personal data before storage, and decrypts stored texts.
+    """Filter that removes or encrypts personal data in a user's texts, and decrypts stored texts.
 
     ``pii`` is the policy. ``place`` is the storage key of the user.
     """

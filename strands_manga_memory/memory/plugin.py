@@ -511,10 +511,9 @@ class UserContext(Plugin):
         ]
 
     def _overrides(self) -> dict[str, str]:
-        """Return the recently stated preferences that the system prompt does not show.
+        """Return the preferences that changed after the system prompt was written, by subject.
 
-        The keys are subjects such as ``genre``. For ``likes`` and ``dislikes``, the new values are
-        followed by those of the system prompt, so that the list is complete.
+        For ``likes`` and ``dislikes``, the new values come first, then those of the system prompt.
         """
         shown, stated = self._cache.context.preferences.splitlines(), self._cache.overrides
         overrides = dict(stated)

@@ -550,9 +550,9 @@ def add_uses(counts: UseCounts, entry: Item) -> None:
 
 
 def counted(record: MemoryRecord, uses: UseCounts) -> MemoryRecord:
-    """Return a memory with recent recalls added to its access count and access time.
+    """Return a memory with an access count and an access time that include recent recalls.
 
-    ``uses`` are the numbers and times of recent recalls, keyed by memory id.
+    ``uses`` has the number and the time of recent recalls of each memory, by memory id.
     """
     count, at = uses.get(record.memory_id, (0, 0.0))
     count, at = record.access_count + count, max(record.accessed_at, at)

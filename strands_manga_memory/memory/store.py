@@ -593,7 +593,7 @@ def _texts(name: str, values: Sequence[str]) -> list[str]:
 def _name_of(key: str) -> str:
     """Return the subject of a preference's key, such as ``genre`` for ``favorite genres``.
 
-    A key that differs from its subject only in case or spaces is returned unchanged.
+    If key and subject differ only in case or spaces, the key itself is returned.
     """
     slot = slot_for_key(key)
     return key if slot == " ".join(key.casefold().split()) else slot

@@ -205,7 +205,7 @@ class CostModel:
 
     @property
     def replicas(self) -> int:
-        """Number of replicas per shard of the hot store; 0 in a model from ``CostModel.paper``."""
+        """Number of replicas per shard of the hot store. The published design has none."""
         return 0 if self.preset == "paper" else self.workload.replicas
 
     def use(self) -> MonthlyUse:

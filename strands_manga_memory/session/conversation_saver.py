@@ -373,8 +373,8 @@ def block_until_saved(
 ) -> None:
     """Block the thread until a save ends, or until a deadline.
 
-    The deadline is ``hot_deadline`` on an event loop (unless ``must`` is True), and otherwise
-    ``durable_deadline``, which is longer by default.
+    The deadline is ``durable_deadline`` or, on an event loop without ``must``, ``hot_deadline``,
+    which is shorter by default.
 
     Args:
         future: The save.

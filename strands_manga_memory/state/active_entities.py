@@ -136,9 +136,8 @@ class ActiveEntities(StatePart):
     def begin_turn(self, *, is_new_subject: bool) -> None:
         """Remove outdated entities when a new turn of the conversation begins.
 
-        An entity is outdated if no message named it in the last 20 turns. If the user has changed
-        the subject (``is_new_subject``), newer entities are outdated, too, except those that
-        describe the user, such as a phone number.
+        An entity is outdated if no message named it in the last 20 turns. With ``is_new_subject``,
+        all entities are outdated, except those that describe the user, such as a phone number.
         """
         turns = self._store.get(TurnCount)
         # A fork at an earlier turn has the entities, but not the number of turns.

@@ -38,7 +38,7 @@ class KeyProvider(Protocol):
     """
 
     def current(self, tenant: str) -> DataKey:
-        """Return the key for a tenant's new values, with the name of the key.
+        """Return the encryption key for new values of a tenant, with its name.
 
         Raises:
             KeyError: The tenant has no key.
@@ -79,7 +79,7 @@ class TenantKeys:
         return f"TenantKeys(<{len(self._keys)} tenants>)"
 
     def current(self, tenant: str) -> DataKey:
-        """Return the key for a tenant's new values, with the name of the key."""
+        """Return the encryption key for new values of a tenant, with its name."""
         return DataKey(*next(reversed(self._keys[tenant].items())))
 
     def get(self, tenant: str, key_id: str) -> bytes:

@@ -294,9 +294,9 @@ class TieredStorage(Storage):
         return (item for item in found if self._key_in(item).startswith(prefix))
 
     def _key_in(self, item: Item) -> str:
-        """Return the key of a value from the main record (``k/KEY``) of the value.
+        """Return the key of a stored value, given its table record.
 
-        A damaged record has only its sort value, in which a key of over 830 bytes is shortened.
+        In a damaged record, a key of over 830 bytes is known only in a shortened form.
         """
         return str(item.get("key") or item[self._table.schema.sort].removeprefix("k/"))
 

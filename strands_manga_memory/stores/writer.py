@@ -185,11 +185,10 @@ class TierHealth:
         return done
 
     def wait_limit(self, seconds: float) -> float:
-        """Return the number of seconds to wait for the store's response.
+        """Return how long to wait for the store's response: ``seconds`` while the store works.
 
-        The result is ``seconds`` while the store works. During an outage, the wait ends ``seconds``
-        after the start of the first failed call, so that only the first calls are delayed. Later
-        calls wait 0.05 s.
+        During an outage, only the first calls are delayed. Their wait ends ``seconds`` after the
+        start of the first failed call. Later calls wait 0.05 s.
         """
         if self._shared is not None:
             return self._shared.wait_limit(seconds)
@@ -421,7 +420,7 @@ class Writer:
 
     @property
     def has_repeated(self) -> bool:
-        """Whether a function that ``repeat`` has queued has not succeeded yet."""
+        """Whether work queued by ``repeat``, which repeats it until it succeeds, is unfinished."""
         return bool(self._repeated)
 
     def cancel_later(self, key: Hashable) -> None:

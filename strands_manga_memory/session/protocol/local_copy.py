@@ -483,7 +483,7 @@ class LocalCopy:
         return version
 
     def next_incarnation(self, known: int = 0) -> int:
-        """Return a number for the next incarnation, higher than all numbers used before."""
+        """Return the number of the conversation's next incarnation, above all earlier numbers."""
         return max(known + 1, self.base.incarnation + 1, int(self._clock()))
 
     def next_tombstone(self, known: int, found: Record | None) -> Record:
