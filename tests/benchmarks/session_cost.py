@@ -1,7 +1,7 @@
 """Cost of a session of 200 turns with tools, and the planted facts in its last request.
 
-Each method that limits the history holds the same session with 4,096 tokens, with and without
-recall. Costs are US dollars at the prices of Claude Sonnet. ``cached``: the blocks that
+Each method that limits the history holds the same session with 4,096, 8,192 and 16,384 tokens, with
+and without recall. Costs are US dollars at the prices of Claude Sonnet. ``cached``: the blocks that
 a request shares with the beginning of the previous request are read from the prompt cache, all
 others are written to it. ``uncached``: every request is paid in full. The tokens of a summarizer
 that writes every requested fact are included. No data leaves this machine.
@@ -28,7 +28,7 @@ from tests.benchmarks import progress
 from tests.unit.session.support import tool_use
 
 TURNS = 200
-MAX_TOKENS = 4_096
+BUDGETS_OF_HISTORY = (4_096, 8_192, 16_384)
 WAYS = ("importance", "summarize")
 
 _INPUT, _OUTPUT, _READ, _WRITE = 3.00, 15.00, 0.30, 3.75
@@ -37,10 +37,10 @@ _INPUT, _OUTPUT, _READ, _WRITE = 3.00, 15.00, 0.30, 3.75
 _DOLLARS = 2.0
 
 BUDGETS: dict[str, str | float] = {
-    **{f"{way}_dollars": _DOLLARS for way in WAYS},
-    **{f"{way}_recall_over_plain": 1.1 for way in WAYS},
-    **{f"{way}_facts_of_10": ">= 10" for way in WAYS},
-    **{f"{way}_facts_lost_by_recall": 0 for way in WAYS},
+    **{f"{way}_4096_dollars": _DOLLARS for way in WAYS},
+    **{f"{way}_{tokens}_recall_over_plain": 1.1 for way in WAYS for tokens in BUDGETS_OF_HISTORY},
+    **{f"{way}_{tokens}_facts_of_10": ">= 10" for way in WAYS for tokens in BUDGETS_OF_HISTORY},
+    **{f"{way}_{tokens}_facts_lost_by_recall": 0 for way in WAYS for tokens in BUDGETS_OF_HISTORY},
 }
 
 FACTS = {
@@ -172,11 +172,12 @@ class Session:
 
     Args:
         way: Method that limits the history, as in ``MangaMemory.agent(history=)``.
+        max_tokens: Budget of the history.
         recall: Whether evicted messages are quoted.
         folder: Folder of the session.
     """
 
-    def __init__(self, way: str, *, recall: bool, folder: str) -> None:
+    def __init__(self, way: str, max_tokens: int, *, recall: bool, folder: str) -> None:
         self._sizes: dict[str, int] = {}
         self._draw = random.Random(7)
         self._is_japanese, self._title = False, _TITLES[0]
@@ -192,7 +193,7 @@ class Session:
             user_id="u",
             session_id="s",
             history=way,  # type: ignore[arg-type]
-            max_tokens=MAX_TOKENS,
+            max_tokens=max_tokens,
             recall=recall,
             tools=[search_catalogue],
             system_prompt=_SYSTEM,
@@ -316,24 +317,33 @@ def _total(blocks: Sequence[tuple[str, int]]) -> int:
     return sum(size for _, size in blocks)
 
 
-def _measured(case: tuple[str, bool]) -> dict[str, float]:
-    way, recall = case
+def _measured(case: tuple[str, int, bool]) -> dict[str, float]:
+    way, tokens, recall = case
     with tempfile.TemporaryDirectory() as folder:
-        return Session(way, recall=recall, folder=folder).hold()
+        return Session(way, tokens, recall=recall, folder=folder).hold()
 
 
 def run() -> dict[str, float]:
-    """Return the numbers of each method, with and without recall."""
-    cases = [(way, recall) for way in WAYS for recall in (False, True)]
+    """Return the numbers of every method and budget, with and without recall."""
+    cases = [
+        (way, tokens, recall)
+        for way in WAYS
+        for tokens in BUDGETS_OF_HISTORY
+        for recall in (False, True)
+    ]
     rows: dict[str, float] = {}
     with ProcessPoolExecutor(2) as pool:
         found = pool.map(_measured, cases)
-        for way, recall in progress(cases, "sessions of 200 turns"):
-            prefix = f"{way}_recall" if recall else way
+        for way, tokens, recall in progress(cases, "sessions of 200 turns"):
+            prefix = f"{way}_{tokens}{'_recall' if recall else ''}"
             rows |= {f"{prefix}_{name}": value for name, value in next(found).items()}
     for way in WAYS:
-        rows[f"{way}_recall_over_plain"] = rows[f"{way}_recall_dollars"] / rows[f"{way}_dollars"]
-        rows[f"{way}_facts_lost_by_recall"] = max(
-            0, rows[f"{way}_facts_of_10"] - rows[f"{way}_recall_facts_of_10"]
-        )
+        for tokens in BUDGETS_OF_HISTORY:
+            plain, recalled = f"{way}_{tokens}", f"{way}_{tokens}_recall"
+            rows[f"{plain}_recall_over_plain"] = (
+                rows[f"{recalled}_dollars"] / rows[f"{plain}_dollars"]
+            )
+            rows[f"{plain}_facts_lost_by_recall"] = max(
+                0, rows[f"{plain}_facts_of_10"] - rows[f"{recalled}_facts_of_10"]
+            )
     return rows

@@ -3,9 +3,9 @@
 Both agents take the same turns alternately in one process; the bare agent has the same texts in its
 history. Measured is the processor time of the whole process, including background flushes; the
 servers are separate processes. A ratio is the median of ten stretches of 16 turns, each two trims
-of the history long. Also measured are the bytes sent, and the memory of a live agent. With ``--kit
-FOLDER``, recorded dialogues show the effect of trimming in steps on a prompt cache, and its cost;
-with ``--plot FILE`` also as a plot.
+of the history long. Also measured are live turns with recall, the bytes sent, and the memory of a
+live agent. With ``--kit FOLDER``, recorded dialogues show the effect of trimming in steps on a
+prompt cache, and its cost; with ``--plot FILE`` also as a plot.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ _TEXTS = 74
 
 _WARM_UP, _STRETCHES, _STRETCH = 80, 10, 16
 _TURNS = _STRETCHES * _STRETCH
+_RECALLING = "live_with_recall"
 
 
 def bare_agent(**settings: Any) -> Agent:
@@ -101,7 +102,9 @@ def ours(memory: MangaMemory, session: str) -> Side:
     """Return agents with the whole layer."""
     writer = shared_writer(memory._stores["hot"], memory._stores["durable"])
     return Side(
-        lambda: bare_agent(**memory.agent_kwargs(user_id="u", session_id=session)),
+        lambda: bare_agent(
+            **memory.agent_kwargs(user_id="u", session_id=session, recall=session == _RECALLING)
+        ),
         lambda: writer.drain(30.0),
     )
 
@@ -163,15 +166,15 @@ def run() -> dict[str, float]:
         BUDGETS.update(prefixes.BUDGETS)
         rows = prefixes.run(KIT / "data" / "dev", plot=PLOT)
 
-    def timed(name: str, side: Callable[[str], Side]) -> None:
-        for way in ("live", "restored"):
+    def timed(name: str, side: Callable[[str], Side], *more: str) -> None:
+        for way in ("live", "restored", *more):
             ratio, seconds = asyncio.run(paired(side(way), restored=way == "restored"))
             rows[f"{way}_over_bare_{name}"] = ratio
             rows[f"{way}_turns_a_second_and_core_{name}"] = 1 / seconds
 
     for name, stage in STAGES.items():
         with stage() as memory:
-            timed(name, partial(ours, memory))
+            timed(name, partial(ours, memory), _RECALLING)
     for kind in ("file", "snapshot"):
         with tempfile.TemporaryDirectory() as folder:
             timed(f"strands_{kind}", partial(strands_side, kind, folder))

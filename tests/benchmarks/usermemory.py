@@ -1,4 +1,4 @@
-"""usermemory: requests and tokens of a user's memories."""
+"""usermemory: requests, processor time and tokens of a user's memories."""
 
 from __future__ import annotations
 
@@ -164,13 +164,16 @@ def _measure_growth(folder: Path) -> dict[str, float]:
     ][1:]
     values: dict[str, float] = {}
     for step in rounds[0][1]:
-        requests = {number: median(each[number][step] for each in rounds) for number in _NUMBERS}
-        values[f"requests_of_{step}_with_10000_memories_by_1"] = max(requests.values()) / max(
-            1, min(requests.values())
+        requests, seconds = (
+            {number: median(each[number][step][of] for each in rounds) for number in _NUMBERS}
+            for of in (0, 1)
         )
-        values |= {
-            f"requests_of_{step}_with_{number}_memories": requests[number] for number in _NUMBERS
-        }
+        name = f"{step}_with_10000_memories_by_1"
+        values[f"requests_of_{name}"] = max(requests.values()) / max(1, min(requests.values()))
+        values[f"cpu_of_{name}"] = max(seconds.values()) / min(seconds.values())
+        for number in _NUMBERS:
+            values[f"requests_of_{step}_with_{number}_memories"] = requests[number]
+            values[f"cpu_ms_of_{step}_with_{number}_memories"] = 1000 * seconds[number]
     return values
 
 
@@ -215,10 +218,10 @@ def _fill(table: SQLiteTable, user: str, memories: int) -> None:
 
 def _measure_session(
     table: SQLiteTable, durable: SQLiteTable, user: str, session: str
-) -> dict[str, int]:
-    """Return the requests of each step of a session."""
+) -> dict[str, tuple[int, float]]:
+    """Return the requests and processor seconds of each step of a session."""
     counts = Counter[str]()
-    found: dict[str, int] = {}
+    found: dict[str, tuple[int, float]] = {}
     stores: dict[str, Any] = {
         "memories": _CountingStore(table, counts, "memories"),
         "durable": _CountingStore(durable, counts, "durable"),
@@ -244,9 +247,10 @@ def _measure_session(
                     table, user_id=user
                 ).partition.count_uses()  # one write for each recalled memory
             counts.clear()
+            start = time.process_time()
             work()
             assert shared_writer(None, memory.memories).drain(30)
-            found[step] = counts.total()
+            found[step] = counts.total(), time.process_time() - start
     return found
 
 
