@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
+import re
+import uuid
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
-from strands import Agent
+from strands import Agent, tool
 from strands.agent.conversation_manager import (
     NullConversationManager,
     SlidingWindowConversationManager,
 )
 from strands.hooks import BeforeModelCallEvent
 
-from strands_manga_memory import ConflictError, ImportanceWeightedConversationManager
+from strands_manga_memory import ConflictError, ImportanceWeightedConversationManager, MangaMemory
 from strands_manga_memory.conversation import EstimateCounter
 from strands_manga_memory.testing import ScriptedModel
 from tests.support import CUT_TEXT, PLACEHOLDER
@@ -306,3 +311,91 @@ def test_messages_that_were_taken_out_of_a_history_do_not_return_from_the_log(bo
         quiet(live)
         assert not any("4711" in text for text in texts(live.messages))
     assert log.reads
+
+
+@tool
+def catalogue(query: str) -> dict[str, Any]:
+    """List titles."""
+    items = [
+        {"id": f"B{at:04}", "title": f"A Silent Voice {at}", "about": f"Volume {at} of {query}."}
+        for at in range(80)
+    ]
+    return {"status": "success", "content": [{"json": {"items": items}}]}
+
+
+def shop_answer(messages: list[Any]) -> Any:
+    """Call the tool when a catalogue is asked for; answer anything else."""
+    last = messages[-1]["content"][-1]
+    if "catalogue" not in last.get("text", ""):
+        return "Volume 1 costs 600 yen, and volume 2 costs 700 yen. " * 4
+    return [
+        {
+            "toolUse": {
+                "toolUseId": last["text"][-2:],
+                "name": "catalogue",
+                "input": {"query": "drama"},
+            }
+        }
+    ]
+
+
+def shop_turns(count: int) -> list[str]:
+    turns = [
+        f"How much is the other volume, order ORD-{number:05}, turn {number:02}"
+        for number in range(count)
+    ]
+    return [
+        f"Show the catalogue, turn {at:02}" if at % 9 == 8 else text
+        for at, text in enumerate(turns)
+    ]
+
+
+def id_of_digits() -> uuid.UUID:
+    """Return a random id that has as many tokens as every other one, however a counter cuts it."""
+    return uuid.UUID("".join(random.choices("123456789", k=32)))
+
+
+def shop_requests(agent: Callable[[], Agent], turns: list[str]) -> Iterator[list[str]]:
+    """Ask an agent; yield each request's blocks without the random names in markers."""
+    for text in turns:
+        live = agent()
+        seen = len(live.model.requests)
+        live(text)
+        for request in live.model.requests[seen:]:
+            blocks = [
+                f"{message['role']} {block}"
+                for message in request.messages
+                for block in message["content"]
+            ]
+            yield [re.sub(r"read_cut_message\(\S+\)", "", block) for block in blocks]
+
+
+@pytest.mark.long
+def test_agents_built_for_each_request_send_what_a_live_agent_sends_after_a_large_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages that a large result evicts return once the result is old."""
+    monkeypatch.setattr(uuid, "uuid4", id_of_digits)
+    turns = shop_turns(36)
+
+    def requests(name: str, *, rebuilt: bool) -> list[list[str]]:
+        with MangaMemory.open(durable=f"sqlite:///{tmp_path / name}.sqlite3") as memory:
+
+            def build() -> Agent:
+                model = ScriptedModel(shop_answer)
+                return memory.agent(
+                    model,
+                    user_id="u",
+                    session_id="s",
+                    tools=[catalogue],
+                    max_tokens=2_048,
+                )
+
+            live = build()
+            return list(shop_requests(build if rebuilt else lambda: live, turns))
+
+    expected = requests("live", rebuilt=False)
+    assert any(len(later) > len(one) + 4 for one, later in itertools.pairwise(expected)), (
+        "nothing returned"
+    )
+    assert requests("rebuilt", rebuilt=True) == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -380,3 +381,50 @@ def test_any_history_gives_valid_requests_under_every_manager(
             assert not found or any(problems(each.messages, provider) for each in bare.requests), (
                 found
             )
+
+
+def test_the_same_id_in_every_answer_stays_apart_in_requests_and_after_a_restart(
+    opened: Any,
+) -> None:
+    """Servers such as llama.cpp number the calls of each answer from 0."""
+
+    def reply(messages: Any) -> Any:
+        last = messages[-1]["content"][-1]
+        return (
+            "It stands where I said."
+            if "toolResult" in last
+            else [call("call_0", title=last["text"])]
+        )
+
+    agent, model = opened(ScriptedModel(reply), tools=[find])
+    for title in ("Akira", "Berserk", "Claymore"):
+        agent(title)
+    assert texts(model.requests[-1].messages) == [
+        "Akira is here",
+        "Berserk is here",
+        "Claymore is here",
+    ]
+    check(model)
+    restored, later = opened(ScriptedModel(), tools=[find])
+    restored("thanks")
+    assert texts(later.requests[-1].messages) == [
+        "Akira is here",
+        "Berserk is here",
+        "Claymore is here",
+    ]
+    check(later)
+
+
+def test_media_that_pile_up_give_way_so_that_later_requests_are_taken() -> None:
+    picture = {"image": {"format": "png", "source": {"bytes": bytes(3_200_000)}}}
+    paper = {"document": {"format": "pdf", "name": "見積書.pdf", "source": {"bytes": bytes(3_000)}}}
+    manager = ImportanceWeightedConversationManager(200_000)
+    model = ScriptedModel()
+    agent = Agent(model=model, conversation_manager=manager, callback_handler=None)
+    for number in range(8):
+        agent([{"text": f"look at this, number {number}"}, picture, picture, picture, paper])
+    check(model)
+    sent = json.dumps(model.requests[-1].messages, default=lambda data: "bytes")
+    assert "[image, 3.2 MB, not kept]" in sent
+    assert '[document \\"\\u898b\\u7a4d\\u66f8.pdf\\", 3 KB, not kept]' in sent
+    assert "not kept" not in json.dumps(agent.messages, default=lambda data: "bytes")
