@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import html
 import itertools
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from strands import Agent
+from strands.session import FileSessionManager
 
 from strands_manga_memory.conversation import HistoryRecall, ImportanceWeightedConversationManager
 from strands_manga_memory.messages import for_model
 from strands_manga_memory.session import TieredSessionManager
+from strands_manga_memory.stores import InMemoryHotStore, SQLiteTable
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import reset_texts, text
 from tests.histories import problems
@@ -108,3 +112,34 @@ def test_an_agent_may_be_given_the_history_of_another_one(agent: Agent) -> None:
     talk(heir, 10)
     assert problems(for_model(heir.messages)) == []
     assert heir.messages[0] == agent.messages[0]
+
+
+def in_files(folder: Path) -> Callable[[], Any]:
+    return lambda: FileSessionManager("s", storage_dir=str(folder))
+
+
+def in_tiers(folder: Path) -> Callable[[], Any]:
+    hot, durable = InMemoryHotStore(), SQLiteTable(folder / "sessions.sqlite3")
+    durable.create_if_missing()
+    return lambda: TieredSessionManager("s", hot=hot, durable=durable)
+
+
+@pytest.mark.parametrize("kept", [in_files, in_tiers])
+def test_a_restored_history_is_the_live_one_turn_after_turn(
+    kept: Callable[[Path], Callable[[], Any]], tmp_path: Path
+) -> None:
+    reset_texts()
+    session = kept(tmp_path)
+    live = made(session())
+    said = talk(live, 40)
+    for _ in range(12):
+        assert has_neighbours(live.messages)
+        close = getattr(live._session_manager, "close", None)
+        if close is not None:
+            close()
+        restored = made(session())
+        assert restored.messages == live.messages
+        live = restored
+        said += talk(live, 1)
+    texts = [message["content"][0]["text"] for message in live.messages]
+    assert [each for each in said if each in texts] == texts

@@ -1135,3 +1135,30 @@ def test_messages_of_other_frameworks(open_memory: OpenMemory) -> None:
     restored = Agent(model=ScriptedModel(), session_manager=taken_up, agent_id="lex")
     restored("more")
     assert told(restored.messages) == [["u", "q"], ["a", "a"], ["u", "more"], ["a", "ok"]]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("a#b", "c"), ("a", "b#c")),
+        (("a:b", "c"), ("a", "b:c")),
+        (("花子", "セッション/1"), ("花子/セッション", "1")),
+        (("{u}", "s?*"), ("{u", "}s?*")),
+    ],
+)
+async def test_ids_of_any_kind_are_kept_apart(
+    memory: MangaMemory, one: tuple[str, str], other: tuple[str, str]
+) -> None:
+    shop = Shop(memory)
+    for text, ids in (("one", one), ("other beta", other), ("more", one)):
+        await shop.ask(text, *ids)
+    assert shown(await shop.storage.fetch_all_chats(*one)) == [
+        ("user", "one"),
+        ("assistant", "[alpha] heard one"),
+        ("user", "more"),
+        ("assistant", "[alpha] heard more"),
+    ]
+    assert shown(await shop.storage.fetch_all_chats(*other)) == [
+        ("user", "other beta"),
+        ("assistant", "[beta] heard other beta"),
+    ]
