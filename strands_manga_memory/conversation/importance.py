@@ -314,13 +314,13 @@ class Vocabulary:
         self._texts_of_self = 0
         self._tokens = {"user": 0, "assistant": 0}
 
-    def learn(self, role: str, words: Iterable[str], *, tells: bool, tokens: int) -> int:
+    def learn(self, role: str, words: Iterable[str], *, is_about_speaker: bool, tokens: int) -> int:
         """Add the words of a message to the vocabulary and its statistics.
 
         Args:
             role: Role of the message.
             words: Words of the message.
-            tells: Whether the speaker talks about themselves in the message. Ignored for the user.
+            is_about_speaker: Whether the speaker talks about themselves. Ignored for the user.
             tokens: Tokens of the message.
 
         Returns:
@@ -329,7 +329,7 @@ class Vocabulary:
         self._tokens[role] = self._tokens.get(role, 0) + tokens
         if role == "assistant":
             self._texts += 1
-            self._texts_of_self += tells
+            self._texts_of_self += is_about_speaker
         before = len(self._words)
         self._words.update(dict.fromkeys(words))
         new = len(self._words) - before
@@ -452,7 +452,10 @@ class FeatureCache:
                 if features.act != act:
                     features.score = self._score(message, features.act, history)
             features.new = self.vocabulary.learn(
-                role, words, tells=features.traits.is_about_speaker, tokens=features.tokens
+                role,
+                words,
+                is_about_speaker=features.traits.is_about_speaker,
+                tokens=features.tokens,
             )
         self._features[key] = features
         return features

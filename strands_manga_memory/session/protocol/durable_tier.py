@@ -180,9 +180,9 @@ class DurableTier:
             )
             self._table.batch_write(puts=[*items, *([listed] if listed else [])])
         # The item of a deleted or damaged record may still have content.
-        goes_on = record.incarnation == known.incarnation and record.redactions == known.redactions
+        follows = record.incarnation == known.incarnation and record.redactions == known.redactions
         self.forget()
-        redacts = bool(before) and (known.is_empty or not goes_on)
+        redacts = bool(before) and (known.is_empty or not follows)
         item = self._put_head_item(record, before, redacts=redacts)
         if item is None:
             return False
