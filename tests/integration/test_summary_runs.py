@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,13 @@ from tests.histories import problems
 
 _PROSE = "The user asked about several series, and the assistant answered."
 _TURNS = 40
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[MangaMemory]:
+    """A memory without user memories: summarizers that wait must not extract preferences."""
+    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.sqlite3") as opened:
+        yield opened
 
 
 class _Summarizer(ScriptedModel):
