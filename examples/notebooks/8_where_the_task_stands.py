@@ -33,7 +33,6 @@ from strands import tool
 
 from strands_manga_memory import DialogueSlot, MangaMemory
 from strands_manga_memory.state import (
-    CallableEnvironmentSource,
     coordinator_of,
     export_for_human,
 )
@@ -45,7 +44,7 @@ folder = Path(tempfile.mkdtemp())
 shop = {"tier": "premium", "cart": [{"asin": "B07X1234", "quantity": 1, "price": 2800}]}
 memory = MangaMemory.open(
     durable=f"sqlite:///{folder}/shop.sqlite3",
-    environment=CallableEnvironmentSource(lambda scope: shop),
+    environment=lambda scope: shop,
 )
 
 # %% [markdown]

@@ -322,11 +322,9 @@ def make_environment_tracker(
         return None
     from strands_manga_memory import state
 
-    tracker = state.EnvironmentTracker(
+    return state.EnvironmentTracker(
         source, scope, hot=hot, deadline=deadline, source_deadline=settings.profile_deadline
     )
-    tracker.load()
-    return tracker
 
 
 def with_customer_tier(policy: TtlPolicy, tracker: state.EnvironmentTracker) -> TtlPolicy:

@@ -14,7 +14,7 @@ from strands.memory import MemoryManager
 from strands.models import Model, ModelRouter
 
 from strands_manga_memory import memory
-from strands_manga_memory.arguments import check_callable, check_method, checked
+from strands_manga_memory.arguments import check_callable, checked
 from strands_manga_memory.assembly import agent_parts, process_stores, provenance
 from strands_manga_memory.assembly.settings import History, MangaMemorySettings
 from strands_manga_memory.deadline import in_thread
@@ -122,7 +122,9 @@ class MangaMemory:
         self.memories: Table | None = stores["memories"]
         own = {**ours.session_arguments(), **settings, "clock": self._clock}
         Tiers.of(self.hot, self.durable, **own)  # raises an error for an invalid setting
-        self._environment = environment and check_method("environment", environment, "load(scope)")
+        self._environment = environment and check_callable(
+            "environment", environment, "a function that takes a scope"
+        )
         self._embed = embed and check_callable("embed", embed, "a function from texts to vectors")
         self._pii = pii or ours.pii_policy(self._memory_codec)
         set_enabled(enabled=ours.telemetry)

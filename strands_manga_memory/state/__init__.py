@@ -23,7 +23,6 @@ from strands_manga_memory.state.goals import (
     SubtaskStatus,
 )
 from strands_manga_memory.state.session_state import (
-    CallableEnvironmentSource,
     Environment,
     EnvironmentChanges,
     EnvironmentSource,
@@ -35,7 +34,6 @@ from strands_manga_memory.state.task import StepKind, StepStatus, TaskState, Tas
 __all__ = [
     "ActiveEntities",
     "ActiveEntity",
-    "CallableEnvironmentSource",
     "Clarification",
     "Confidence",
     "Dialogue",

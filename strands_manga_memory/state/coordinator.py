@@ -32,7 +32,6 @@ from strands_manga_memory.state.recorder import TOOL_NAMES, Recorder
 from strands_manga_memory.state.session_state import (
     HOT_DEADLINE,
     Environment,
-    EnvironmentSource,
     EnvironmentTracker,
     SessionState,
 )
@@ -109,11 +108,10 @@ class StateCoordinator(Plugin):
         offer_tools: Whether the model gets tools that change the state (``TOOL_NAMES``). Default
             True.
         limits: Limits of the goals and steps. Default ``StateLimits()``.
-        environment: Source of the environment, or an environment that does not change, or a tracker
-            that has loaded its source. Default: an empty environment.
-        scope: Scope of the conversation; required with a source or ``hot``.
-        hot: Hot store for the state that the session's agents share, and for announced changes of
-            the environment. None: the agent shares no state and receives no announcements.
+        environment: Tracker of the environment. Default: an empty environment.
+        scope: Scope of the conversation; required with ``hot``.
+        hot: Hot store for the state that the session's agents share. None: the agent shares no
+            state.
         codec: Codec of the shared state.
         is_stored: Function that takes an agent's id and returns whether the session still has the
             agent's conversation. A new agent ignores the shared state of deleted conversations.
@@ -143,7 +141,7 @@ class StateCoordinator(Plugin):
         time_budget_ms: float = 3000.0,
         offer_tools: bool = True,
         limits: StateLimits | None = None,
-        environment: Environment | EnvironmentSource | EnvironmentTracker | None = None,
+        environment: EnvironmentTracker | None = None,
         scope: ConversationScope | None = None,
         hot: HotStore | None = None,
         codec: Codec | None = None,
@@ -170,13 +168,7 @@ class StateCoordinator(Plugin):
             self._session = SessionState(
                 hot, scope, store, codec=codec, is_stored=is_stored, deadline=deadline
             )
-        if isinstance(environment, EnvironmentTracker):
-            self._tracker = environment
-        else:
-            self._tracker = EnvironmentTracker(
-                environment or Environment(), scope, hot=hot, deadline=deadline
-            )
-            self._tracker.load()
+        self._tracker = environment
         self._rendered_from: tuple[object, ...] | None = None
         self._rendered = ""
         self._tools = [getattr(self, name) for name in TOOL_NAMES] if offer_tools else []
@@ -232,7 +224,8 @@ class StateCoordinator(Plugin):
         }
 
     async def _with_state(self, context: InvokeModelContext) -> InvokeModelContext:
-        await self._tracker.refresh()
+        if self._tracker is not None:
+            await self._tracker.refresh()
         return with_section(context, self._turn_text(context))
 
     def _turn_text(self, context: InvokeModelContext) -> str:
@@ -384,7 +377,7 @@ class StateCoordinator(Plugin):
     @property
     def environment(self) -> Environment:
         """Data from the shop's systems, such as the user's cart, which the agent can only read."""
-        return self._tracker.environment
+        return Environment() if self._tracker is None else self._tracker.environment
 
     def stats(self) -> StateStats:
         """Return statistics of the agent's state, such as the numbers of entities and goals."""

@@ -19,13 +19,14 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 from zoneinfo import ZoneInfo
 
-from pydantic import ConfigDict, Field, ValidationError, field_validator
+from pydantic import ConfigDict, Field, field_validator
 from strands import Agent
 from strands.plugins import Plugin
 
 from strands_manga_memory import telemetry
+from strands_manga_memory.arguments import checked
 from strands_manga_memory.deadline import wait_until_done
-from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError
+from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError, logged_errors
 from strands_manga_memory.lifecycle import attachments, renew_in_child
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.scope import ConversationScope
@@ -388,50 +389,13 @@ def _line(item: Any) -> str:
 
 
 class EnvironmentSource(Protocol):
-    """Source of the environment: data from other systems, such as the user's cart and locale."""
+    """Function that reads the environment, such as the user's cart, from other systems."""
 
-    def load(self, scope: ConversationScope) -> Environment | None:
-        """Return the environment, such as the cart, for a conversation; None if it is unknown.
+    def __call__(self, scope: ConversationScope, /) -> Environment | Mapping[str, Any] | None:
+        """Return the environment of a conversation, or its fields; None if it is unknown.
 
-        The method may block.
+        The function may block.
         """
-
-
-class CallableEnvironmentSource:
-    """Source that reads the environment by calling a function, such as a client of a service.
-
-    Args:
-        function: Function that takes the scope of a conversation and returns an ``Environment``, a
-            mapping of its fields, or None.
-    """
-
-    def __init__(
-        self, function: Callable[[ConversationScope], Environment | Mapping[str, Any] | None]
-    ) -> None:
-        if not callable(function):
-            raise ValueError(f"function must be callable, got {function!r:.80}")
-        self._function = function
-
-    def load(self, scope: ConversationScope) -> Environment | None:
-        """Call the application's function, and return the environment for a conversation.
-
-        Raises:
-            CorruptRecordError: The function's result is not an environment.
-        """
-        value = self._function(scope)
-        if value is None or isinstance(value, Environment):
-            return value
-        try:
-            return Environment.model_validate(dict(value))
-        except (ValidationError, TypeError, ValueError) as error:
-            wrong = repr(value)
-            if isinstance(error, ValidationError):
-                wrong = ", ".join(str(each["loc"][0]) for each in error.errors())
-            raise CorruptRecordError(
-                f"the environment source returned an invalid value: {wrong:.80}; return an"
-                " Environment, a mapping of its fields or None",
-                record="environment",
-            ) from error
 
 
 class EnvironmentChanges:
@@ -499,12 +463,12 @@ class EnvironmentTracker(Plugin):
     agent with a ``StateCoordinator``, which does the same, does not need this plugin.
 
     Args:
-        source: Source of the environment, or an environment that does not change.
-        scope: Scope of the conversation. Required with a source.
+        source: Source of the environment. The constructor reads it.
+        scope: Scope of the conversation.
         hot: Hot store through which changes are announced. None: the source is read only once.
         deadline: Seconds that a model call waits for the hot store. Default 0.05.
-        source_deadline: Seconds that the start of the session, and a model call after an announced
-            change, wait for the source. Default 0.25.
+        source_deadline: Seconds that the constructor, and a model call after an announced change,
+            wait for the source. Default 0.25.
 
     Attributes:
         environment: Last known values; an empty environment while none are known.
@@ -512,10 +476,11 @@ class EnvironmentTracker(Plugin):
 
     name = "strands-manga-memory:environment"
 
+    @checked
     def __init__(
         self,
-        source: EnvironmentSource | Environment,
-        scope: ConversationScope | None = None,
+        source: EnvironmentSource,
+        scope: ConversationScope,
         *,
         hot: HotStore | None = None,
         deadline: float = HOT_DEADLINE,
@@ -523,15 +488,8 @@ class EnvironmentTracker(Plugin):
     ) -> None:
         super().__init__()
         self.environment = Environment()
-        self._source, self._scope, self._changes = None, scope, None
-        if isinstance(source, Environment):
-            self.environment = source
-        elif scope is None:
-            raise ValueError("scope must be a ConversationScope with a source, got None")
-        else:
-            self._source = source
-            if hot is not None:
-                self._changes = EnvironmentChanges(hot, scope)
+        self._source, self._scope = source, scope
+        self._changes = None if hot is None else EnvironmentChanges(hot, scope)
         self._announced: bytes | None = None
         self._version: bytes | None = None
         self._checking = BackgroundRead(
@@ -540,6 +498,10 @@ class EnvironmentTracker(Plugin):
         self._loading = BackgroundRead(
             self._read, name="environment", deadline=source_deadline, key=self
         )
+        if hot is not None:
+            self._checking.run_blocking()
+        if self._loading.writer.backlog <= _MAX_READS:
+            self._loading.run_blocking()
 
     def init_agent(self, agent: Agent) -> None:
         """Connect the plugin to an agent.
@@ -547,16 +509,6 @@ class EnvironmentTracker(Plugin):
         The session manager then saves the user's locale and cart as metadata of the conversation.
         """
         attachments(agent)["metadata"] = lambda: self.environment.metadata()
-
-    def load(self) -> None:
-        """Load the environment, such as the user's cart, at the start of the session.
-
-        The call blocks until the environment is loaded or the deadline has passed.
-        """
-        if self._changes is not None:
-            self._checking.run_blocking()
-        if self._source is not None and self._loading.writer.backlog <= _MAX_READS:
-            self._loading.run_blocking()
 
     async def refresh(self) -> None:
         """Load the environment, such as the user's cart, again if a change was announced.
@@ -574,13 +526,7 @@ class EnvironmentTracker(Plugin):
 
     def _read(self) -> None:
         version = self._announced
-        try:
-            if self._source is not None and self._scope is not None:
-                self.environment = self._source.load(self._scope) or Environment()
-        except Exception as error:  # noqa: BLE001 - a source is application code; the agent keeps the last values
-            level = logging.DEBUG if isinstance(error, MangaMemoryError) else logging.WARNING
-            logger.log(
-                level, "error=<%s> | the environment could not be read", type(error).__name__
-            )
-        else:
+        with logged_errors(logger, "the environment could not be read, keeping the last values"):
+            found = self._source(self._scope)
+            self.environment = Environment.model_validate(dict(found or {}))
             self._version = version

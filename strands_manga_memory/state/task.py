@@ -11,7 +11,7 @@ from enum import StrEnum
 from itertools import filterfalse
 from typing import Any
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from strands_manga_memory.arguments import check_instance
 from strands_manga_memory.exceptions import StateError
@@ -27,7 +27,7 @@ from strands_manga_memory.state.goals import (
     counted,
     error_pattern,
 )
-from strands_manga_memory.state.state_store import StateItem, StateStore, item_of
+from strands_manga_memory.state.state_store import StateStore, item_of
 
 logger = logging.getLogger(__name__)
 
@@ -68,8 +68,8 @@ _NEXT: dict[StepStatus, frozenset[StepStatus]] = {
 }
 
 
-class TaskStep(StateItem):
-    """Step of a task, such as a tool call or a thought.
+class TaskStep(BaseModel):
+    """Step of a task, such as a tool call or a thought. The methods of ``TaskState`` change it.
 
     Attributes:
         id: Id of the step; for a tool call, the ``toolUseId``.
@@ -99,51 +99,18 @@ class TaskStep(StateItem):
     retries: int = 0
     rolled_back: bool = False
 
-    def started(self, now: float) -> TaskStep:
-        """Return a copy of the step with the status ``IN_PROGRESS``, as an attempt begins.
-
-        Raises:
-            StateError: The step cannot be started in its current status.
-        """
-        retries = self.retries + (self.status in _UNSUCCESSFUL)
-        return self._moved(StepStatus.IN_PROGRESS, started_at=now, error=None, retries=retries)
-
-    def ended(
-        self,
-        status: StepStatus,
-        now: float,
-        *,
-        result: str | None = None,
-        error: str | None = None,
-        ms: float | None = None,
-    ) -> TaskStep:
-        """Return a copy of the step with the outcome of its last attempt.
-
-        Args:
-            status: The new status. ``QUEUED`` means that the step will start again after a wait for
-                a human.
-            now: The time in monotonic seconds.
-            result: Result of the step.
-            error: Error of the step, truncated to 200 characters.
-            ms: Duration of the last attempt in milliseconds. Default: the time since its start.
+    def change_status(self, status: StepStatus) -> None:
+        """Set the status of the step.
 
         Raises:
             StateError: The new status may not follow the current status.
         """
-        if ms is None:
-            ms = 0.0 if self.started_at is None else max(0.0, 1000 * (now - self.started_at))
-        error = error[:200] if error else None
-        return self._moved(
-            status, result=result, error=error, duration_ms=round(self.duration_ms + ms, 3)
-        )
-
-    def _moved(self, status: StepStatus, **fields: Any) -> TaskStep:
         if status not in _NEXT[self.status]:
             allowed = ", ".join(sorted(_NEXT[self.status])) or "none, it is completed"
             raise StateError(
                 f"step {self.id!r:.80} cannot go from {self.status} to {status}; allowed: {allowed}"
             )
-        return self.replaced(status=status, **fields)
+        self.status = status
 
 
 class TaskState:
@@ -216,7 +183,7 @@ class TaskState:
     def _end_running(self, status: StepStatus, error: str | None = None) -> None:
         for step in list(self.steps.values()):
             if step.status is StepStatus.IN_PROGRESS:
-                self.end_step(step.id, status, error=error)
+                self._end(step, status, error=error)
 
     def add_step(
         self,
@@ -251,7 +218,7 @@ class TaskState:
             )
             if undo is not None:
                 self._undo[id_] = undo
-            return self._put(step)
+            return self._add(step)
 
     def start_step(self, step_id: str) -> TaskStep:
         """Mark a step of the task as in progress, at its start or at a restart after a failure.
@@ -260,7 +227,7 @@ class TaskState:
             StateError: The step does not exist, or its status does not allow a start.
         """
         with self._lock:
-            return self._put(self.step(step_id).started(self._clock()))
+            return self._start(self.step(step_id))
 
     def end_step(
         self,
@@ -280,8 +247,35 @@ class TaskState:
         """
         short = None if result is None else shorten_line(result, 200)
         with self._lock:
-            step = self.step(step_id)
-            return self._put(step.ended(status, self._clock(), result=short, error=error))
+            return self._end(self.step(step_id), status, result=short, error=error)
+
+    def _start(self, step: TaskStep) -> TaskStep:
+        is_retry = step.status in _UNSUCCESSFUL
+        step.change_status(StepStatus.IN_PROGRESS)
+        step.started_at, step.error = self._clock(), None
+        step.retries += is_retry
+        return step
+
+    def _end(
+        self,
+        step: TaskStep,
+        status: StepStatus,
+        *,
+        result: str | None = None,
+        error: str | None = None,
+        ms: float | None = None,
+    ) -> TaskStep:
+        """Set the outcome of a step's last attempt, which took ``ms`` or the time since its start.
+
+        The status ``QUEUED`` means that the step will start again after a wait for a human.
+        """
+        step.change_status(status)
+        if ms is None:
+            since = step.started_at
+            ms = 0.0 if since is None else max(0.0, 1000 * (self._clock() - since))
+        step.result, step.error = result, error[:200] if error else None
+        step.duration_ms = round(step.duration_ms + ms, 3)
+        return step
 
     def roll_back(self, *, after: str | None = None) -> list[TaskStep]:
         """Undo the completed tool calls of the task, the last one first.
@@ -317,9 +311,8 @@ class TaskState:
                     "step=<%s>, error=<%s> | could not be undone", step.name, type(failure).__name__
                 )
                 error = shorten_line(f"{type(failure).__name__}: {failure}", 200)
-            step = step.replaced(rolled_back=error is None, error=error)
-            with self._lock:
-                undone.append(self._put(step))
+            step.rolled_back, step.error = error is None, error
+            undone.append(step)
         return undone
 
     def record(
@@ -349,8 +342,8 @@ class TaskState:
                 self._count(error_pattern(text), ok=ok)
             if step.kind is StepKind.REPLANNING:
                 self.plan_changes = (*self.plan_changes, step.name)[-MAX_PATTERNS:]
-            status = StepStatus.FAILED if ok is False else StepStatus.COMPLETED
-            return self._put(step.replaced(status=status))
+            step.status = StepStatus.FAILED if ok is False else StepStatus.COMPLETED
+            return step
 
     def add_finding(self, text: str) -> None:
         """Add a finding, such as a fact from a tool result, to the task and to the active goal.
@@ -371,19 +364,17 @@ class TaskState:
             given: Arguments of the call.
         """
         with self._lock:
-            id_ = self._calls[key].id if key in self._calls else key
-            known = self.steps.get(id_)
-            if known is not None and known.status is StepStatus.COMPLETED:  # the model reused an id
-                id_, known = f"{key}#{self._recorded + 1}", None
-            if known is None:
+            step = self._calls.get(key)
+            if step is None or step.status is StepStatus.COMPLETED:
                 parameters = {
                     str(key): shorten_line(redact_identifiers(str(value)[:_READ]), 100)
                     for key, value in list(given.items())[:20]
                 }
-                known = self.add_step(name, parameters, step_id=id_)
-            if known.status is not StepStatus.IN_PROGRESS:
-                known = self.start_step(id_)
-            self._calls[key] = known
+                # A model may use an id twice.
+                id_ = f"{key}#{self._recorded + 1}" if key in self.steps else key
+                step = self._calls[key] = self.add_step(name, parameters, step_id=id_)
+            if step.status is not StepStatus.IN_PROGRESS:
+                self._start(step)
 
     def end_call(
         self,
@@ -409,24 +400,19 @@ class TaskState:
             size: Number of characters of the call's arguments and result.
         """
         with self._lock:
-            known = self._calls.get(key)
-            step = known and self.steps.get(known.id, known)  # a removed step ends, too
+            step = self._calls.get(key)
             if step is None or step.status is not StepStatus.IN_PROGRESS:
                 return  # the step belongs to an earlier task
             failure = StepStatus.TIMED_OUT if timed_out else StepStatus.FAILED
             status = StepStatus.COMPLETED if ok else failure
             text = redact_identifiers(text[:_READ])
-            note, now = shorten_line(text, 120), self._clock()
-            ended = step.ended(
-                status, now, result=note if ok else None, error=None if ok else text, ms=ms
-            )
-            failed_step = ended.replaced(status=StepStatus.FAILED, result=None)
-            after = failed_step.started(now) if retry else ended
-            if step.id in self.steps:
-                self._put(after)
-            self._calls[key] = after
+            note, before = shorten_line(text, 120), step.duration_ms
+            self._end(step, status, result=note if ok else None, error=None if ok else text, ms=ms)
+            if retry:
+                step.status, step.result = StepStatus.FAILED, None
+                self._start(step)
             self._count(step.name if ok else f"{step.name}: {error_pattern(text)}", ok=ok)
-            duration = round(ended.duration_ms - step.duration_ms, 1)
+            duration = round(step.duration_ms - before, 1)
             self._goals.record(
                 Execution(tool=step.name, ok=ok, ms=duration, note=shorten_line(note, 80)),
                 error=text,
@@ -443,7 +429,7 @@ class TaskState:
     def _recorded(self) -> int:
         return len(self.steps) + self.dropped
 
-    def _put(self, step: TaskStep) -> TaskStep:
+    def _add(self, step: TaskStep) -> TaskStep:
         self.steps[step.id] = step
         if len(self.steps) > self._steps_kept:
             oldest = next(filterfalse(self._undo.__contains__, self.steps), next(iter(self.steps)))

@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from strands_manga_memory import ConversationScope, DialogueSlot, MangaMemory
-from strands_manga_memory.state import CallableEnvironmentSource, coordinator_of
+from strands_manga_memory.state import coordinator_of
 from strands_manga_memory.stores import InMemoryHotStore, RedisHotStore
 from strands_manga_memory.testing import ScriptedModel
 from tests import clocks, servers
@@ -110,8 +110,7 @@ def test_an_agent_starts_without_a_slow_source_and_takes_its_data_when_they_arri
         released.wait(20)
         return {"tier": "vip", "cart": ["B07X1234"]}
 
-    source = CallableEnvironmentSource(load)
-    memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.sqlite3", environment=source)
+    memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.sqlite3", environment=load)
     agents: list[Any] = []
 
     def start() -> None:

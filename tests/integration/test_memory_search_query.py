@@ -55,16 +55,14 @@ class RecordingStore(MemoryStore):
         return []
 
 
-class Shop:
-    """A source of the cart, which the state coordinator injects."""
-
-    def load(self, scope: ConversationScope) -> Environment | None:
-        return Environment(tier="vip", cart=("Thank you and goodbye, volume 2",))
+def read_cart(scope: ConversationScope) -> Environment:
+    """Return the cart, which the state coordinator injects."""
+    return Environment(tier="vip", cart=("Thank you and goodbye, volume 2",))
 
 
 def open_memory(path: Path) -> MangaMemory:
     return MangaMemory.open(
-        durable=f"sqlite:///{path / 'shop.sqlite3'}", memories=True, environment=Shop()
+        durable=f"sqlite:///{path / 'shop.sqlite3'}", memories=True, environment=read_cart
     )
 
 

@@ -30,7 +30,6 @@ from strands_manga_memory import (
     guard_tool,
 )
 from strands_manga_memory.state import (
-    CallableEnvironmentSource,
     Confidence,
     EnvironmentChanges,
     EnvironmentTracker,
@@ -92,9 +91,10 @@ def get_stock(asin: str) -> str:
 
 
 def test_surroundings_are_metadata_without_a_coordinator_too(tmp_path: Path) -> None:
-    source = CallableEnvironmentSource(lambda _: {"locale": "ja-JP", "cart": ["B07X1234"]})
     durable = f"sqlite:///{tmp_path}/s.sqlite3"
-    memory = MangaMemory.open(durable=durable, environment=source)
+    memory = MangaMemory.open(
+        durable=durable, environment=lambda _: {"locale": "ja-JP", "cart": ["B07X1234"]}
+    )
     agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1")
     session: Any = agent._session_manager
     session.flush()
@@ -165,10 +165,11 @@ def test_state_comes_back_under_every_session_manager(manager: Manager) -> None:
 
 def test_task_execution_and_environment_are_never_stored(manager: Manager, tmp_path: Path) -> None:
     model = ScriptedModel([[use("get_stock", "t1", asin="B07X1234")], "three"])
-    source = CallableEnvironmentSource(
-        lambda scope: {"tier": "vip", "cart": ["canary-in-the-cart"]}
+    coordinator = StateCoordinator(
+        environment=EnvironmentTracker(
+            lambda scope: {"tier": "vip", "cart": ["canary-in-the-cart"]}, SCOPE
+        )
     )
-    coordinator = StateCoordinator(environment=source, scope=SCOPE)
     agent = agent_with(coordinator, model, tools=[get_stock], session_manager=manager())
     coordinator.task.record("reasoning", "canary-of-the-plan")
     agent("Is it there?")
@@ -408,9 +409,10 @@ def test_what_does_not_fit_is_left_out_by_lines_the_least_useful_first() -> None
 def test_the_prefix_is_the_same_byte_for_byte_over_fifty_turns(tmp_path: Path) -> None:
     (tmp_path / "AGENT.md").write_text("Be brief.")
     cart: list[str] = []
-    source = CallableEnvironmentSource(lambda scope: {"cart": list(cart)})
     durable = f"sqlite:///{tmp_path}/s.sqlite3"
-    memory = MangaMemory.open(hot="memory://", durable=durable, environment=source)
+    memory = MangaMemory.open(
+        hot="memory://", durable=durable, environment=lambda scope: {"cart": list(cart)}
+    )
     model = ScriptedModel()
     kwargs = memory.agent_kwargs(
         user_id="u1", session_id="s1", task_state={"intents": REORDER}, max_tokens=200_000
@@ -906,8 +908,10 @@ def hot(request: pytest.FixtureRequest, unique: str) -> Any:
 
 
 def cart_of(carts: dict[str, Any], hot: Any, scope: ConversationScope = SCOPE) -> StateCoordinator:
-    source = CallableEnvironmentSource(lambda scope: dict(carts[scope.user_id]))
-    return StateCoordinator(environment=source, hot=hot, scope=scope, deadline=5)
+    tracker = EnvironmentTracker(
+        lambda scope: dict(carts[scope.user_id]), scope, hot=hot, deadline=5
+    )
+    return StateCoordinator(environment=tracker, hot=hot, scope=scope, deadline=5)
 
 
 def test_a_cart_update_reaches_every_live_agent_before_its_next_model_call(hot: Any) -> None:
@@ -967,7 +971,10 @@ def test_what_was_published_during_an_outage_is_learned_after_it(survives: bool)
         writer.hot_health.clock = monotonic
         writer.hot_health.renew()
         coordinator = StateCoordinator(
-            environment=CallableEnvironmentSource(load), scope=SCOPE, hot=hot, clock=monotonic
+            environment=EnvironmentTracker(load, SCOPE, hot=hot),
+            scope=SCOPE,
+            hot=hot,
+            clock=monotonic,
         )
         agent = agent_with(coordinator, model)
         assert loads == ["s1"]
@@ -1006,7 +1013,7 @@ def test_a_source_that_fails_leaves_what_was_known_and_is_asked_again() -> None:
 
     model = ScriptedModel()
     agent = agent_with(
-        StateCoordinator(environment=CallableEnvironmentSource(load), scope=SCOPE, hot=hot), model
+        StateCoordinator(environment=EnvironmentTracker(load, SCOPE, hot=hot)), model
     )
     EnvironmentChanges(hot, SCOPE).publish()
     for expected in ("vip", "vip", "premium", "premium"):
@@ -1025,9 +1032,7 @@ async def test_a_slow_source_does_not_hold_the_model_call_up_and_what_it_says_co
         return {"tier": f"tier{loads[0]}"}
 
     model = ScriptedModel()
-    source = CallableEnvironmentSource(load)
-    tracker = EnvironmentTracker(source, SCOPE, hot=hot, source_deadline=0.05)
-    tracker.load()
+    tracker = EnvironmentTracker(load, SCOPE, hot=hot, source_deadline=0.05)
     coordinator = StateCoordinator(environment=tracker)
     agent = agent_with(coordinator, model)
     EnvironmentChanges(hot, SCOPE).publish()
@@ -1079,7 +1084,7 @@ def test_the_facade_offers_it_and_the_time_to_live_follows_the_tier(tmp_path: Pa
     memory = MangaMemory.open(
         hot="memory://",
         durable=f"sqlite:///{tmp_path}/s.sqlite3",
-        environment=CallableEnvironmentSource(lambda scope: dict(tiers)),
+        environment=lambda scope: dict(tiers),
     )
     kwargs = memory.agent_kwargs(user_id="u1", session_id="s1", task_state=True)
     policy = kwargs["session_manager"]._tiers.ttl

@@ -16,7 +16,7 @@ from strands_manga_memory import (
 )
 from strands_manga_memory.conversation import SummaryTrigger, budget_plan, thresholds
 from strands_manga_memory.messages import is_turn_start
-from strands_manga_memory.state import CallableEnvironmentSource, coordinator_of
+from strands_manga_memory.state import coordinator_of
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 from tests.probes.conftest import Deployment
@@ -39,9 +39,7 @@ def test_metadata_stand_beside_the_conversation(deployment: Deployment) -> None:
     Each turn has its intent.
     """
     cart = ["B07X1234"]
-    memory = deployment.process(
-        environment=CallableEnvironmentSource(lambda _: {"locale": "ja-JP", "cart": list(cart)})
-    )
+    memory = deployment.process(environment=lambda _: {"locale": "ja-JP", "cart": list(cart)})
     agent, _ = deployment.agent(memory, task_state=True)
     manager: Any = agent._session_manager
     agent("hello")

@@ -8,7 +8,7 @@ from typing import Any
 from strands import tool
 
 from strands_manga_memory import BreakerPolicy, ConversationScope, guard_tool
-from strands_manga_memory.state import CallableEnvironmentSource, export_for_human
+from strands_manga_memory.state import export_for_human
 from tests.probes.conftest import Deployment
 from tests.support import estimate_tokens
 from tests.unit.session.support import tool_use
@@ -90,9 +90,7 @@ def test_a_cart_update_reaches_the_next_model_call(deployment: Deployment) -> No
     history.
     """
     cart: list[str] = []
-    memory = deployment.process(
-        environment=CallableEnvironmentSource(lambda _: {"cart": list(cart)})
-    )
+    memory = deployment.process(environment=lambda _: {"cart": list(cart)})
     agent, model = deployment.agent(memory, task_state=True)
     agent("hello")
     cart.append("B07X1234")

@@ -9,7 +9,7 @@ import pytest
 from strands import Agent, tool
 
 from strands_manga_memory import BreakerPolicy, DialogueSlot, StateError, guard_tool
-from strands_manga_memory.state import CallableEnvironmentSource, StateCoordinator, coordinator_of
+from strands_manga_memory.state import StateCoordinator, coordinator_of
 from strands_manga_memory.testing import FakeClock
 from tests.probes.conftest import Deployment
 from tests.support import estimate_tokens
@@ -43,10 +43,9 @@ def test_the_state_has_three_layers(deployment: Deployment) -> None:
         """Look up the stock."""
         return f"3 copies of {title}"
 
-    source = CallableEnvironmentSource(
-        lambda _: {"tier": "premium", "locale": "ja-JP", "cart": ["B07X1234"]}
+    memory = deployment.process(
+        environment=lambda _: {"tier": "premium", "locale": "ja-JP", "cart": ["B07X1234"]}
     )
-    memory = deployment.process(environment=source)
     asked = [use("stock", 1, title="Berserk"), "It is there.", "Which volume?"]
     agent, model = deployment.agent(
         memory, reply=asked, tools=[stock], task_state={"intents": REORDER}
@@ -79,7 +78,7 @@ def test_each_layer_lives_as_long_as_it_should(deployment: Deployment) -> None:
     environment is read again.
     """
     carts = [["B07X1111"], ["B07X2222"]]
-    memory = deployment.process(environment=CallableEnvironmentSource(lambda _: {"cart": carts[0]}))
+    memory = deployment.process(environment=lambda _: {"cart": carts[0]})
     agent, _ = deployment.agent(memory, task_state={"intents": REORDER})
     agent("Tell me about 『Berserk』, order ORD-48502.")
     before = state_of(agent)
@@ -89,7 +88,7 @@ def test_each_layer_lives_as_long_as_it_should(deployment: Deployment) -> None:
     agent("yes")
     agent._session_manager.flush()  # type: ignore[union-attr]
     again, _ = deployment.agent(
-        deployment.process(environment=CallableEnvironmentSource(lambda _: {"cart": carts[1]})),
+        deployment.process(environment=lambda _: {"cart": carts[1]}),
         task_state={"intents": REORDER},
     )
     after = state_of(again)

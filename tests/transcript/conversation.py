@@ -15,7 +15,6 @@ from unittest import mock
 from strands.types.content import Messages
 
 from strands_manga_memory import ConversationScope, MangaMemory, guard_tool
-from strands_manga_memory.state import Environment
 from strands_manga_memory.testing import FakeClock, Request, ScriptedModel
 
 from .script import SCRIPTS, Turn
@@ -35,14 +34,10 @@ class Exchange:
     requests: tuple[Request, ...]
 
 
-class _Environment:
-    """The shop's view of the user: a premium customer with one book in the cart."""
-
-    def load(self, scope: ConversationScope) -> Environment:
-        cart = ({"title": "Gyo", "quantity": 1, "price": 2600},)
-        return Environment.model_validate(
-            {"tier": "premium", "locale": "en-JP", "timezone": "Asia/Tokyo", "cart": cart}
-        )
+def _environment(scope: ConversationScope) -> dict[str, Any]:
+    """Return the shop's view of the user: a premium customer with one book in the cart."""
+    cart = ({"title": "Gyo", "quantity": 1, "price": 2600},)
+    return {"tier": "premium", "locale": "en-JP", "timezone": "Asia/Tokyo", "cart": cart}
 
 
 class _Actor:
@@ -125,7 +120,7 @@ def hold(
             durable=f"sqlite:///{folder / 'shop.sqlite3'}",
             memories=True,
             clock=clock,
-            environment=_Environment(),
+            environment=_environment,
         )
         actor, agent = _Actor(), None
         for turn in turns:

@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pydantic import ValidationError
 
-from strands_manga_memory import ConversationScope, CorruptRecordError, Environment, TtlPolicy
-from strands_manga_memory.state import CallableEnvironmentSource
+from strands_manga_memory import ConversationScope, Environment, TtlPolicy
+from strands_manga_memory.state import EnvironmentTracker
 
 SCOPE = ConversationScope("u1", "s1", tenant="shop")
 
 
-def test_a_function_may_say_anything_that_is_an_environment() -> None:
-    assert CallableEnvironmentSource(lambda scope: {"tier": scope.user_id}).load(
-        SCOPE
-    ) == Environment(tier="u1")
-    assert CallableEnvironmentSource(lambda scope: None).load(SCOPE) is None
-    with pytest.raises(CorruptRecordError):
-        CallableEnvironmentSource(lambda scope: 5).load(SCOPE)  # type: ignore[arg-type, return-value]
+@pytest.mark.parametrize(
+    ("answer", "known"),
+    [
+        ({"tier": "vip"}, Environment(tier="vip")),
+        (Environment(tier="vip"), Environment(tier="vip")),
+        (None, Environment()),
+    ],
+)
+def test_source_returns_an_environment_or_its_fields(answer: Any, known: Environment) -> None:
+    assert EnvironmentTracker(lambda scope: answer, SCOPE).environment == known
+
+
+@pytest.mark.parametrize("answer", [5, {"tier": 5}])
+def test_other_values_of_a_source_are_logged_and_not_used(
+    answer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert EnvironmentTracker(lambda scope: answer, SCOPE).environment == Environment()
+    assert "the environment could not be read, keeping the last values" in caplog.text
+
+
+def test_source_that_is_no_function_is_refused() -> None:
+    wrong: Any = {"tier": "vip"}
     with pytest.raises(
-        CorruptRecordError, match="returned an invalid value: tier; return an Environment"
+        ValueError, match=r"source must be EnvironmentSource, got \{'tier': 'vip'\}"
     ):
-        CallableEnvironmentSource(lambda scope: {"tier": 5}).load(SCOPE)
-    with pytest.raises(ValueError, match="function must be callable"):
-        CallableEnvironmentSource("x")  # type: ignore[arg-type]
+        EnvironmentTracker(wrong, SCOPE)
 
 
 @pytest.mark.parametrize(

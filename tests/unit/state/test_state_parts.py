@@ -26,11 +26,10 @@ from strands_manga_memory.state import (
     StateLimits,
     StepStatus,
     Subtask,
-    TaskStep,
 )
 from strands_manga_memory.state.dialogue import MOVES, TurnCount
 from strands_manga_memory.state.goals import Execution, part_tokens
-from strands_manga_memory.testing import ScriptedModel
+from strands_manga_memory.testing import FakeClock, ScriptedModel
 
 # Phases and slots
 
@@ -161,15 +160,26 @@ def test_unknown_fields_of_a_later_release_are_kept() -> None:
 
 
 def test_a_step_has_its_own_duration() -> None:
-    step = TaskStep(id="1", name="search").started(10.0)
-    step = (
-        step.ended(StepStatus.QUEUED, 10.5)
-        .started(60.0)
-        .ended(StepStatus.FAILED, 61.0, error="boom")
+    clock = FakeClock()
+    task = StateCoordinator(clock=clock).task
+    step = task.add_step("search")
+    attempts = (
+        (0.5, {"status": StepStatus.QUEUED}),
+        (1.0, {"status": StepStatus.FAILED, "error": "boom"}),
+        (0.25, {"result": "ok"}),
     )
-    assert (step.duration_ms, step.error, step.retries) == (1500.0, "boom", 0)
-    step = step.started(70.0).ended(StepStatus.COMPLETED, 70.25, result="ok")
-    assert (step.duration_ms, step.retries, step.error) == (1750.0, 1, None)
+    seen = []
+    for seconds, outcome in attempts:
+        clock.advance(10)
+        task.start_step(step.id)
+        clock.advance(seconds)
+        task.end_step(step.id, **outcome)
+        seen.append((step.duration_ms, step.error, step.retries))
+    assert seen == [(500.0, None, 0), (1500.0, "boom", 0), (1750.0, None, 1)]
+    with pytest.raises(
+        StateError, match="from completed to failed; allowed: none, it is completed"
+    ):
+        task.end_step(step.id, StepStatus.FAILED)
 
 
 def test_a_task_keeps_its_last_hundred_steps() -> None:
