@@ -13,7 +13,7 @@ from strands_manga_memory.state.dialogue import (
     Phase,
     SlotStatus,
 )
-from strands_manga_memory.state.escalation import Escalation, SpokenTurn, export_for_human
+from strands_manga_memory.state.escalation import Escalation, export_for_human
 from strands_manga_memory.state.goals import (
     Goal,
     GoalArchive,
@@ -49,7 +49,6 @@ __all__ = [
     "Goals",
     "Phase",
     "SlotStatus",
-    "SpokenTurn",
     "StateCoordinator",
     "StateLimits",
     "StateStats",

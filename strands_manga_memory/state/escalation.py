@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,21 +22,11 @@ from strands_manga_memory.language.session_summaries import (
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.messages.texts import shorten_line
 from strands_manga_memory.state.active_entities import ActiveEntity
-from strands_manga_memory.state.coordinator import coordinator_of
-from strands_manga_memory.state.dialogue import DialogueSlot
+from strands_manga_memory.state.coordinator import StateCoordinator, coordinator_of
 from strands_manga_memory.state.session_state import Environment
 
 _SUMMARY_TOKENS = 200
 _MAX_CHARACTERS = 1_000
-
-
-class SpokenTurn(BaseModel):
-    """Texts of the user and the assistant in one turn, at most 1,000 characters each."""
-
-    model_config = ConfigDict(frozen=True)
-
-    user: str
-    assistant: str = ""
 
 
 class Escalation(BaseModel):
@@ -47,19 +37,13 @@ class Escalation(BaseModel):
         session_id: Id of the session; None if the agent has no session.
         agent_id: Id of the agent.
         reason: Reason for the escalation.
-        summary: Summary of the conversation in a few sentences.
-        topics: Topics of the conversation.
-        sentiment: Sentiment of the user: ``positive``, ``neutral`` or ``negative``.
-        open_questions: Unanswered questions of the user.
+        summary: Summary of the conversation, with topics, open questions and the user's sentiment.
         to_ask: Questions that the agent still has to ask the user.
-        intent: Intent of the user.
-        phase: Phase of the conversation.
-        slots: Slots (values that the intent needs), filled and missing.
         entities: Active entities: orders, titles and other things that recent turns named.
         state: Lines about the dialogue, the goals and the last request, as the model sees them.
         environment: Data from the shop's systems, such as the user's cart and locale.
-        user: Lines about ``environment``, as the model sees them.
-        turns: The last turns, oldest first.
+        turns: Texts of the user and the assistant in the last turns, oldest first, at most 1,000
+            characters each.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -67,23 +51,17 @@ class Escalation(BaseModel):
     at: float
     session_id: str | None
     agent_id: str
-    reason: str = ""
-    summary: str
-    topics: tuple[str, ...] = ()
-    sentiment: str = "neutral"
-    open_questions: tuple[str, ...] = ()
+    reason: str
+    summary: SessionSummary
     to_ask: tuple[str, ...] = ()
-    intent: str | None = None
-    phase: str | None = None
-    slots: tuple[DialogueSlot, ...] = ()
     entities: tuple[ActiveEntity, ...] = ()
     state: tuple[str, ...] = ()
     environment: Environment = Environment()
-    user: tuple[str, ...] = ()
-    turns: tuple[SpokenTurn, ...] = ()
+    turns: tuple[tuple[str, str], ...] = ()
 
     def to_markdown(self) -> str:
         """Return the exported conversation as a Markdown document."""
+        summary = self.summary
         spoken = [
             f"{each.type}: {each.value} ({each.confidence}, turn {each.turn})"
             for each in self.entities
@@ -92,20 +70,20 @@ class Escalation(BaseModel):
             f"# Conversation {_md(self.session_id or self.agent_id)}",
             f"Exported {datetime.fromtimestamp(self.at, UTC):%Y-%m-%d %H:%M} UTC"
             + (f". Reason: {_md(self.reason)}" if self.reason else ""),
-            f"## Summary\n\n{_md(self.summary) or 'Nothing was said yet.'}\n\nSentiment:"
-            f" {self.sentiment}"
-            + (f". Topics: {_md(', '.join(self.topics))}" if self.topics else ""),
-            _list("Open questions of the user", self.open_questions),
+            f"## Summary\n\n{_md(summary.text) or 'Nothing was said yet.'}\n\nSentiment:"
+            f" {summary.sentiment}"
+            + (f". Topics: {_md(', '.join(summary.topics))}" if summary.topics else ""),
+            _list("Open questions of the user", summary.open_questions),
             _list("To ask the user", self.to_ask),
             _list("Where it stands", self.state),
             _list("Spoken of", spoken),
-            _list("The user", self.user),
+            _list("The user", self.environment.lines(self.at)),
         ]
         if self.turns:
             transcript = "\n\n".join(
-                f"**User:** {_md(turn.user)}"
-                + (f"\n\n**Assistant:** {_md(turn.assistant)}" if turn.assistant else "")
-                for turn in self.turns
+                f"**User:** {_md(user)}"
+                + (f"\n\n**Assistant:** {_md(assistant)}" if assistant else "")
+                for user, assistant in self.turns
             )
             parts.append(f"## Last turns\n\n{transcript}")
         return "\n\n".join(part for part in parts if part) + "\n"
@@ -142,24 +120,19 @@ def export_for_human(
     summarize = summarizer or RuleSessionSummarizer()
     summary = summarize(lines, max_tokens=_SUMMARY_TOKENS) if lines else SessionSummary(text="")
     spoken = _turns(lines)
+    coordinator = coordinator_of(agent)
     return Escalation(
         at=time.time(),
         session_id=getattr(agent, "session_id", None),
         agent_id=agent.agent_id,
         reason=reason,
-        summary=summary.text,
-        topics=summary.topics,
-        sentiment=summary.sentiment,
-        open_questions=summary.open_questions,
+        summary=summary,
         turns=tuple(spoken[-turns:] if turns else ()),
-        **_state_of(agent),
+        **({} if coordinator is None else _state_of(coordinator)),
     )
 
 
-def _state_of(agent: Agent) -> Mapping[str, Any]:
-    coordinator = coordinator_of(agent)
-    if coordinator is None:
-        return {}
+def _state_of(coordinator: StateCoordinator) -> dict[str, Any]:
     dialogue = coordinator.dialogue
     spoken = list(dialogue.lines())
     if dialogue.next_request:  # the last line, which ``to_ask`` repeats
@@ -169,28 +142,20 @@ def _state_of(agent: Agent) -> Mapping[str, Any]:
             tuple(each.question for each in dialogue.clarifications)
             or tuple(slot.question for slot in dialogue.missing if slot.question)
         ),
-        "intent": dialogue.intent,
-        "phase": dialogue.phase.value,
-        "slots": tuple(dialogue.slots.values()),
         "entities": tuple(coordinator.entities.active()),
         "state": (*spoken, *coordinator.goals.lines(), *coordinator.task.lines()),
         "environment": coordinator.environment,
-        "user": tuple(coordinator.environment.lines(coordinator.store.wall())),
     }
 
 
-def _turns(lines: Iterable[tuple[str, str]]) -> list[SpokenTurn]:
-    found: list[list[list[str]]] = []
+def _turns(lines: Iterable[Line]) -> list[tuple[str, str]]:
+    found: list[tuple[str, list[str]]] = []
     for role, text in lines:
         if role == "user":
-            found.append([[text], []])
+            found.append((shorten_line(text, _MAX_CHARACTERS), []))
         elif found:
             found[-1][1].append(text)
-    return [SpokenTurn(user=_whole(user), assistant=_whole(assistant)) for user, assistant in found]
-
-
-def _whole(texts: Iterable[str]) -> str:
-    return shorten_line("\n".join(texts), _MAX_CHARACTERS)
+    return [(user, shorten_line("\n".join(texts), _MAX_CHARACTERS)) for user, texts in found]
 
 
 def _list(title: str, lines: Iterable[str]) -> str:

@@ -50,7 +50,7 @@ class BackgroundRead:
     """Reader of a store or service, which reads in a background thread to limit the caller's wait.
 
     A read that exceeds the deadline continues in the background. Until this read ends, ``run``
-    returns at once and starts no new read.
+    starts no new read.
 
     Args:
         read: Function that reads the data and keeps them. It may block.
@@ -85,25 +85,18 @@ class BackgroundRead:
     def renew_after_fork(self) -> None:
         """Discard the parent's running read in a forked process, which lacks the read's thread."""
         self._running: Future[Any] | None = None
-        self._late: Future[Any] | None = None
 
     async def run(self) -> None:
         """Read the store or service in a thread, and wait for the read's end or the deadline.
 
-        The event loop is not blocked. If an earlier read still runs at the deadline, no new read
-        starts.
+        The event loop is not blocked. If an earlier read still runs, no new read starts.
         """
         if self._is_immediate:
             self._read()
-            return
-        running = self._running
-        if running is not None and not running.done():
-            has_ended = running is not self._late and await self._has_ended(running)
-            if not has_ended:
-                return
-        may_wait, running = not self.health.wait, self._start()
-        if may_wait:
-            await self._has_ended(running)
+        elif self._running is None or self._running.done():
+            may_wait, running = not self.health.wait, self._start()
+            if may_wait:
+                await self._wait_for(running)
 
     def run_blocking(self) -> None:
         """Read the store or service in a thread; block until the read's end or the deadline."""
@@ -112,7 +105,6 @@ class BackgroundRead:
             return
         may_wait, running = not self.health.wait, self._start()
         if may_wait and not wait([running], self._deadline).done:
-            self._late = running
             telemetry.count_missed_deadline(self._name)
 
     def _start(self) -> Future[Any]:
@@ -121,7 +113,7 @@ class BackgroundRead:
         self._running = self.writer.submit(self._key, read, is_needed=lambda: False)
         return self._running
 
-    async def _has_ended(self, running: Future[Any]) -> bool:
+    async def _wait_for(self, running: Future[Any]) -> None:
         since, limit = time.monotonic(), self._deadline
         await wait_until_done(
             running,
@@ -129,11 +121,9 @@ class BackgroundRead:
             limit=20 * limit,
         )
         if not running.done():
-            self._late = running
             telemetry.count_missed_deadline(self._name)
             if self._hot is not None:
                 self.health.record_failure(since=since)
-        return running.done()
 
 
 class _SharedState(NamedTuple):
