@@ -4,7 +4,7 @@ The state consists of typed values that survive a restart. The model receives th
 in its requests.
 """
 
-from strands_manga_memory.state.active_entities import ActiveEntities, ActiveEntity, Confidence
+from strands_manga_memory.state.active_entities import ActiveEntities, ActiveEntity
 from strands_manga_memory.state.coordinator import StateCoordinator, StateStats, coordinator_of
 from strands_manga_memory.state.dialogue import (
     Clarification,
@@ -35,7 +35,6 @@ __all__ = [
     "ActiveEntities",
     "ActiveEntity",
     "Clarification",
-    "Confidence",
     "Dialogue",
     "DialogueSlot",
     "Environment",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from enum import StrEnum
 from itertools import chain
 from typing import ClassVar
 
@@ -13,7 +12,7 @@ from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.entities import Entity, is_referent
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.messages.texts import shorten_line
-from strands_manga_memory.state.dialogue import TurnCount
+from strands_manga_memory.state.dialogue import Dialogue
 from strands_manga_memory.state.state_store import StateItem, StatePart, change
 
 EXPIRES_AFTER_TURNS = 20
@@ -34,16 +33,6 @@ BELONGS_TO: Mapping[str, frozenset[str]] = {
 """Entity types whose values are removed when a new series or title is named."""
 
 
-class Confidence(StrEnum):
-    """Certainty of an entity that a conversation is about: inferred or confirmed.
-
-    An entity is confirmed if the user named it, or if the application set it as confirmed.
-    """
-
-    INFERRED = "inferred"
-    CONFIRMED = "confirmed"
-
-
 class ActiveEntity(StateItem):
     """Entity that the conversation is about, such as an order or a title.
 
@@ -51,7 +40,8 @@ class ActiveEntity(StateItem):
         type: Name of the entity type, such as ``"asin"``.
         value: Value in the standard form of its type, by which entities are compared.
         text: Value as written in the message.
-        confidence: ``CONFIRMED`` if the user named the entity, or the application set it.
+        is_confirmed: Whether the user named the entity, or the application set it, so that it is
+            not only inferred.
         message: Id (``tracking_id``) of the message that named the entity; empty if the entity
             was set by ``ActiveEntities.set``.
         turn: Number of the last turn in which the entity was named.
@@ -60,7 +50,7 @@ class ActiveEntity(StateItem):
     type: str
     value: str = Field(min_length=1, max_length=200)
     text: str = Field(default="", max_length=200)
-    confidence: Confidence = Confidence.INFERRED
+    is_confirmed: bool = False
     message: str = ""
     turn: int = 0
 
@@ -104,7 +94,7 @@ class ActiveEntities(StatePart):
         mentioned: dict[str, list[str]] = {}
         referents = [entity for entity in self.active() if entity.type not in OF_THE_USER]
         for entity in referents[:_MAX_RENDERED]:
-            unsure = "" if entity.confidence is Confidence.CONFIRMED else " (inferred)"
+            unsure = "" if entity.is_confirmed else " (inferred)"
             text = f"{escape_line(entity.spelling, 60)}{unsure}"
             mentioned.setdefault(escape_line(entity.type, 30), []).append(text)
         if mentioned:
@@ -139,9 +129,9 @@ class ActiveEntities(StatePart):
         An entity is outdated if no message named it in the last 20 turns. With ``is_new_subject``,
         all entities are outdated, except those that describe the user, such as a phone number.
         """
-        turns = self._store.get(TurnCount)
+        dialogue = self._store.get(Dialogue)
         # A fork at an earlier turn has the entities, but not the number of turns.
-        turn = turns.count = max([turns.count, *(each.turn for each in self.active())])
+        turn = dialogue.turns = max([dialogue.turns, *(each.turn for each in self.active())])
         self._keep(
             lambda each: (
                 turn - each.turn <= EXPIRES_AFTER_TURNS
@@ -195,9 +185,9 @@ class ActiveEntities(StatePart):
             type=type_,
             value=value,
             text=text,
-            confidence=Confidence.CONFIRMED if confirmed else Confidence.INFERRED,
+            is_confirmed=confirmed,
             message=message,
-            turn=self._store.get(TurnCount).count,
+            turn=self._store.get(Dialogue).turns,
         )
 
     def _keep(self, is_kept: Callable[[ActiveEntity], bool]) -> None:
@@ -221,10 +211,7 @@ def _replace(
     first = next(iter(new.values()))
     is_known = not known.keys().isdisjoint(new)
     if not by_user:
-        is_settled = any(
-            each.turn >= first.turn and each.confidence is Confidence.CONFIRMED
-            for each in known.values()
-        )
+        is_settled = any(each.turn >= first.turn and each.is_confirmed for each in known.values())
         if is_known or is_settled or len(new) > MAX_VALUES:  # a long list names no subject
             for value in known.keys() & new.keys():
                 known[value] = known[value].replaced(turn=new[value].turn)
@@ -236,8 +223,8 @@ def _replace(
             if all(each.turn < first.turn for each in groups[name]):
                 del groups[name]
     stay_confirmed = {
-        value: new[value].replaced(confidence=each.confidence)
+        value: new[value].replaced(is_confirmed=True)
         for value, each in known.items()
-        if value in new and each.confidence is Confidence.CONFIRMED
+        if value in new and each.is_confirmed
     }
     groups[type_] = tuple((dict(new) | stay_confirmed).values())[-MAX_VALUES:]

@@ -26,7 +26,7 @@ from strands_manga_memory.messages.injection import (
 from strands_manga_memory.messages.texts import estimate_tokens
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.state.active_entities import ActiveEntities
-from strands_manga_memory.state.dialogue import Dialogue, DialogueSlot, TurnCount
+from strands_manga_memory.state.dialogue import Dialogue, DialogueSlot
 from strands_manga_memory.state.goals import Goals
 from strands_manga_memory.state.recorder import TOOL_NAMES, Recorder
 from strands_manga_memory.state.session_state import (
@@ -157,7 +157,7 @@ class StateCoordinator(Plugin):
         if hot is not None and scope is None:
             raise ValueError("scope must be a ConversationScope if hot is given, got None")
         self._intents = {intent: tuple(slots) for intent, slots in (intents or {}).items()}
-        kinds = (Dialogue, ActiveEntities, Goals, TurnCount)
+        kinds = (Dialogue, ActiveEntities, Goals)
         store = self.store = StateStore(
             kinds, types, self._intents, clock, wall_clock, limits or StateLimits()
         )

@@ -168,20 +168,6 @@ class Clarification(StateItem):
     slot: str | None = None
 
 
-class TurnCount(StatePart):
-    """Number of turns in a conversation, stored apart from the dialogue.
-
-    The number changes in every turn, the dialogue less often. Separate storage keeps writes small.
-
-    Attributes:
-        count: Number of user requests.
-    """
-
-    KEY: ClassVar[str] = "manga_state.turns"
-
-    count: int = Field(default=0, ge=0)
-
-
 class Dialogue(StatePart):
     """Dialogue with the user: phase, intent, slots of the intent and pending questions.
 
@@ -194,6 +180,7 @@ class Dialogue(StatePart):
         agent: Agent that serves the user.
         slots: Slots of the intent, keyed by name.
         clarifications: Pending questions to the user, the next question first.
+        turns: Number of user requests since this part of the state was created.
     """
 
     KEY: ClassVar[str] = "manga_state.conversation"
@@ -203,6 +190,7 @@ class Dialogue(StatePart):
     agent: str | None = Field(default=None, min_length=1, max_length=100)
     slots: dict[str, DialogueSlot] = Field(default_factory=dict, max_length=MAX_SLOTS)
     clarifications: tuple[Clarification, ...] = Field(default=(), max_length=MAX_CLARIFICATIONS)
+    turns: int = Field(default=0, ge=0)
 
     _mentions: tuple[Entity, ...] = ()
     _message: str = ""
@@ -227,8 +215,8 @@ class Dialogue(StatePart):
         If no number is stored, as in a new fork (copy) of a conversation, the requests in the
         agent's messages are counted.
         """
-        count, agent = self._store.get(TurnCount).count, self._store.agent
-        return count or (0 if agent is None else sum(map(is_turn_start, agent.messages)))
+        agent = self._store.agent
+        return self.turns or (0 if agent is None else sum(map(is_turn_start, agent.messages)))
 
     def slot(self, name: str) -> DialogueSlot:
         """Return the slot (value that the intent needs) with the given name.
@@ -411,7 +399,7 @@ class Dialogue(StatePart):
         """
         self._mentions, self._message = tuple(found), message
         self.advance(phase)
-        self._store.get(TurnCount).count += is_new_turn
+        self.turns += is_new_turn
         self._fill_from_mentions(is_answer=True, is_correction=is_correction)
 
     def advance(self, phase: Phase) -> None:

@@ -27,6 +27,7 @@ from strands_manga_memory.state.session_state import Environment
 
 _SUMMARY_TOKENS = 200
 _MAX_CHARACTERS = 1_000
+_CERTAINTY = {False: "inferred", True: "confirmed"}
 
 
 class Escalation(BaseModel):
@@ -63,7 +64,7 @@ class Escalation(BaseModel):
         """Return the exported conversation as a Markdown document."""
         summary = self.summary
         spoken = [
-            f"{each.type}: {each.value} ({each.confidence}, turn {each.turn})"
+            f"{each.type}: {each.value} ({_CERTAINTY[each.is_confirmed]}, turn {each.turn})"
             for each in self.entities
         ]
         parts = [

@@ -28,7 +28,7 @@ from strands_manga_memory.messages.injection import message_text, strip_own_bloc
 from strands_manga_memory.messages.message_parts import call_key, guard_details
 from strands_manga_memory.messages.texts import head_and_tail
 from strands_manga_memory.state.active_entities import ActiveEntities
-from strands_manga_memory.state.dialogue import Dialogue, Phase, TurnCount
+from strands_manga_memory.state.dialogue import Dialogue, Phase
 from strands_manga_memory.state.goals import Goals
 from strands_manga_memory.state.session_state import SessionState
 from strands_manga_memory.state.state_store import StateStore
@@ -98,8 +98,9 @@ class Recorder:
         if self._session is not None:
             await self._session.refresh()
         with self._store.lock:
-            turns = self._store.get(TurnCount)
-            turns.count = self._dialogue.turn_count  # a fork has a history and no stored count
+            self._dialogue.turns = (
+                self._dialogue.turn_count
+            )  # a fork has a history and no stored count
         if self._waits:
             self._task.resume()
         else:

@@ -1,7 +1,6 @@
 """Storage of an agent's state in ``agent.state``.
 
-The parts of the state are the dialogue with the user, the entities that it is about, the goals, and
-the number of turns.
+The parts of the state are the dialogue with the user, the entities that it is about, and the goals.
 """
 
 from __future__ import annotations

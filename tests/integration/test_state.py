@@ -30,7 +30,6 @@ from strands_manga_memory import (
     guard_tool,
 )
 from strands_manga_memory.state import (
-    Confidence,
     EnvironmentChanges,
     EnvironmentTracker,
     Phase,
@@ -179,11 +178,11 @@ def test_task_execution_and_environment_are_never_stored(manager: Manager, tmp_p
     assert "canary" not in kept
     assert "duration_ms" not in kept
     assert set(agent.state.get()) <= {
-        f"manga_state.{part}" for part in ("conversation", "entities", "goals", "turns")
+        f"manga_state.{part}" for part in ("conversation", "entities", "goals")
     }
 
 
-def test_turn_that_leaves_the_dialogue_as_it_was_does_not_store_it_again() -> None:
+def test_turn_without_goals_and_entities_stores_the_dialogue_alone() -> None:
     coordinator = StateCoordinator(intents=REORDER)
     agent = agent_with(coordinator)
     coordinator.dialogue.set_intent("reorder")
@@ -191,7 +190,7 @@ def test_turn_that_leaves_the_dialogue_as_it_was_does_not_store_it_again() -> No
     stored = agent.state.get()
     agent("Hm, what else?")
     changed = {key for key, text in agent.state.get().items() if text != stored.get(key)}
-    assert (changed, coordinator.dialogue.turn_count) == ({"manga_state.turns"}, 2)
+    assert (changed, coordinator.dialogue.turn_count) == ({"manga_state.conversation"}, 2)
 
 
 def test_a_newer_version_is_kept_and_not_overwritten(manager: Manager) -> None:
@@ -1119,10 +1118,10 @@ def test_confidence_is_inferred_for_tools_and_confirmed_for_users() -> None:
     coordinator = StateCoordinator()
     agent_with(coordinator, model, tools=[get_stock])("Is volume 3 there?")
     known = {entity.type: entity for entity in coordinator.entities.active()}
-    assert {name: each.confidence for name, each in known.items()} == {
-        "asin": Confidence.INFERRED,
-        "volume": Confidence.CONFIRMED,
-        "order_id": Confidence.INFERRED,
+    assert {name: each.is_confirmed for name, each in known.items()} == {
+        "asin": False,
+        "volume": True,
+        "order_id": False,
     }
     assert "asin B07X1234 (inferred)" in coordinator.to_agent_context()
     coordinator.entities.set("asin", "B07X1234")

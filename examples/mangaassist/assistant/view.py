@@ -101,7 +101,7 @@ class Watch:
                     {
                         "type": entity.type,
                         "value": entity.value,
-                        "confidence": str(entity.confidence),
+                        "confidence": "confirmed" if entity.is_confirmed else "inferred",
                     }
                     for entity in coordinator.entities.active()
                 ],

@@ -16,7 +16,6 @@ from strands_manga_memory.language.text_features import normalized
 from strands_manga_memory.state import (
     ActiveEntities,
     ActiveEntity,
-    Confidence,
     Dialogue,
     Goals,
     GoalStatus,
@@ -27,7 +26,7 @@ from strands_manga_memory.state import (
     StepStatus,
     Subtask,
 )
-from strands_manga_memory.state.dialogue import MOVES, TurnCount
+from strands_manga_memory.state.dialogue import MOVES
 from strands_manga_memory.state.goals import Execution, part_tokens
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 
@@ -215,15 +214,14 @@ def test_a_task_keeps_its_last_hundred_steps() -> None:
 def entity(
     type_: str, value: str, *, by_user: bool = True, turn: int = 1, message: str = "m"
 ) -> ActiveEntity:
-    sure = Confidence.CONFIRMED if by_user else Confidence.INFERRED
-    return ActiveEntity(type=type_, value=value, confidence=sure, turn=turn, message=message)
+    return ActiveEntity(type=type_, value=value, is_confirmed=by_user, turn=turn, message=message)
 
 
 def entities_after(*messages: list[ActiveEntity]) -> ActiveEntities:
     """Return the active entities after messages that named the given ones."""
     layer = StateCoordinator().entities
     for message in messages:
-        layer.mention(message, by_user=message[0].confidence is Confidence.CONFIRMED)
+        layer.mention(message, by_user=message[0].is_confirmed)
     return layer
 
 
@@ -251,7 +249,7 @@ def test_a_listing_is_about_nothing_and_about_the_known_one_if_that_is_in_it() -
     listing = [entity("asin", f"B07X{number:04}", by_user=False, turn=9) for number in range(10)]
     assert entities_after(listing).groups == {}
     [kept] = entities_after([entity("asin", "B07X0003", turn=1)], listing).groups["asin"]
-    assert (kept.value, kept.turn, kept.confidence) == ("B07X0003", 9, Confidence.CONFIRMED)
+    assert (kept.value, kept.turn, kept.is_confirmed) == ("B07X0003", 9, True)
 
 
 def test_another_title_takes_what_belonged_to_the_one_before_with_it() -> None:
@@ -280,7 +278,7 @@ def test_entities_expire_when_nobody_names_them() -> None:
     layer = coordinator.entities
     layer.mention([entity("asin", "B07X1234", turn=1), entity("email", "a@b.c", turn=15)])
     for turn, left in ((21, ["asin", "email"]), (22, ["email"])):
-        coordinator.store.get(TurnCount).count = turn
+        coordinator.dialogue.turns = turn
         layer.begin_turn(is_new_subject=False)
         assert list(layer.groups) == left
 
@@ -298,7 +296,7 @@ def test_entities_of_a_fork_without_a_number_of_turns_expire() -> None:
     for turn, left in ((30, ["asin"]), (50, ["asin"]), (51, [])):
         layer.begin_turn(is_new_subject=False)
         assert (coordinator.dialogue.turn_count, list(layer.groups)) == (turn, left)
-        coordinator.store.get(TurnCount).count = turn + (20 if turn == 30 else 1)
+        coordinator.dialogue.turns = turn + (20 if turn == 30 else 1)
 
 
 # Goals
