@@ -764,25 +764,6 @@ async def test_without_pairs_nothing_is_shown_that_nobody_said(memory: MangaMemo
     ]
 
 
-async def test_of_a_turn_with_tools_the_end_is_shown(memory: MangaMemory) -> None:
-    manager = memory.session(ConversationScope("u", "s", "lex"))
-    result: Any = {
-        "toolResult": {"toolUseId": "t1", "status": "success", "content": [{"text": "3"}]}
-    }
-    manager.log(
-        [
-            {"role": "user", "content": [{"text": "how many?"}]},
-            {"role": "assistant", "content": [{"text": "Let me look."}, tool_use("t1", "stock")]},
-            {"role": "user", "content": [result]},
-            {"role": "assistant", "content": [{"text": "Three."}]},
-        ]
-    )
-    assert shown(await SessionChatStorage(memory).fetch_chat("u", "s", "lex")) == [
-        ("user", "how many?"),
-        ("assistant", "Three."),
-    ]
-
-
 async def test_the_limit_that_agent_squad_gives_bounds_the_history_and_not_the_log(
     memory: MangaMemory,
 ) -> None:
@@ -1135,30 +1116,3 @@ def test_messages_of_other_frameworks(open_memory: OpenMemory) -> None:
     restored = Agent(model=ScriptedModel(), session_manager=taken_up, agent_id="lex")
     restored("more")
     assert told(restored.messages) == [["u", "q"], ["a", "a"], ["u", "more"], ["a", "ok"]]
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (("a#b", "c"), ("a", "b#c")),
-        (("a:b", "c"), ("a", "b:c")),
-        (("花子", "セッション/1"), ("花子/セッション", "1")),
-        (("{u}", "s?*"), ("{u", "}s?*")),
-    ],
-)
-async def test_ids_of_any_kind_are_kept_apart(
-    memory: MangaMemory, one: tuple[str, str], other: tuple[str, str]
-) -> None:
-    shop = Shop(memory)
-    for text, ids in (("one", one), ("other beta", other), ("more", one)):
-        await shop.ask(text, *ids)
-    assert shown(await shop.storage.fetch_all_chats(*one)) == [
-        ("user", "one"),
-        ("assistant", "[alpha] heard one"),
-        ("user", "more"),
-        ("assistant", "[alpha] heard more"),
-    ]
-    assert shown(await shop.storage.fetch_all_chats(*other)) == [
-        ("user", "other beta"),
-        ("assistant", "[beta] heard other beta"),
-    ]

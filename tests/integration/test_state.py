@@ -262,15 +262,6 @@ def test_damaged_state_is_left_as_it_is(damaged: Any) -> None:
         coordinator.dialogue.fill_slot("volume", "3")
 
 
-def test_a_coordinator_serves_one_agent() -> None:
-    coordinator = StateCoordinator()
-    first = agent_with(coordinator)
-    with pytest.raises(ValueError, match="give each agent its own"):
-        agent_with(coordinator)
-    assert coordinator_of(first) is coordinator
-    assert coordinator_of(agent_with(None)) is None
-
-
 def test_what_is_set_before_the_agent_is_built_is_kept() -> None:
     coordinator = StateCoordinator(intents=REORDER)
     coordinator.dialogue.set_intent("reorder")

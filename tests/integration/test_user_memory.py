@@ -14,10 +14,7 @@ from strands.memory import MemoryManager
 from strands_manga_memory import (
     SESSIONS,
     USER_MEMORY,
-    AesGcmCipher,
-    Codec,
     CorruptRecordError,
-    PiiPolicy,
     SQLiteTable,
     Table,
     UserMemoryStore,
@@ -287,37 +284,6 @@ def test_metadata_that_are_too_large_are_refused_with_what_they_belong_to(table:
             keep({"note": allowed["note"] + "x"})
         assert len(store.recall()) == 0
     assert store.remember("a fact", metadata=allowed).metadata == allowed
-
-
-def test_a_codec_seals_content_and_an_encrypting_rule_its_part(table: Table) -> None:
-    cipher = AesGcmCipher({"k": b"0" * 32}, current="k")
-    sealed = UserMemoryStore(table, user_id="u1", codec=Codec(cipher=cipher))
-    sealed.remember("a secret liking")
-    assert "secret" not in repr(list(table.query("u1")))
-    assert contents(sealed.recall()) == ["a secret liking"]
-    partly = UserMemoryStore(
-        table, user_id="u2", pii=PiiPolicy(actions={"phone": "encrypt"}, cipher=cipher)
-    )
-    partly.prefer("phone", "090-1234-5678")
-    assert "1234-5678" not in repr(list(table.query("u2")))
-    assert partly.recall()[0].content == "phone: 090-1234-5678"
-
-
-def test_two_tenants_with_the_same_user_id(table: Table) -> None:
-    owners = [
-        ("u1", None),
-        ("u1", "a"),
-        ("u1", "b"),
-        ("a:u1", None),
-        ("b/u1", "a"),
-        ("u1", "a:b"),
-        ("b:u1", "a"),
-    ]
-    for user_id, tenant in owners:
-        UserMemoryStore(table, user_id=user_id, tenant=tenant).prefer("who", f"{tenant}/{user_id}")
-    for user_id, tenant in owners:
-        [known] = UserMemoryStore(table, user_id=user_id, tenant=tenant).recall()
-        assert known.metadata["value"] == f"{tenant}/{user_id}"
 
 
 def test_a_damaged_newer_or_foreign_record_is_named_and_left_as_it_is(quick: SQLiteTable) -> None:

@@ -51,21 +51,7 @@ def test_structured_output_is_read_from_a_reply() -> None:
     assert agent(ScriptedModel(['{"number": 3}'])).structured_output(Volume, "which").number == 3
 
 
-def test_a_stateful_model_says_so() -> None:
-    assert ScriptedModel(stateful=True).stateful
-    assert not ScriptedModel().stateful
-
-
 # Faulty stores
-
-
-def test_calls_pass_and_are_remembered() -> None:
-    hot = FaultyHotStore(InMemoryHotStore())
-    assert hot.load("a/A:b", []) is None
-    assert hot.get_value("m1") is None
-    assert hot.calls == ["load", "get_value"]
-    assert hot.survives_process is False
-    assert FaultyTable(MemoryTable()).schema.partition == "session_id"
 
 
 def test_failures_are_given_out_once_each_whatever_thread_asks() -> None:

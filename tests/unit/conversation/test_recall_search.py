@@ -8,8 +8,6 @@ import pytest
 
 from strands_manga_memory.conversation import (
     ArchivedMessage,
-    DenseRetriever,
-    HistoryRecall,
     MessageArchive,
     RecallHit,
 )
@@ -101,23 +99,3 @@ def test_a_question_that_follows_another_carries_its_words(question: str, carrie
         user(question),
     ]
     assert ("Akira" in complete_question(question, history)) is carried
-
-
-def letters(texts: list[str]) -> list[list[float]]:
-    return [[float("pet" in text or "cat" in text), float("car" in text), 0.1] for text in texts]
-
-
-def test_another_retriever_is_searched_in_addition_to_words() -> None:
-    beside = HistoryRecall(retriever=DenseRetriever(letters)).archive
-    beside.add(
-        [
-            ArchivedMessage("a", "user", "My cat is Momo.", 1.0),
-            ArchivedMessage("b", "user", "The car is red.", 1.0),
-            ArchivedMessage("c", "user", "Rent was due.", 1.0),
-        ]
-    )
-    assert beside.search("What is the name of my pet?", 5)[0].message.id == "a"  # no word in common
-    assert beside.search("red rent", 5)[0].message.id in ("b", "c")  # nothing alike
-    beside.forget("a")
-    assert all(hit.message.id != "a" for hit in beside.search("pet cat Momo", 5))
-    assert set(beside.neighbours(2)) == {3}
