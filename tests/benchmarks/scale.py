@@ -138,11 +138,11 @@ def _run(
         return _each(workers, "run", rate / len(workers), seconds, **named)
 
 
-def _percentiles(name: str, seconds: Sequence[float], *, unit: str = "ms") -> dict[str, float]:
+def _percentiles(name: str, seconds: Sequence[float]) -> dict[str, float]:
     if len(seconds) < 2:
-        return {f"{name}_p50_{unit}": float("nan"), f"{name}_p99_{unit}": float("nan")}
+        return {f"{name}_p50_ms": float("nan"), f"{name}_p99_ms": float("nan")}
     cuts = quantiles(seconds, n=100, method="inclusive")
-    return {f"{name}_p50_{unit}": 1000 * cuts[49], f"{name}_p99_{unit}": 1000 * cuts[98]}
+    return {f"{name}_p50_ms": 1000 * cuts[49], f"{name}_p99_ms": 1000 * cuts[98]}
 
 
 def _at(rows: Mapping[str, float], rate: float) -> dict[str, float]:

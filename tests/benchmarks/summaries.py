@@ -59,12 +59,10 @@ def _tokens_read(model: ScriptedModel) -> int:
     return sum(_count(request.messages) for request in model.requests) + _count(prompts)
 
 
-def _hold_conversation(
-    manager: Any, aux: Any, name: str, *, answer: Any = planted.answer
-) -> tuple[dict[str, float], Agent, int]:
+def _hold_conversation(manager: Any, aux: Any, name: str) -> tuple[dict[str, float], Agent, int]:
     """Hold the conversation; return the results at the checked turns."""
     turns = planted.TURNS
-    chat = ScriptedModel(answer, usage=_count)
+    chat = ScriptedModel(planted.answer, usage=_count)
     chat.update_config(
         context_window_limit=11_428
     )  # 70 % of it, where Strands' own manager begins, are 8,000

@@ -146,9 +146,7 @@ def usage_of(provider: type[Model], call: Call) -> dict[str, Any]:
     return formatter(object.__new__(provider), event)["metadata"]["usage"]
 
 
-def model_of(
-    provider: type[Model] | None, *, cached: float, total: bool = True, written: float = 0.0
-) -> Any:
+def model_of(provider: type[Model] | None, *, cached: float, written: float = 0.0) -> Any:
     """Return a scripted model of a provider's class with a cached part of its prompts."""
 
     class Cached(ScriptedModel, *(() if provider is None else (provider,))):  # type: ignore[misc]

@@ -56,14 +56,14 @@ def made(
     )
 
 
-def tool_turn(number: int, *sizes: int, answer: str = "It is on the shelf.") -> list[Any]:
+def tool_turn(number: int, *sizes: int) -> list[Any]:
     ids = [f"call-{number}-{index}" for index in range(len(sizes))]
     found = results(*ids)
     for block, size in zip(found["content"], sizes, strict=True):
         block["toolResult"]["content"] = [
             {"text": f"begin{number} " + "result " * (size // 7) + f"end{number}"}
         ]
-    return [user(f"question {number}"), calls(*ids), found, assistant(answer)]
+    return [user(f"question {number}"), calls(*ids), found, assistant("It is on the shelf.")]
 
 
 def chat(turns: int, words: str = "about the tower ") -> list[Any]:

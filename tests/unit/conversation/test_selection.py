@@ -64,8 +64,8 @@ def chosen(
     return select(history, features, SelectionBudget(budget, **limits), COUNT)
 
 
-def words(number: int, start: str = "w") -> str:
-    return " ".join([start] + ["w"] * (number - 1))
+def words(number: int) -> str:
+    return " ".join(["w"] * number)
 
 
 def exchange(number: int = 10, text: str = "") -> list[Any]:

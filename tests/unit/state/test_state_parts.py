@@ -211,10 +211,8 @@ def test_a_task_keeps_its_last_hundred_steps() -> None:
 # Entities
 
 
-def entity(
-    type_: str, value: str, *, by_user: bool = True, turn: int = 1, message: str = "m"
-) -> ActiveEntity:
-    return ActiveEntity(type=type_, value=value, is_confirmed=by_user, turn=turn, message=message)
+def entity(type_: str, value: str, *, by_user: bool = True, turn: int = 1) -> ActiveEntity:
+    return ActiveEntity(type=type_, value=value, is_confirmed=by_user, turn=turn, message="m")
 
 
 def entities_after(*messages: list[ActiveEntity]) -> ActiveEntities:
