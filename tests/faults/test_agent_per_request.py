@@ -25,7 +25,7 @@ from strands_manga_memory import ConflictError, ImportanceWeightedConversationMa
 from strands_manga_memory.conversation import EstimateCounter
 from strands_manga_memory.testing import ScriptedModel
 from tests.support import CUT_TEXT, PLACEHOLDER
-from tests.unit.session.support import SHAPES, Stores, open_stores, quiet, texts
+from tests.unit.session.support import SHAPES, Stores, open_stores, quiet, texts, tool_use
 
 pytestmark = pytest.mark.xdist_group("services")
 
@@ -328,15 +328,7 @@ def shop_answer(messages: list[Any]) -> Any:
     last = messages[-1]["content"][-1]
     if "catalogue" not in last.get("text", ""):
         return "Volume 1 costs 600 yen, and volume 2 costs 700 yen. " * 4
-    return [
-        {
-            "toolUse": {
-                "toolUseId": last["text"][-2:],
-                "name": "catalogue",
-                "input": {"query": "drama"},
-            }
-        }
-    ]
+    return [tool_use(last["text"][-2:], "catalogue", query="drama")]
 
 
 def shop_turns(count: int) -> list[str]:

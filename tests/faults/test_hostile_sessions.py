@@ -18,6 +18,7 @@ from tests.faults.hostile.sessions import Case, drawn, played
 from tests.faults.hostile.shapes import lived, shapes
 from tests.faults.hostile.stores import embedded, opened
 from tests.support import finish_writes
+from tests.unit.session.support import assistant, user
 
 pytestmark = pytest.mark.xdist_group("services")
 
@@ -25,18 +26,10 @@ pytestmark = pytest.mark.xdist_group("services")
 def case(content: Any = (), **changed: Any) -> Case:
     id_, arguments = changed.pop("id_", "t1"), changed.pop("arguments", {})
     messages = [
-        {"role": "user", "content": [{"text": "q"}]},
-        {
-            "role": "assistant",
-            "content": [{"toolUse": {"toolUseId": id_, "name": "x", "input": arguments}}],
-        },
-        {
-            "role": "user",
-            "content": [
-                {"toolResult": {"toolUseId": id_, "status": "success", "content": content}}
-            ],
-        },
-        {"role": "assistant", "content": [{"text": "a"}]},
+        user("q"),
+        assistant({"toolUse": {"toolUseId": id_, "name": "x", "input": arguments}}),
+        user({"toolResult": {"toolUseId": id_, "status": "success", "content": content}}),
+        assistant("a"),
     ]
     return {"messages": messages, "state": {}, "memories": [], "damage": False, **changed}
 
@@ -53,9 +46,7 @@ CASES = {
     "a deep memory": case([], memories=[draws.nested(1, 300), draws.nested(1, 60)]),
     "a whole number as id": case([], id_=5),
     "a system message": case([], messages=[{"role": "system", "content": [{"text": "s"}]}]),
-    "empty contents": case(
-        [], messages=[{"role": "user", "content": []}, {"role": "assistant", "content": []}]
-    ),
+    "empty contents": case([], messages=[user(), assistant()]),
     "no JSON": case(
         [{"json": {"a": (1, b"x"), 5: {1, 2}, "n": math.nan, "i": 2**80, "s": "\ud800"}}]
     ),

@@ -14,7 +14,7 @@ from strands_manga_memory.conversation import ImportanceWeightedConversationMana
 from strands_manga_memory.testing import ScriptedModel
 from tests.histories import problems
 from tests.support import tool_results
-from tests.unit.session.support import tool_use
+from tests.unit.session.support import assistant, tool_result, tool_use, user
 
 _WINDOW = 32_000
 _TRIGGER = 21_440
@@ -114,19 +114,13 @@ def test_pinned_results_are_not_capped() -> None:
     """A message that is pinned keeps its results, however large."""
     agent = _agent(2)
     agent("What about 0?")
-    large = {
-        "toolResult": {
-            "toolUseId": "p",
-            "status": "success",
-            "content": [{"text": "found " * 4_000}],
-        }
-    }
+    large = tool_result("p", "found " * 4_000)
     use = tool_use("p", "search", query="p")
     agent.messages += [
-        {"role": "user", "content": [{"text": "look"}]},
-        {"role": "assistant", "content": [use]},
-        {"role": "user", "content": [large]},
-        {"role": "assistant", "content": [{"text": "found"}]},
+        user("look"),
+        assistant(use),
+        user(large),
+        assistant("found"),
     ]
     pin_message(agent.messages, len(agent.messages) - 2)
     agent("What about 1?")

@@ -27,7 +27,7 @@ from strands_manga_memory import (
 )
 from strands_manga_memory.memory import extract_user_query
 from strands_manga_memory.testing import ScriptedModel
-from tests.unit.session.support import tool_use
+from tests.unit.session.support import tool_use, user
 
 QUESTION = "Recommend a cookbook with soups"
 SMALL_TALK = [
@@ -186,7 +186,5 @@ def test_the_store_strips_injected_blocks_from_a_query(tmp_path: Path) -> None:
 
 def test_a_query_of_many_opening_tags_takes_linear_time() -> None:
     """Opening tags without their closing ones stay, as a user wrote them."""
-    context = InjectionQueryContext(
-        messages=[{"role": "user", "content": [{"text": "<user_memory>" * 200_000}]}]
-    )
+    context = InjectionQueryContext(messages=[user("<user_memory>" * 200_000)])
     assert len(extract_user_query(context) or "") == 200_000 * len("<user_memory>")

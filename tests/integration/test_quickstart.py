@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.session.support import tool_use
+from tests.unit.session.support import tool_result, tool_use
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 QUICKSTART = EXAMPLES / "quickstart.py"
@@ -44,10 +44,7 @@ def calls(*ids: str) -> dict[str, Any]:
 
 
 def results(*ids: str) -> dict[str, Any]:
-    blocks = [
-        {"toolResult": {"toolUseId": name, "status": "success", "content": [{"text": "{}"}]}}
-        for name in ids
-    ]
+    blocks = [tool_result(name, "{}") for name in ids]
     return {"role": "user", "content": blocks, "tracking_id": f"results-{ids}"}
 
 

@@ -26,6 +26,7 @@ from tests.unit.session.support import (
     quiet,
     same,
     texts,
+    tool_result,
     tool_use,
     user,
 )
@@ -403,13 +404,7 @@ def test_what_was_put_aside_is_redacted_too(both: Stores) -> None:
 
 
 def answer_of(id_: str) -> dict[str, Any]:
-    return {
-        "toolResult": {
-            "toolUseId": id_,
-            "status": "success",
-            "content": [{"text": f"result of {id_}"}],
-        }
-    }
+    return tool_result(id_, f"result of {id_}")
 
 
 ORPHANS = {

@@ -22,6 +22,7 @@ from strands_manga_memory.conversation import (
 )
 from strands_manga_memory.conversation.background_scorers import Line
 from strands_manga_memory.testing import ScriptedModel
+from tests.unit.session.support import assistant, tool_use, user
 
 
 def said(id_: str, text: str, role: Any = "user") -> Message:
@@ -59,16 +60,10 @@ def test_what_has_no_words_or_no_id_is_the_rules_own() -> None:
         raise AssertionError
 
     scorer = BackgroundScorer(judge)
-    use: Any = {
-        "role": "assistant",
-        "content": [
-            {"text": "Let me see"},
-            {"toolUse": {"toolUseId": "t", "name": "n", "input": {}}},
-        ],
-    }
+    use: Any = assistant("Let me see", tool_use("t", "n"))
     assert scorer.score({**use, "tracking_id": "1"}) == 0.4
     assert scorer.score(said("2", "  ")) == 0.5
-    assert scorer.score({"role": "user", "content": [{"text": "Hello!"}]}) == 0.1
+    assert scorer.score(user("Hello!")) == 0.1
     assert scorer.wait(0.0)
 
 

@@ -19,6 +19,7 @@ from strands_manga_memory import (
 from strands_manga_memory.conversation import default_counter
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks.sentences import prose
+from tests.unit.session.support import assistant, tool_result, tool_use, user
 
 
 def sentences(seed: int) -> Any:
@@ -89,24 +90,10 @@ def test_large_results_of_a_turn_that_is_over_make_room_before_the_history_is_fu
         agent(next(said))
     found = prose()[5_000 : 5_000 + characters]
     agent.messages += [
-        {"role": "user", "content": [{"text": "What have you got?"}]},
-        {
-            "role": "assistant",
-            "content": [{"toolUse": {"toolUseId": "t1", "name": "find", "input": {}}}],
-        },
-        {
-            "role": "user",
-            "content": [
-                {
-                    "toolResult": {
-                        "toolUseId": "t1",
-                        "status": "success",
-                        "content": [{"text": found}],
-                    }
-                }
-            ],
-        },
-        {"role": "assistant", "content": [{"text": "A good deal."}]},
+        user("What have you got?"),
+        assistant(tool_use("t1", "find")),
+        user(tool_result("t1", found)),
+        assistant("A good deal."),
     ]
     assert sum(map(count, agent.messages)) < 4_000
     agent("And what else?")
@@ -133,7 +120,7 @@ def test_the_facade_trims_in_steps_and_the_monitor_counts_what_that_brings(tmp_p
         agent = Agent(
             model=ScriptedModel(lambda _, said=said: next(said)), plugins=[monitor], **made
         )
-        for _ in range(90):
+        for _ in range(60):
             agent(next(said))
         with_memory.close()
         seen[name] = monitor.stats()

@@ -199,6 +199,14 @@ def tool_use(id_: str, name: str, /, **arguments: Any) -> dict[str, Any]:
     return {"toolUse": {"toolUseId": id_, "name": name, "input": arguments}}
 
 
+def tool_result(
+    id_: str, *content: dict[str, Any] | str, status: str = "success"
+) -> dict[str, Any]:
+    """Return a content block with the result of a tool."""
+    blocks = [{"text": each} if isinstance(each, str) else each for each in content]
+    return {"toolResult": {"toolUseId": id_, "status": status, "content": blocks}}
+
+
 def user(*blocks: dict[str, Any] | str, **more: Any) -> Any:
     """Return a user message."""
     return {
