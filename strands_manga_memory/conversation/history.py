@@ -39,7 +39,7 @@ from strands_manga_memory.messages import (
     is_tool_pair,
     is_turn_start,
 )
-from strands_manga_memory.messages.message_parts import custom_metadata, tool_result_ids
+from strands_manga_memory.messages.message_parts import custom_metadata
 
 _ATOMS = frozenset({str, int, float, bool, bytes, type(None)})
 
@@ -437,8 +437,7 @@ class LogTail:
         """Add messages from the session's log that were evicted or truncated before a restart.
 
         The log is ignored if it contradicts the stored messages: it has them in another order, or
-        lacks a message between two of them. A tool result at the beginning of ``log``, whose call
-        is missing, is not added.
+        lacks a message between two of them.
 
         Args:
             log: Latest messages of the conversation's log, oldest first.
@@ -455,8 +454,6 @@ class LogTail:
             id_ = id_of(message)
             if id_ in self._messages:
                 merged[id_] = self._full_message(id_, message)
-            elif at == first and tool_result_ids(message):
-                continue
             elif at >= first and id_ and id_ not in self._forgotten:
                 merged[id_] = message
         self._messages = merged | {id_: self._messages[id_] for id_ in known[logged[-1] + 1 :]}

@@ -131,7 +131,8 @@ def test_hot_tier_that_loses_everything_costs_at_most_the_unflushed_turns(
         opener = Opener(*urls, f"s-{unique}")
         opener.load()
         running = [
-            start(urls, f"s-{unique}", f"w{at}", tmp_path / f"w{at}", seconds=4) for at in range(2)
+            start(urls, f"s-{unique}", f"w{at}", tmp_path / f"w{at}", seconds=2.5)
+            for at in range(2)
         ]
         client = valkey.client()
         for _ in range(3):
@@ -139,7 +140,7 @@ def test_hot_tier_that_loses_everything_costs_at_most_the_unflushed_turns(
                 lambda: any(acknowledged_in(path) for path in tmp_path.glob("w*")),
                 "an acknowledged turn",
             )
-            time.sleep(0.5)
+            time.sleep(0.3)
             client.flushall()
         assert [process.wait(60) for process in running] == [0, 0]
         client.close()

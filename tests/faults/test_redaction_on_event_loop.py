@@ -24,7 +24,7 @@ pytestmark = pytest.mark.xdist_group("services")
 SECRET = "4111 1111 1111 1111"
 REDACTED = "[redacted]"
 PLAIN = {"codec": Codec(compress_from=1 << 30)}
-AWAY = 0.3
+AWAY = 0.2
 """Seconds for which an answer of a slow store is held back."""
 
 
@@ -123,7 +123,7 @@ def test_redaction_in_an_outage_reaches_each_tier_later(
     new_process: NewProcess, way: Way, unique: str, down: str
 ) -> None:
     """A tier gets the redacted form once it answers; the loop does not wait."""
-    process = new_process(way.stores, hot_deadline=0.2, durable_deadline=1.0, **PLAIN)
+    process = new_process(way.stores, hot_deadline=0.2, durable_deadline=0.5, **PLAIN)
     process.agent.model = GuardedModel(talk.reply, secret=SECRET, shown=f"a1 text {REDACTED}")
     process.agent("a0 text")
     store_before_the_answer(process)
@@ -200,8 +200,8 @@ def test_redaction_with_memories_summaries_and_recall_keeps_no_original(
         way.stores.hot or "",
         way.stores.durable,
         memories=True,
-        hot_deadline=1.0,
-        durable_deadline=1.0,
+        hot_deadline=0.5,
+        durable_deadline=0.5,
         **PLAIN,
     )
     scope = ConversationScope(unique, unique)

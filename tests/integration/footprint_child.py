@@ -28,7 +28,7 @@ from tests.support import background_writer
 
 _PACKAGE = str(Path(strands_manga_memory.__file__).parent)
 _TURNS = 5
-_AGENTS, _OLD = 3, 30
+_AGENTS, _OLD = 2, 30
 _LARGEST = 500_000
 """Bytes that nothing of an agent takes in one piece."""
 

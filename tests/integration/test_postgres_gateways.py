@@ -24,9 +24,9 @@ _WITHOUT = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(params=["relay", pytest.param("pgbouncer", marks=_WITHOUT)])
+@pytest.fixture(scope="module", params=["relay", pytest.param("pgbouncer", marks=_WITHOUT)])
 def pooled_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A server of its own behind a transaction pooler."""
+    """A server of these tests behind a transaction pooler."""
     with servers.postgres() as server, getattr(poolers, request.param)(server) as url:
         yield url
 
@@ -61,7 +61,7 @@ def test_transactions_behind_a_pooler_are_atomic(pooled_url: str) -> None:
         table.batch_write(puts=[{"session_id": "p", "sk": key, "n": number} for key in "abc"])
 
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(write, range(40)))
+        list(threads.map(write, range(16)))
     assert len({item["n"] for item in table.query("p")}) == 1
     assert len(list(table.query("p"))) == 3
     table.close()

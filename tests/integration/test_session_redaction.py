@@ -85,10 +85,10 @@ def _parts(value: Any) -> Iterator[Any]:
             yield getattr(value, name, None)
 
 
-def check_gone(stores: Stores, live: Agent, *, turns: int = 3) -> None:
+def check_gone(stores: Stores, live: Agent) -> None:
     """The secret is nowhere now, nor after further turns, flushes and restores."""
     manager = live._session_manager
-    for number in range(turns):
+    for number in range(3):
         manager.flush()
         assert SECRET.encode() not in everything_stored(stores)
         assert SECRET not in str(list(manager.history()))
@@ -411,7 +411,7 @@ def test_a_message_that_left_the_history_is_redacted_in_memory_too(
     check_gone(both, live)
 
 
-LOOKUP_SECONDS = 0.3
+LOOKUP_SECONDS = 0.2
 
 
 def slow_reads(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:

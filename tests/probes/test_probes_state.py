@@ -129,13 +129,10 @@ def test_goals_are_archived_small_and_within_caps(deployment: Deployment) -> Non
         return f"part {part}: " + "sales rose in the north and fell in the south, " * 4
 
     memory = deployment.process()
-    numbers = iter(range(1_000))
+    uses = [tool_use(f"t{number}", "analyze", part=number) for number in range(75)]
     script: list[Any] = []
     for calls in (50, 75, 30):
-        script += [
-            use("analyze", number, part=number)
-            for number, _ in zip(numbers, range(calls), strict=False)
-        ] + ["Done."]
+        script += [*(uses[at : at + 5] for at in range(0, calls, 5)), "Done."]
     agent, _ = deployment.agent(
         memory, reply=script, tools=[analyze], task_state={"time_budget_ms": 600_000.0}
     )
@@ -175,7 +172,8 @@ def test_what_was_tried_is_kept_for_the_task(deployment: Deployment) -> None:
         return f"order {number}"
 
     memory = deployment.process()
-    script = [*(use("lookup", number, number=number) for number in range(120)), "Done.", "ok"]
+    uses = [tool_use(f"t{number}", "lookup", number=number) for number in range(120)]
+    script = [*(uses[at : at + 5] for at in range(0, 120, 5)), "Done.", "ok"]
     agent, _ = deployment.agent(
         memory, reply=script, tools=[lookup], task_state={"time_budget_ms": 600_000.0}
     )

@@ -357,13 +357,13 @@ def check(history: list[Any]) -> None:
 
 
 @given(histories)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 def test_any_history_becomes_valid_and_stays_so(history: list[Any]) -> None:
     check(history)
 
 
 @given(damaged_histories)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_a_damaged_history_becomes_valid_too(history: list[Any]) -> None:
     check(history)
 

@@ -38,7 +38,7 @@ def containers(value: Any) -> set[int]:
     }
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(_messages)
 def test_a_copy_is_equal_and_shares_nothing_that_can_change(messages: list[Any]) -> None:
     whole = History(messages)

@@ -173,7 +173,7 @@ def ended(guarded: GuardedTool) -> Any:
     return last.tool_result
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=75, deadline=None, suppress_health_check=list(HealthCheck))
 @given(streamed=st.lists(events, max_size=3), raised=st.none() | errors)
 def test_whatever_a_tool_returns_or_raises_the_call_ends_with_a_result_and_is_counted(
     streamed: list[Any], raised: BaseException | None
@@ -196,7 +196,7 @@ def test_whatever_a_tool_returns_or_raises_the_call_ends_with_a_result_and_is_co
         assert guarded.breaker.failures == (0 if isinstance(raised, asyncio.CancelledError) else 1)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     result=st.none() | results,
     exception=st.none() | errors | anything,

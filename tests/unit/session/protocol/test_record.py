@@ -60,7 +60,7 @@ versions = st.builds(Version, st.integers(1, 20), st.sampled_from(["a", "b"]), s
 
 
 @given(records(), records())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_join_does_not_depend_on_the_order_of_its_arguments(one: Record, other: Record) -> None:
     """Records of different versions give the same join in either order."""
     if one.version == other.version:
@@ -75,7 +75,7 @@ def test_join_of_a_record_with_itself_changes_nothing(one: Record) -> None:
 
 
 @given(records(), records())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_join_shows_every_unseen_turn_whole_and_once(one: Record, other: Record) -> None:
     """The window of the newer record is followed by the turns that its author had not seen."""
     if one.version == other.version:
@@ -97,7 +97,7 @@ def test_join_shows_every_unseen_turn_whole_and_once(one: Record, other: Record)
 
 
 @given(records(), records())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_join_keeps_redactions_states_and_unlogged_turns(one: Record, other: Record) -> None:
     """A turn stays unlogged until one of the records knows it as logged."""
     joined = join(one, other)
