@@ -28,7 +28,7 @@ from strands_manga_memory.memory.memory_reader import (
     PERIODS,
     RECENT_DAYS,
 )
-from strands_manga_memory.memory.older_memories import OlderMemories
+from strands_manga_memory.memory.older_memories import delete_word_list
 from strands_manga_memory.memory.partition import (
     MAX_COVERED,
     PartitionContent,
@@ -48,7 +48,6 @@ from strands_manga_memory.memory.records import (
     ended_at,
     episode_id,
     new_record,
-    parts_of,
     skip_unreadable,
     summary_id,
 )
@@ -167,7 +166,7 @@ class MemoryKeeper:
         is_long = transcript.utterances[0].at < self.clock() - _LONG_SESSION
         if is_new and (stored.version > 1 or is_long):
             # After the log, whose change stops a list that is being made.
-            OlderMemories(partition).delete_list()
+            delete_word_list(partition)
         return loaded.records.get(id_, stored)
 
     def _user(self, owner: Owner) -> _FinalizedUser:
@@ -383,21 +382,25 @@ class MemoryKeeper:
     def _keep_episodes(
         self, user: _FinalizedUser, id_: str, transcript: Transcript, summary: MemoryRecord
     ) -> None:
-        at, covered = transcript.ended_at, [transcript.covered, transcript.revisions]
+        at = transcript.ended_at
         after = user.deleted_at(episode_id(id_, 0))
         passages = passages_of([each for each in transcript.utterances if each.at > after])
-        parts = list(
-            parts_of(
-                passages, lambda each: len(each.encode("utf-8", "replace")) + 8, _EPISODE_BYTES
-            )
-        )
+        parts, size = list[list[str]](), 0
+        for passage in passages:
+            length = len(passage.encode("utf-8", "replace")) + 8
+            if not parts or size + length > _EPISODE_BYTES:
+                parts.append([])
+                size = 0
+            parts[-1].append(passage)
+            size += length
         for number, part in enumerate(parts):
             metadata = {
                 "passages": part,
                 "session_id": transcript.session_id,
                 "topics": summary.metadata["topics"],
                 "ended_at": at,
-                "covered": covered,
+                "covered": transcript.covered,
+                "revisions": transcript.revisions,
             }
             expires_at = self.retention[MemoryType.EPISODE].expires_at(at)
             new = self._changed(
@@ -410,8 +413,7 @@ class MemoryKeeper:
             )
 
             def later(known: MemoryRecord | None, new: MemoryRecord = new) -> MemoryRecord:
-                is_covered = known and list(known.metadata.get("covered") or ()) >= covered
-                return known if known and is_covered else new
+                return known if known and _covers(known, transcript) else new
 
             user.store(new.memory_id, later)
         user.partition.delete_many(user.partition.episode_ids(id_)[len(parts) :])
@@ -520,7 +522,4 @@ def patterns_of(records: Iterable[MemoryRecord], *, now: float) -> dict[str, dic
 
 def _covers(record: MemoryRecord, transcript: Transcript) -> bool:
     covered, revisions = record.metadata.get("covered", 0), record.metadata.get("revisions", 0)
-    return bool(
-        covered > transcript.covered
-        or (covered == transcript.covered and revisions >= transcript.revisions)
-    )
+    return bool((covered, revisions) >= (transcript.covered, transcript.revisions))

@@ -18,7 +18,7 @@ from strands_manga_memory.language.search import Embed
 from strands_manga_memory.language.text_features import split_sentences
 from strands_manga_memory.memory.hot_profile import HotProfile
 from strands_manga_memory.memory.memory_search import Hit, MemoryQuery, Snapshot
-from strands_manga_memory.memory.older_memories import OlderMemories
+from strands_manga_memory.memory.older_memories import WordList, find_older
 from strands_manga_memory.memory.partition import PartitionContent, UserPartition
 from strands_manga_memory.memory.pii_policy import PiiFilter
 from strands_manga_memory.memory.profile_service import ProfileReader
@@ -84,7 +84,7 @@ class MemoryReader:
         self._clock = partition.clock
         self._writer = writer
         self._health = TierHealth(shared=writer.durable_health)
-        self.older = OlderMemories(partition)
+        self._word_list: WordList | None = None
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
         self._read_recent: Callable[[], None] | None = None
@@ -183,7 +183,7 @@ class MemoryReader:
         if limit is not None:
             check_positive_int("limit", limit)
         with measured(RECALL, operation="recall") as noted:
-            self.older.drop_copy()
+            self._word_list = None  # another process may have changed the stored list
             query = query if query is not None and query.strip() else None
             records = list[MemoryRecord]()
             is_all = limit is None or (self._embed is not None and query is not None)
@@ -241,7 +241,7 @@ class MemoryReader:
             else self._profiles.read(owner.user_id, tenant=owner.tenant)
         )
         snapshot = self._ranked(loaded)
-        self.older.drop_copy()
+        self._word_list = None
 
         def read_recent() -> None:
             snapshot.add_older(self._partition.load_recent(loaded.latest))
@@ -282,17 +282,17 @@ class MemoryReader:
         """Read older memories from the table, and add them to ``snapshot``.
 
         They have a word of the query or, without a query, are the most important memories of
-        ``types``. The first call for a snapshot may also add all preferences of the user.
+        ``types``. If ``snapshot`` has 40 preferences or more, all preferences are added.
         """
-        older = self.older.find(
+        older, self._word_list = find_older(
+            self._partition,
             query,
             types,
             since=snapshot.content.since,
             known=frozenset(snapshot.records),  # other threads change the snapshot meanwhile
-            with_preferences=not snapshot.has_older_preferences,
+            listed=self._word_list,
         )
         snapshot.add_older(older)
-        snapshot.has_older_preferences = True
 
     def _with_recent(self) -> Future[None] | None:
         """Start the background read of recent facts and messages, unless it was started.

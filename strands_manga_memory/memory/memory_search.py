@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import re
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from strands.memory import InjectionQueryContext, MemoryEntry
@@ -15,15 +17,14 @@ from strands.types.content import Message
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
 from strands_manga_memory.language.search import (
     Embed,
-    LexicalIndex,
     content_terms,
     dot,
     embed_texts,
     evidence_terms,
+    query_terms,
+    search_terms,
 )
-from strands_manga_memory.memory.partition import (
-    PartitionContent,
-)
+from strands_manga_memory.memory.partition import PartitionContent
 from strands_manga_memory.memory.records import (
     DERIVED,
     ENTRY_CHARACTERS,
@@ -139,7 +140,6 @@ def checked_type(value: MemoryType | str) -> MemoryType:
         ) from None
 
 
-_PASSAGE = "\x1f"
 _ROLE = re.compile(r"^(?:User|Assistant): ", re.MULTILINE)
 
 
@@ -204,7 +204,7 @@ class _Text:
 
 
 class Snapshot:
-    """Memories of a user that this process has read, with a search index."""
+    """Memories of a user that this process has read, for searches."""
 
     def __init__(
         self,
@@ -215,20 +215,16 @@ class Snapshot:
     ) -> None:
         self.content = loaded
         self.records = loaded.records
-        self.has_older_preferences = False
         self._removed: set[str] = set()
         self._retention = retention
         self._embed = embed
         self._lock = threading.RLock()
-        self._texts: dict[str, _Text] | None = None
-        self._index = LexicalIndex[str]()
         self._vectors: dict[str, Sequence[float]] = {}
 
     def put(self, record: MemoryRecord) -> None:
         """Add a memory to the snapshot, or replace the memory with the same id."""
         with self._lock:
             self.records[record.memory_id] = record
-            self._texts = None
 
     def add_older(self, loaded: PartitionContent) -> None:
         """Add memories from a later read.
@@ -243,15 +239,12 @@ class Snapshot:
                 if id_ not in self.records and id_ not in self._removed
             }
             self.content.add(replace(loaded, records=new))
-            if self._texts is not None:
-                self._index_texts(new.values(), self._texts)
 
     def remove(self, memory_id: str) -> None:
         """Remove a memory from the snapshot. Later reads do not add the memory again."""
         with self._lock:
             self._removed.add(memory_id)
             self.records.pop(memory_id, None)
-            self._texts = None
 
     def used(self, ids: Collection[str], now: float) -> None:
         """Count a recall of the given memories at the time ``now``.
@@ -278,27 +271,21 @@ class Snapshot:
         """
         with self._lock:
             filters = wanted or MemoryQuery()
-            candidates = {
-                id_: record for id_, record in self.records.items() if filters.has(record, now)
-            }
             if query is None or not query.strip():
                 hits = [
                     Hit(record, record.content, self._score(record, now, None))
-                    for record in candidates.values()
+                    for record in self.records.values()
+                    if filters.has(record, now)
                 ]
             else:
-                texts = self._indexed()
-                similar = self._similar(query, texts)
-                query_terms = None if self._embed else content_terms(query)
+                texts = [text for record in self.records.values() for text in texts_of(record)]
+                terms = None if self._embed else content_terms(query)
                 hits = [
-                    Hit(record, text.own, self._score(record, now, similar.get(name, 0.0)))
-                    for name, text in texts.items()
-                    if (record := candidates.get(text.record.memory_id)) is not None
+                    Hit(text.record, text.own, self._score(text.record, now, similarity))
+                    for text, similarity in zip(texts, self._similar(query, texts), strict=True)
+                    if filters.has(text.record, now)
                     if not matching
-                    or (
-                        name in similar
-                        and (query_terms is None or not query_terms.isdisjoint(text.terms))
-                    )
+                    or (similarity > 0 and (terms is None or not terms.isdisjoint(text.terms)))
                 ]
         hits.sort(key=lambda hit: (-hit.score, -hit.record.updated_at, hit.record.memory_id))
         return hits
@@ -326,54 +313,70 @@ class Snapshot:
         half_life = self._retention[MemoryType(record.type)].half_life
         return score(record, now=now, half_life=half_life, similarity=similarity)
 
-    def _indexed(self) -> dict[str, _Text]:
-        """Return the searchable texts of all memories, keyed by the id of the text.
-
-        If memories have changed, the texts and the index of words are first built again.
-        """
-        if self._texts is None:
-            self._texts, self._index = {}, LexicalIndex()
-            self._index_texts(self.records.values(), self._texts)
-        return self._texts
-
-    def _index_texts(self, records: Iterable[MemoryRecord], known: dict[str, _Text]) -> None:
-        """Add the searchable texts of memories to ``known`` and to the index of words.
-
-        When texts are compared by vectors, the index is not needed and stays empty.
-        """
-        texts = {name: text for record in records for name, text in texts_of(record).items()}
-        known |= texts
+    def _similar(self, query: str, texts: Sequence[_Text]) -> list[float]:
         if self._embed is None:
-            self._index.put(
-                (name, text.words, _ROLE.sub("", text.near)) for name, text in texts.items()
-            )
-
-    def _similar(self, query: str, texts: Mapping[str, _Text]) -> dict[str, float]:
-        if self._embed is None:
-            return self._index.search(query)
-        missing = list({text.own: None for text in texts.values() if text.own not in self._vectors})
+            return _word_similarities(query, texts)
+        missing = list({text.own: None for text in texts if text.own not in self._vectors})
         vectors = embed_texts(self._embed, [query, *missing])
         self._vectors.update(zip(missing, vectors[1:], strict=True))
-        similar = {name: dot(vectors[0], self._vectors[text.own]) for name, text in texts.items()}
-        return {name: value for name, value in similar.items() if value > 0}
+        return [dot(vectors[0], self._vectors[text.own]) for text in texts]
 
 
-def texts_of(record: MemoryRecord) -> dict[str, _Text]:
-    """Return the searchable texts of a memory, keyed by the id of the text.
+_NEAR_WEIGHT, _SATURATION, _LENGTH_SHARE = 0.3, 1.2, 0.75
+"""Weight of a word in neighboring texts, and the constants ``k1`` and ``b`` of BM25."""
+
+
+def _word_similarities(query: str, texts: Sequence[_Text]) -> list[float]:
+    """Return the BM25 score of each text for a query, divided by the best score.
+
+    A text without a word of the query has the similarity 0.
+    """
+    asked = set(query_terms(query))
+    weights = [_word_weights(text.own, text.near) for text in texts]
+    shared = [sorted(asked.intersection(found)) for found, _ in weights]
+    numbers = Counter(term for terms in shared for term in terms)
+    rarity = {
+        term: max(1e-6, math.log((len(texts) - number + 0.5) / (number + 0.5)))
+        for term, number in numbers.items()
+    }
+    average = sum(size for _, size in weights) / max(1, len(texts))
+    scores = []
+    for terms, (found, size) in zip(shared, weights, strict=True):
+        length = 1 - _LENGTH_SHARE + _LENGTH_SHARE * size / average if terms else 0.0
+        scores.append(
+            sum(rarity[term] * found[term] / (found[term] + _SATURATION * length) for term in terms)
+        )
+    best = max(scores, default=0.0)
+    return [score / best if score else 0.0 for score in scores]
+
+
+@lru_cache(maxsize=4_096)
+def _word_weights(own: str, near: str) -> tuple[dict[str, float], int]:
+    """Return the weighted frequency of each search term of a text, and the number of its terms.
+
+    ``near`` is the neighboring text, whose terms count less.
+    """
+    terms, near_terms = (search_terms(_ROLE.sub("", each)) for each in (own, near))
+    weights: dict[str, float] = defaultdict(float)
+    for found, weight in ((terms, 1.0), (near_terms, _NEAR_WEIGHT)):
+        for term in found:
+            weights[term] += weight
+    return weights, len(terms) + len(near_terms)
+
+
+def texts_of(record: MemoryRecord) -> list[_Text]:
+    """Return the searchable texts of a memory.
 
     Usually, the only text is the content of the memory. A memory with stored messages of a session
     has one text for each passage of the messages.
     """
     if record.type != MemoryType.EPISODE:
-        topics = " ".join(map(str, record.listed("topics")))
-        return {record.memory_id: _Text(record.content, topics, record)}
+        return [_Text(record.content, " ".join(map(str, record.listed("topics"))), record)]
     passages = [str(passage) for passage in record.listed("passages")]
-    return {
-        f"{record.memory_id}{_PASSAGE}{at}": _Text(
-            own, "\n".join(passages[max(0, at - 1) : at] + passages[at + 1 : at + 2]), record
-        )
+    return [
+        _Text(own, "\n".join(passages[max(0, at - 1) : at] + passages[at + 1 : at + 2]), record)
         for at, own in enumerate(passages)
-    }
+    ]
 
 
 def extract_user_query(context: InjectionQueryContext, **_: Any) -> str | None:

@@ -8,13 +8,12 @@ import logging
 import math
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError, StoreError
-from strands_manga_memory.language.search import (
-    content_terms,
-)
+from strands_manga_memory.language.search import content_terms
 from strands_manga_memory.memory.memory_search import texts_of
 from strands_manga_memory.memory.partition import (
     MAX_PREFERENCES,
@@ -39,7 +38,7 @@ logger = logging.getLogger(__name__)
 _WORDS = f"{INTERNAL}words#"
 _SECONDS = 7 * DAY
 """Seconds until a stored list is made again from all memories."""
-_SHARDS, _ROWS = 16, 512
+_SHARDS, _ROWS = 32, 512
 """Number of parts that hold the words of a list, and memories in each part that holds ids."""
 _MAX_BYTES, _MAX_ROWS = 2_800_000, 64 * _ROWS
 """Most bytes and memories of a list, as DynamoDB limits a transaction to 4 MB in 100 items."""
@@ -50,21 +49,46 @@ class WordList:
     """Index of the words in a user's memories, so that a search need not read all memories.
 
     Preferences are not in the index. Each memory has a row number, from 0 for the latest memory. A
-    search decodes only the parts of the index that it needs:
+    search reads only the parts of the index that it needs:
 
     - ``words.N``: rows of the memories with each word. ``N`` is computed from the word's checksum.
     - ``ids.N``: memory ids of 512 rows.
     - ``important``: the 192 most important memories of each type.
 
-    Args:
-        made_at: Time when the list was made, in seconds since 1970.
-        read: Function that returns the parts with the given names.
+    Attributes:
+        made_at: Time when the list was made, in seconds since 1970. Minus infinity if no list is
+            stored, or none was read yet.
     """
 
-    def __init__(self, made_at: float, read: Callable[[Iterable[str]], Mapping[str, Any]]) -> None:
+    def __init__(
+        self,
+        partition: UserPartition,
+        made_at: float = -math.inf,
+        parts: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         self.made_at = made_at
-        self.parts: dict[str, Any] = {}
-        self._read = read
+        self._parts = dict(parts)
+        self._partition = partition
+
+    def load(self, names: Iterable[str]) -> None:
+        """Read the parts with the given names that were not read before.
+
+        Raises:
+            CorruptRecordError: A part is damaged or missing, or belongs to another list.
+        """
+        missing, owner = set(names) - self._parts.keys(), self._partition.owner
+        keys = {name: (owner.partition, f"{_WORDS}{name}") for name in missing}
+        items = self._partition.table.batch_get([*keys.values()]) if keys else {}
+        if not items and self.made_at == -math.inf:
+            return
+        for name, key in keys.items():
+            place = place_of(owner, f"{_WORDS}{name}")
+            with parsing(place):
+                codec = self._partition.codec or Codec()
+                made_at, self._parts[name] = codec.decode(items[key]["data"], place)
+                if self.made_at not in (made_at, -math.inf):
+                    raise ValueError("it is a part of another list")
+                self.made_at = float(made_at)
 
     def find(self, words: Sequence[str]) -> Iterator[str]:
         """Yield the ids of memories that have at least one of the given words, best match first.
@@ -72,19 +96,19 @@ class WordList:
         ``words`` are checksums of the words. Memories with more of the words, and with rarer words,
         come first.
         """
-        self._load(map(_part_of, words))
+        self.load(map(_part_of, words))
         scores: dict[int, float] = defaultdict(float)
         for word in words:
-            rows = self.parts[_part_of(word)].get(word, "").split()
+            rows = self._parts[_part_of(word)].get(word, "").split()
             worth = 1 / math.log2(1 + len(rows)) if rows else 0.0
             for row in map(int, rows):
                 scores[row] -= worth
         ranked = sorted(sorted(scores), key=scores.__getitem__)
         for first in range(0, len(ranked), _ROWS):
             batch = ranked[first : first + _ROWS]
-            self._load(map(_part_of_ids, batch))
+            self.load(map(_part_of_ids, batch))
             for row in batch:
-                yield str(self.parts[_part_of_ids(row)][row % _ROWS])
+                yield str(self._parts[_part_of_ids(row)][row % _ROWS])
 
     def by_importance(self, types: Collection[str]) -> Iterator[str]:
         """Yield the ids of the most important memories of the given types.
@@ -92,13 +116,9 @@ class WordList:
         The most important memory comes first. Of equally important memories, the latest comes
         first.
         """
-        self._load(["important"])
-        lists = (self.parts["important"].get(type_, ()) for type_ in types)
+        self.load(["important"])
+        lists = (self._parts["important"].get(type_, ()) for type_ in types)
         return (str(id_) for *_, id_ in heapq.merge(*lists))
-
-    def _load(self, names: Iterable[str]) -> None:
-        if missing := set(names) - self.parts.keys():
-            self.parts |= self._read(missing)
 
 
 def _parts_of_list(records: Iterable[MemoryRecord]) -> dict[str, Any]:
@@ -111,7 +131,7 @@ def _parts_of_list(records: Iterable[MemoryRecord]) -> dict[str, Any]:
     important: dict[str, list[tuple[float, int, str]]] = defaultdict(list)
     ids, size = list[str](), 0
     for row, record in enumerate(itertools.islice(records, _MAX_ROWS)):
-        words = {_checksum(term) for text in texts_of(record).values() for term in text.terms}
+        words = {_checksum(term) for text in texts_of(record) for term in text.terms}
         size += len(record.memory_id) + 6 * len(words)
         if size > _MAX_BYTES:
             break
@@ -132,154 +152,105 @@ def _parts_of_list(records: Iterable[MemoryRecord]) -> dict[str, Any]:
     }
 
 
-class OlderMemories:
-    """Search in all memories of one user through a stored index of their words (word list).
+def find_older(
+    partition: UserPartition,
+    query: str | None,
+    types: Collection[str],
+    *,
+    since: float,
+    known: Collection[str],
+    listed: WordList | None = None,
+) -> tuple[PartitionContent, WordList]:
+    """Find up to 64 memories of a user that this process has not read yet.
 
-    The first search reads all memories and stores the list. Searches of the next seven days, in all
-    processes, read the list and then only the memories with matching words.
+    They have a word of ``query`` or, without a query, are the most important memories of ``types``.
 
-    The list lacks memories that were stored later. If this process may not have read them all, a
-    search makes a new list. The list is deleted when a memory is deleted, gets other words, or is
-    stored with an old date.
+    The first call reads all memories, stores a list of their words, and also returns all
+    preferences. Calls of the next seven days, in all processes, read only the list and the found
+    memories. The list lacks memories that were stored later. If this process may not have read them
+    all, a new list is made.
+
+    Args:
+        partition: Memories of the user.
+        query: Text to search for, or None.
+        types: Types of the memories without a query.
+        since: Time from which on the process has read all memories, in seconds since 1970.
+        known: Ids of the memories that the process has read. They are left out. If 40 or more are
+            preferences, which is the limit of a session start, there may be others, and all
+            preferences are returned, too.
+        listed: Word list that an earlier call returned. Default: the stored list.
+
+    Returns:
+        Memories, and the word list that was used.
     """
+    oldest = max(since, partition.clock() - _SECONDS)
+    words = [] if query is None else sorted(map(_checksum, content_terms(query)))
 
-    def __init__(self, partition: UserPartition) -> None:
-        self._partition = partition
-        self._codec = partition.codec or Codec()
-        self._list: WordList | None = None
+    def find(words_of: WordList) -> list[str]:
+        found = words_of.by_importance(types) if query is None else words_of.find(words)
+        return list(itertools.islice((id_ for id_ in found if id_ not in known), _MAX_FOUND))
 
-    def find(
-        self,
-        query: str | None,
-        types: Collection[str],
-        *,
-        since: float,
-        known: Collection[str],
-        with_preferences: bool,
-    ) -> PartitionContent:
-        """Find up to 64 memories that this process has not read yet.
+    listed = listed or WordList(partition)
+    try:
+        listed.load([*map(_part_of, words)] or ["important"])
+        ids = find(listed) if listed.made_at >= oldest else None
+    except CorruptRecordError:  # the list is made again from all memories
+        ids = None
+    if ids is not None:
+        read = sum(id_.startswith(f"{MemoryType.PREFERENCE}#") for id_ in known)
+        return partition.load_named(ids, with_preferences=read >= MAX_PREFERENCES), listed
+    loaded, listed = _make_list(partition)
+    chosen = set(find(listed))
+    loaded.records = {
+        id_: record
+        for id_, record in loaded.records.items()
+        if record.type == MemoryType.PREFERENCE or id_ in chosen
+    }
+    return loaded, listed
 
-        They have a word of ``query`` or, without a query, are the most important memories of
-        ``types``. A call that makes the word list reads all memories, and also returns all
-        preferences.
 
-        Args:
-            query: Text to search for, or None.
-            types: Types of the memories without a query.
-            since: Time from which on the process has read all memories, in seconds since 1970.
-            known: Ids of the memories that the process has read. They are left out.
-            with_preferences: Whether a call that uses an existing list also returns all
-                preferences. It does not if ``known`` has fewer than the 40 that a session start
-                reads, because there are then no others.
-        """
-        oldest = max(since, self._partition.clock() - _SECONDS)
-        words = [] if query is None else sorted(map(_checksum, content_terms(query)))
+def delete_word_list(partition: UserPartition) -> None:
+    """Delete a user's stored word list, because the user's memories no longer match it.
 
-        def find(listed: WordList) -> list[str]:
-            found = listed.by_importance(types) if query is None else listed.find(words)
-            return list(itertools.islice((id_ for id_ in found if id_ not in known), _MAX_FOUND))
+    A deleted memory, new words of a memory, or a memory with an old date are reasons. The next
+    search makes a new list.
+    """
+    stored = partition.table.query(
+        partition.owner.partition, first=_WORDS, last=f"{_WORDS}~", attributes=[]
+    )
+    partition.delete_many([str(item["memory_id"]) for item in stored])
 
-        try:
-            if self._list is None:
-                self._list = self._stored([*map(_part_of, words)] or ["important"])
-            listed = self._list
-            ids = None if listed is None or listed.made_at < oldest else find(listed)
-        except CorruptRecordError:  # the list is made again from all memories
-            ids = None
-        if ids is not None:
-            read = sum(id_.startswith(f"{MemoryType.PREFERENCE}#") for id_ in known)
-            with_preferences = with_preferences and read >= MAX_PREFERENCES
-            return self._partition.load_named(ids, with_preferences=with_preferences)
-        loaded, self._list = self._make()
-        chosen = set(find(self._list))
-        loaded.records = {
-            id_: record
-            for id_, record in loaded.records.items()
-            if record.type == MemoryType.PREFERENCE or id_ in chosen
-        }
-        return loaded
 
-    def drop_copy(self) -> None:
-        """Discard this process's copy of the word list.
+def _make_list(partition: UserPartition) -> tuple[PartitionContent, WordList]:
+    """Read all memories of the user, build and store a word list of them, and return both.
 
-        The next search reads the stored list, which another process may have changed.
-        """
-        self._list = None
-
-    def delete_list(self) -> None:
-        """Delete the stored word list, because the user's memories no longer match it.
-
-        The next search makes a new list.
-        """
-        self._list = None
-        owner = self._partition.owner
-        stored = self._partition.table.query(
-            owner.partition, first=_WORDS, last=f"{_WORDS}~", attributes=[]
+    If the list would exceed 2.8 MB, it lacks the oldest memories. It is not stored if the store
+    fails, or if memories change or are deleted during the call.
+    """
+    owner, table, codec = partition.owner, partition.table, partition.codec or Codec()
+    changes = owner.changes_partition, CHANGES
+    changed, erased = table.get(*changes), partition.erased()
+    made_at = partition.clock()
+    loaded = partition.load()
+    listed = [each for each in loaded.records.values() if each.type != MemoryType.PREFERENCE]
+    parts = _parts_of_list(sorted(listed, key=lambda record: record.updated_at, reverse=True))
+    writes = list[Write]()
+    for name, part in parts.items():
+        id_ = f"{_WORDS}{name}"
+        item: Item = {"user_id": owner.partition, "memory_id": id_}
+        item["expires_at"] = int(made_at + _SECONDS)
+        item["data"] = codec.encode([made_at, part], place_of(owner, id_))
+        writes.append(Write(item=item))
+    # Each change of memories writes this record, and an erasure deletes it first.
+    check = Write(key=changes, when=unchanged(changed), is_check=True)
+    try:
+        if changed is not None:
+            table.transact([*writes, check, not_erased_since(owner.partition, erased)])
+    except StoreError as error:  # the memories were read
+        logger.debug(
+            "error=<%s> | failed to store the words of a user's memories", type(error).__name__
         )
-        self._partition.delete_many([str(item["memory_id"]) for item in stored])
-
-    def _stored(self, names: Sequence[str]) -> WordList | None:
-        """Open the stored word list; None if no list is stored.
-
-        The parts with the given ``names`` are read now, others when a search needs them. A damaged
-        part raises ``CorruptRecordError`` when it is used.
-        """
-        items = self._items(names)
-        if not items:
-            return None
-        with parsing(place_of(self._partition.owner, _WORDS)):
-            made_at = float(next(iter(items.values()))["made_at"])
-
-        def read(names: Iterable[str]) -> dict[str, Any]:
-            unread = set(names) - items.keys()
-            stored = items | (self._items(unread) if unread else {})
-            return {name: self._part(name, stored, made_at) for name in names}
-
-        return WordList(made_at, read)
-
-    def _items(self, names: Iterable[str]) -> dict[str, Item]:
-        partition = self._partition.owner.partition
-        items = self._partition.table.batch_get([(partition, f"{_WORDS}{each}") for each in names])
-        return {id_.removeprefix(_WORDS): item for (_, id_), item in items.items()}
-
-    def _part(self, name: str, items: Mapping[str, Item], made_at: float) -> Any:
-        place = place_of(self._partition.owner, f"{_WORDS}{name}")
-        with parsing(place):
-            made, body = self._codec.decode(items[name]["data"], place)
-            if made != made_at:
-                raise ValueError("it is a part of another list")
-            return body
-
-    def _make(self) -> tuple[PartitionContent, WordList]:
-        """Read all memories of the user, build and store a word list of them, and return both.
-
-        If the list would exceed 2.8 MB, it lacks the oldest memories. It is not stored if the store
-        fails, or if memories change or are deleted during the call.
-        """
-        partition, owner = self._partition, self._partition.owner
-        table, changes = partition.table, (owner.changes_partition, CHANGES)
-        changed, erased = table.get(*changes), partition.erased()
-        made_at = partition.clock()
-        loaded = partition.load()
-        listed = [each for each in loaded.records.values() if each.type != MemoryType.PREFERENCE]
-        parts = _parts_of_list(sorted(listed, key=lambda record: record.updated_at, reverse=True))
-        writes = list[Write]()
-        for name, part in parts.items():
-            id_ = f"{_WORDS}{name}"
-            item: Item = {"user_id": owner.partition, "memory_id": id_, "made_at": made_at}
-            item["expires_at"] = int(made_at + _SECONDS)
-            item["data"] = self._codec.encode([made_at, part], place_of(owner, id_))
-            writes.append(Write(item=item))
-        # Each change of memories writes this record, and an erasure deletes it first.
-        check = Write(key=changes, when=unchanged(changed), is_check=True)
-        try:
-            if changed is not None:
-                table.transact([*writes, check, not_erased_since(owner.partition, erased)])
-        except StoreError as error:  # the memories were read
-            logger.debug(
-                "error=<%s> | failed to store the words of a user's memories", type(error).__name__
-            )
-        return loaded, WordList(made_at, lambda names: parts)
+    return loaded, WordList(partition, made_at, parts)
 
 
 def _checksum(term: str) -> str:

@@ -12,7 +12,6 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -137,7 +136,7 @@ _MAX_LATEST = 64
 _RECENT = (_Range(f"{MemoryType.PATTERN}#", f"{MemoryType.EPISODE}$", 24, SHOWN_ATTRIBUTES),)
 """Range of sort keys that searches read, besides the latest facts and feedback."""
 
-_MIN_RECALLED = 16
+_MIN_RECALLED = 8
 """Least memories of a range that a recall reads. A recall of more memories reads twice as many."""
 
 _MAX_FINALIZED, _MAX_FINALIZED_OF_AGE = 128, 32
@@ -300,8 +299,7 @@ class UserPartition:
             groups.append((found, len(found) == each.limit))
         for group, is_limited in groups:
             for item in group:
-                with self._skip_if_unreadable(item, loaded.unreadable):
-                    self._add_item(item, loaded)
+                self._add_item(item, loaded)
             sealed |= {str(item["memory_id"]) for item in group if "sealed" in item}
             if is_limited:
                 read = (loaded.records.get(str(item["memory_id"])) for item in group)
@@ -319,32 +317,25 @@ class UserPartition:
         return loaded
 
     def _add_item(self, item: Item, loaded: PartitionContent) -> None:
-        id_ = str(item["memory_id"])
-        if id_.startswith(LEDGER):
-            add_uses(loaded.uses, item)
-        elif id_ == LATEST:
-            loaded.latest = _latest_of(item)
-        elif not id_.startswith(INTERNAL):
-            record = record_of(item, self.owner, self.codec)
-            if record.expired(self.clock()):
-                loaded.expired.append(id_)
-            else:
-                loaded.records[id_] = record
+        """Add a stored item to ``loaded``; if it is unreadable, log this and add only its id.
 
-    @contextmanager
-    def _skip_if_unreadable(self, item: Item, unreadable: list[str]) -> Iterator[None]:
-        """Skip an unreadable record in a ``with`` block, and add its id to ``unreadable``.
-
-        The error is logged. A missing encryption key still raises ``KeyMissingError``.
+        A missing encryption key still raises ``KeyMissingError``.
         """
-        name = place_of(self.owner, str(item["memory_id"]))
+        id_, is_read = str(item["memory_id"]), False
         with skip_unreadable():
-            try:
-                with parsing(name):
-                    yield
-            except CorruptRecordError:
-                unreadable.append(str(item["memory_id"]))
-                raise
+            if id_.startswith(LEDGER):
+                add_uses(loaded.uses, item)
+            elif id_ == LATEST:
+                loaded.latest = _latest_of(item)
+            elif not id_.startswith(INTERNAL):
+                record = record_of(item, self.owner, self.codec)
+                if record.expired(self.clock()):
+                    loaded.expired.append(id_)
+                else:
+                    loaded.records[id_] = record
+            is_read = True
+        if not is_read:
+            loaded.unreadable.append(id_)
 
     def get(self, memory_id: str) -> MemoryRecord | None:
         """Return a memory, or None if it does not exist or has expired."""
@@ -395,10 +386,6 @@ class UserPartition:
     def erased(self) -> Item | None:
         """Return the marker of the last deletion of all data of the user; None if there is none."""
         return self.table.get(self.owner.partition, ERASED)
-
-    def exists(self, memory_id: str) -> bool:
-        """Return whether a memory is in the table, also if it is damaged or has expired."""
-        return self.table.get(self.owner.partition, memory_id) is not None
 
     def delete_many(self, ids: Iterable[str]) -> None:
         """Delete the memories of the user with the given ids."""
@@ -510,7 +497,7 @@ class UserPartition:
         """
         used, folded, partition = UseCounts(), 0, self.owner.partition
         for row in list(_LEDGER.read(self.table, partition)):
-            with self._skip_if_unreadable(row, []):
+            with skip_unreadable():
                 add_uses({}, row)  # a damaged record stays
                 same = Condition(equals={"at": row.get("at")})
                 if self.table.delete(partition, row["memory_id"], when=same):

@@ -6,9 +6,8 @@ import logging
 import math
 import uuid
 import zlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -62,8 +61,8 @@ from strands_manga_memory.stores.writer import shared_writer
 
 logger = logging.getLogger(__name__)
 
-_MAX_STATEMENTS = 15
-_MAX_WRITES = 90
+_MAX_WRITES = 96
+"""Most records that a change writes, as DynamoDB limits a transaction to 100 items."""
 BUCKETS = 16
 """Number of partitions that list the users with pending signals."""
 _DELETION_SECONDS = 90 * DAY
@@ -179,23 +178,14 @@ class PreferenceLog:
         return self._store(change)
 
     def _store(self, change: PreferenceChange) -> Mapping[str, MemoryRecord | None]:
-        changed: dict[str, MemoryRecord | None] = {}
         place = place_of(self.partition.owner, CHANGES)
-        for first in range(0, len(change.statements) or 1, _MAX_STATEMENTS):
-            signals = () if first else change.signals
-            part = replace(
-                change,
-                statements=change.statements[first : first + _MAX_STATEMENTS],
-                signals=signals,
+        changed, revisions = repeat_until_written(lambda: self._attempt(change), record=place)
+        if revisions is not None:
+            before, revision = revisions
+            stated = [] if change.record is None else _set_statements(change.record)
+            self._publish(
+                statements=stated, removals=change.removals, before=before, revision=revision
             )
-            records, revisions = repeat_until_written(partial(self._attempt, part), record=place)
-            changed |= records
-            if revisions is not None:
-                before, revision = revisions
-                stated = [] if change.record is None else _set_statements(change.record)
-                self._publish(
-                    statements=stated, removals=change.removals, before=before, revision=revision
-                )
         if self._send_later is not None and change.signals:
             self._send_later(self.partition.owner)
         return changed
@@ -218,28 +208,6 @@ class PreferenceLog:
         """
         wanted = () if self._send_later is None else statements
         return [PreferenceSignal.from_statement(self.partition.owner, each) for each in wanted]
-
-    def acknowledge(self, ids: Collection[str]) -> None:
-        """Delete signals (reports of preferences) that the other service has accepted.
-
-        ``ids`` are the ids of the signals.
-        """
-
-        def attempt() -> bool | None:
-            logged, item, _ = self.read()
-            if item is None:
-                return True
-            remaining = tuple(each for each in logged.signals if each.id not in ids)
-            writes = [
-                Write(item=self._item(replace(logged, signals=remaining)), when=unchanged(item))
-            ]
-            if not remaining:
-                writes.append(
-                    Write(key=(bucket_of(self.partition.owner), self.partition.owner.partition))
-                )
-            return self.partition.table.transact(writes) or None
-
-        repeat_until_written(attempt, record=place_of(self.partition.owner, CHANGES))
 
     def notify_agents(self, *, is_removal: bool = False, drops_context: bool = False) -> None:
         """Notify live agents that memories other than preferences have changed.

@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import wait
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import Any, Protocol
 
@@ -111,26 +111,21 @@ _ATTRIBUTES: Mapping[str, str] = {
     "escalations": "escalation_history",
     "last_updated": "last_updated",
 }
-"""Default attribute names in a table, keyed by field of ``Profile``."""
+"""Attribute names in a table, keyed by field of ``Profile``."""
 
 
 class TableProfileSource:
     """Source that reads profiles from a table of another service.
 
-    The default attributes of the table are ``favorite_genres``, ``language_pref``,
+    The attributes of the table are ``favorite_genres``, ``language_pref``,
     ``purchase_history_summary``, ``escalation_history`` and ``last_updated``. The purchase summary
     may be a text or a map, the escalation history a list or a number.
 
     Args:
         table: Table of the profiles. The table may have no sort key.
         sort: Sort key of a profile record. Default ``profile``.
-        attributes: Attribute names that differ from the defaults, keyed by field of ``Profile``:
-            ``{"language": "lang"}``.
         partition: Function from user id and tenant to the partition key. Default: the key of
             ``UserMemoryStore``.
-
-    Raises:
-        ValueError: ``attributes`` contains a name that is not a field of ``Profile``.
     """
 
     @checked
@@ -139,18 +134,10 @@ class TableProfileSource:
         table: Table,
         *,
         sort: str = "profile",
-        attributes: Mapping[str, str] | None = None,
         partition: Any = lambda user_id, tenant: Owner(user_id, tenant).partition,
     ) -> None:
-        names = [field.name for field in fields(Profile)]
-        unknown = sorted(set(attributes or {}) - set(names))
-        if unknown:
-            raise ValueError(
-                f"attributes must name fields of Profile ({', '.join(names)}), got {unknown}"
-            )
         self._table = table
         self._sort = sort
-        self._names = {**_ATTRIBUTES, **(attributes or {})}
         self._partition = partition
 
     def read(self, user_id: str, *, tenant: str | None = None) -> Profile | None:
@@ -171,7 +158,7 @@ class TableProfileSource:
             raise CorruptRecordError(
                 f"record={name!r} is damaged: it has only its key", record=name
             )
-        found = {name: item.get(attribute) for name, attribute in self._names.items()}
+        found = {name: item.get(attribute) for name, attribute in _ATTRIBUTES.items()}
         found["purchase_summary"] = _summary_text(found["purchase_summary"])
         if isinstance(found["escalations"], list):
             found["escalations"] = len(found["escalations"])
@@ -455,7 +442,7 @@ class PreferenceOutbox:
                             break
                 finally:
                     if sent:
-                        log.acknowledge(sent)
+                        log.apply(PreferenceChange(sent=sent))
             total += len(sent)
             waiting = waiting[len(sent) :]
         return total

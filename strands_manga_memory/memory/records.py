@@ -10,13 +10,13 @@ import json
 import logging
 import math
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, ConfigDict, Field, InstanceOf, Strict, TypeAdapter
 
@@ -25,8 +25,6 @@ from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.scope import checked_id, encoded_id, encoded_user
 from strands_manga_memory.stores.codec import Codec, is_json, parsing
 from strands_manga_memory.stores.table import Item
-
-_Value = TypeVar("_Value")
 
 DAY = 86_400.0
 """Seconds per day."""
@@ -507,26 +505,6 @@ def episode_id(summary_id: str, part: int) -> str:
     return f"{MemoryType.EPISODE}#{summary_id.partition('#')[2].replace('#', '.')}#{part:03d}"
 
 
-def parts_of(
-    values: Iterable[_Value], size_of: Callable[[_Value], int], max_bytes: int
-) -> Iterator[list[_Value]]:
-    """Split values into lists of at most ``max_bytes`` bytes each.
-
-    A value that is larger gets a list of its own. ``size_of`` returns the size of a value in bytes.
-    """
-    part: list[_Value] = []
-    size = 0
-    for value in values:
-        length = size_of(value)
-        if part and size + length > max_bytes:
-            yield part
-            part, size = [], 0
-        part.append(value)
-        size += length
-    if part:
-        yield part
-
-
 UseCounts = dict[str, tuple[int, float]]
 """Number of recalls and time of the last recall, keyed by memory id."""
 
@@ -537,13 +515,14 @@ def add_uses(counts: UseCounts, entry: Item) -> None:
     ``entry`` is the table item with the time of the recall and the ids of the recalled memories.
 
     Raises:
-        ValueError: The item is invalid.
+        CorruptRecordError: The item is damaged.
     """
-    at, used = float(entry.get("at") or 0.0), entry.get("used")
-    if not isinstance(used, list | tuple) or not all(isinstance(id_, str) for id_ in used):
-        raise ValueError("a ledger entry must list the ids of memories")
-    if not math.isfinite(at):
-        raise ValueError("a ledger entry must have a time")
+    with parsing(f"{entry['user_id']}/{entry['memory_id']}"):
+        at, used = float(entry.get("at") or 0.0), entry.get("used")
+        if not isinstance(used, list | tuple) or not all(isinstance(id_, str) for id_ in used):
+            raise ValueError("a ledger entry must list the ids of memories")
+        if not math.isfinite(at):
+            raise ValueError("a ledger entry must have a time")
     for id_ in used:
         count, latest = counts.get(id_, (0, 0.0))
         counts[id_] = count + 1, max(latest, at)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from operator import attrgetter
 
@@ -293,6 +293,7 @@ class PreferenceChange:
         dropped: Id of a preference record to delete, or None. It is needed for a value that
             ``prefer`` set, because ``removals`` delete only values from messages.
         signals: Signals of the statements and retractions.
+        sent: Ids of signals that the other service has accepted. They are deleted.
     """
 
     statements: Sequence[Statement] = ()
@@ -300,6 +301,7 @@ class PreferenceChange:
     record: MemoryRecord | None = None
     dropped: str | None = None
     signals: Sequence[PreferenceSignal] = ()
+    sent: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -362,7 +364,11 @@ class LoggedChanges:
         signals are left, signals of statements that are no longer in the log are dropped, too.
         ``statements`` are the statements in the log after the change.
         """
-        kept = [one for one in self.signals if one.retracted or valid([one.statement], removals)]
+        kept = [
+            one
+            for one in self.signals
+            if one.id not in change.sent and (one.retracted or valid([one.statement], removals))
+        ]
         ids = {each.id for each in self.signals}
         new = [
             each

@@ -20,6 +20,7 @@ from strands_manga_memory.language.search import Embed
 from strands_manga_memory.memory.hot_profile import HotProfile
 from strands_manga_memory.memory.memory_reader import MemoryReader
 from strands_manga_memory.memory.memory_search import MemoryQuery, checked_type, entries_of
+from strands_manga_memory.memory.older_memories import delete_word_list
 from strands_manga_memory.memory.partition import UserPartition
 from strands_manga_memory.memory.pii_policy import PiiFilter, PiiPolicy
 from strands_manga_memory.memory.preference_log import (
@@ -423,7 +424,8 @@ class UserMemoryStore(MemoryStore):
             with suppress(CorruptRecordError):  # a damaged record can still be deleted
                 record = self.partition.get(memory_id)
         if record is None:
-            if exists := self.partition.exists(memory_id):
+            partition = self.owner.partition
+            if exists := self.partition.table.get(partition, memory_id) is not None:
                 self.preference_log.record_deletion(memory_id, now)
             self._delete([memory_id])
             return exists
@@ -550,7 +552,7 @@ class UserMemoryStore(MemoryStore):
         self.preference_log.notify_agents()
         if record.type == MemoryType.SUMMARY and record.version > 1:
             # After the log, whose change stops a list that is being made.
-            self.reader.older.delete_list()
+            delete_word_list(self.partition)
         return self._in_snapshot(record)
 
     def _importance(self, type_: MemoryType, given: float | None) -> float:
@@ -570,7 +572,7 @@ class UserMemoryStore(MemoryStore):
             self.reader.update_snapshot(id_, None)
         self.preference_log.notify_agents(is_removal=True)
         # after the log, whose change stops the storing of a list that is being made
-        self.reader.older.delete_list()
+        delete_word_list(self.partition)
 
     def _rollups_of(self, memory_id: str, type_: MemoryType) -> list[str]:
         try:

@@ -26,7 +26,7 @@ from strands.types.session import SessionMessage
 
 from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.memory.older_memories import OlderMemories
+from strands_manga_memory.memory.older_memories import delete_word_list
 from strands_manga_memory.memory.partition import UserPartition, not_erased_since
 from strands_manga_memory.memory.records import MemoryRecord, MemoryType, Owner, record_of
 from strands_manga_memory.memory.statements import LOG, PreferenceChange
@@ -424,7 +424,7 @@ def import_user(
         # Without its statements, the user's next statement would delete the preferences.
         log.apply(PreferenceChange(statements=stated))
         log.notify_agents()
-        OlderMemories(partition).delete_list()
+        delete_word_list(partition)
     return ImportReport(
         stored, messages, became["stored"], names["exists"], names["ended"], became["left out"]
     )

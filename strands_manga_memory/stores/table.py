@@ -347,7 +347,8 @@ class SQLTable:
         """Yield the records of a partition, in the order of their sort values."""
         limits = {"partition =": partition, "sort >=": first, "sort <=": last}
         bounds = {column: value for column, value in limits.items() if value is not None}
-        data = "NULL" if attributes is not None and not attributes else "item"
+        shown = None if attributes is None else frozenset(attributes)
+        data = "NULL" if shown is not None and not shown else "item"
         while limit is None or limit > 0:
             count = _PAGE if limit is None else min(limit, _PAGE)
             where = " AND ".join(f"{bound} {self._placeholder}" for bound in bounds)
@@ -357,8 +358,8 @@ class SQLTable:
             for stored, sort in rows:
                 key = bounds["partition ="], self._text(sort)
                 item = {} if stored is None else parse_item(stored, key, self.schema)
-                if attributes is not None:
-                    named = {name: item[name] for name in item if name in attributes}
+                if shown is not None:
+                    named = {name: item[name] for name in item if name in shown}
                     item = {self.schema.partition: key[0], self.schema.sort: key[1], **named}
                 yield item
             if len(rows) < count:

@@ -14,6 +14,7 @@ from strands import Agent
 
 from strands_manga_memory import ConversationScope, MangaMemory, Table, UserMemoryStore
 from strands_manga_memory.memory import RETENTION, MemoryRecord, MemoryType, memory_reader
+from strands_manga_memory.memory.older_memories import delete_word_list
 from strands_manga_memory.memory.records import DAY, summary_id
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
@@ -298,11 +299,8 @@ def test_a_damaged_list_of_words_is_made_again(
     parts = {
         item["memory_id"]: item for item in tables[1].query("u1", first="~words#", last="~words#~")
     }
-    for id_, part in parts.items():
-        made_at = part["made_at"]
-        tables[1].put({"user_id": "u1", "memory_id": id_, **damage, "made_at": made_at})
-        if id_ == "~words#important" and not damage:
-            tables[1].put({"user_id": "u1", "memory_id": id_})
+    for id_ in parts:
+        tables[1].put({"user_id": "u1", "memory_id": id_, **damage})
     assert contents(UserMemoryStore(tables[1], user_id="u1"), "Any postcards?") == [old.content]
     stored = {
         item["memory_id"]: item["data"]
@@ -320,7 +318,7 @@ def test_a_list_of_two_makings_is_made_again(tables: tuple[Table, Table]) -> Non
     assert contents(store, "Any postcards?") == [old.content]
     ids = tables[1].get("u1", "~words#ids.00")
     assert ids is not None
-    store.reader.older.delete_list()
+    delete_word_list(store.partition)
     for number in range(65):
         store.remember(f"Shelf {number} is full.")
     assert contents(UserMemoryStore(tables[1], user_id="u1"), "Any postcards?") == [old.content]

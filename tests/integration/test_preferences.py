@@ -908,14 +908,12 @@ def test_a_profile_of_another_service_is_read_never_written_and_gives_way(tmp_pa
             "session_id": "u1",
             "sk": "profile",
             "favorite_genres": ["horror", "noir"],
-            "lang": "ja",
+            "language_pref": "ja",
             "escalation_history": 2,
         }
     )
     before = list(profiles.query("u1"))
-    source = ProfileReader(
-        TableProfileSource(profiles, attributes={"language": "lang"}), deadline=10
-    )
+    source = ProfileReader(TableProfileSource(profiles), deadline=10)
     memory = MangaMemory.open(
         "memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True, profile=source
     )
