@@ -120,8 +120,7 @@ def _check_codec(durable: Table, codec: Codec | None, *, clock: Callable[[], flo
     tiers = Tiers.of(None, durable, codec=codec, clock=clock)
     try:
         for entry in islice(ExpiryIndex(durable).due(clock() + _EVER), _MOST_READ):
-            head = DurableTier(entry.key, tiers, {}).read()
-            if head is not None and not head.is_empty:
+            if not DurableTier(entry.key, tiers, {}).read().is_empty:
                 return ok(check, "a stored conversation can be read with this codec")
     except KeyMissingError as error:
         return problem(

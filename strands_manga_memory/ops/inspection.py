@@ -166,8 +166,8 @@ def inspect(
     window = conversation.open(inspect=True)
     storage = conversation.storage
     hot_state = None if storage.hot is None else _hot_state(storage.hot, tiers, conversation_key)
-    head = storage.durable.record if storage.durable is not None else None
-    if window is None and hot_state is None and head is None:
+    head = storage.durable.record if storage.durable is not None else Record()
+    if window is None and hot_state is None and not head.incarnation:
         return None
     entries = () if window is None else conversation.history()
     logged = [(entry.seq, entry.turn, entry.message) for entry in entries]
@@ -178,7 +178,7 @@ def inspect(
         hot=hot_state,
         durable=(
             None
-            if head is None or storage.durable is None
+            if storage.durable is None or not head.incarnation
             else _durable_state(head, base, storage.durable, tiers)
         ),
         turns=base.turn_count,
@@ -204,7 +204,7 @@ def _hot_state(
     if not tier.is_known:
         raise StoreUnavailableError("the hot tier does not answer")
     found = tiers.hot.load(conversation_key.name, [], touch=False)
-    if found is None or tier.record is None:
+    if found is None or found.state == DELETED:
         return None
     state = DELETED if tier.record.is_empty else found.state
     times = {"expires_in": found.expires_in, "ttl": found.ttl}

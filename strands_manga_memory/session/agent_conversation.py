@@ -7,7 +7,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, TypedDict
 
 from strands import Agent
@@ -35,7 +34,6 @@ from strands_manga_memory.session.protocol.record import (
     Record,
     Slot,
     TurnKey,
-    is_missing_or_empty,
 )
 from strands_manga_memory.session.session_log import LogEntry, LogPosition, log_entries
 from strands_manga_memory.session.tiers import ConversationKey, Tiers
@@ -122,7 +120,7 @@ class AgentConversation:
         keeps_window: bool = True,
     ) -> None:
         self.key, self.tiers, self.keeps_window = conversation_key, tiers, keeps_window
-        self._ids = {name: value for name, value in ids.items() if value is not None}
+        self._ids = ids
         self.renew_after_fork()
         renew_in_child(self)
 
@@ -170,19 +168,18 @@ class AgentConversation:
 
     def _open(self, *, inspect: bool) -> list[Message] | None:
         storage, local = self.storage, self.local
-        start = partial(self.tiers.writer.submit, (self.key, "hot"))
-        error = storage.load(touch=not inspect, read=self._read_tier, start=start)
+        error = storage.load(touch=not inspect, read=self._read_tier)
         if error is not None:
             logger.warning("error=<%s> | the other tier is used", cause_of(error))
         if storage.hot is not None:
             head, base = local.known_head, local.base
-            if head is None or head.is_empty or head.incarnation != base.incarnation:
+            if head.is_empty or head.incarnation != base.incarnation:
                 self.possible_loss = not storage.hot.is_known
             else:
-                self.possible_loss = is_missing_or_empty(storage.hot.record) and not head.is_closed
+                self.possible_loss = storage.hot.record.is_empty and not head.is_closed
         if not local.base.is_empty:
             stored, record = local.base.ids, self.key.name
-            if stored and any(stored.get(name) != str(id_) for name, id_ in self._ids.items()):
+            if stored and any(stored.get(name) != id_ for name, id_ in local.ids.items()):
                 raise CorruptRecordError(
                     f"record={record!r} belongs to other ids than those asked for", record=record
                 )
@@ -194,7 +191,7 @@ class AgentConversation:
         with self.lock:
             return messages_of(local.adopt_window(), local.message)
 
-    def _read_tier(self, tier: str, read: Callable[[], Record | None]) -> Record | None:
+    def _read_tier(self, tier: str, read: Callable[[], Record]) -> Record:
         if tier == "hot":
             with watch_deadline(tier, self.tiers.hot_deadline):
                 return self.saver.hot_health.call_in_thread(read, _HOT_SECONDS)
@@ -209,13 +206,13 @@ class AgentConversation:
         """End the conversation if its session has expired. With ``inspect``, write nothing."""
         storage, last_used = self.storage, self.local.base.last_used
         hot = None if storage.hot is None else storage.hot.stored
-        if hot is not None and not is_missing_or_empty(hot.record) and (hot.expires_in or 0.0) > 0:
+        if hot is not None and not hot.record.is_empty and (hot.expires_in or 0.0) > 0:
             return
         if storage.durable is not None and last_used + self.tiers.ttl.session > self.tiers.clock():
             return
         if inspect:
             with self.lock:
-                self.local.reset_to(self.local.next_tombstone(0, None))
+                self.local.reset_to(self.local.next_tombstone(0, Record()))
         else:
             with suppress(StoreUnavailableError):
                 storage.expire(unused_since=last_used)
@@ -513,7 +510,7 @@ class AgentConversation:
         read = self.storage.history(newest=newest, until=until)
         log = {key: turn for key, turn in read if until is None or key <= until}
         for in_use in self._in_use if until is None else ():
-            in_use.local.keep_evicted(log)
+            in_use.local.keep_evicted({key: turn for key, turn in log.items() if turn.messages})
         first = None if newest is None else min(log, default=until)
         with self.lock:
             base = self.local.base

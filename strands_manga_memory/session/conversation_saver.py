@@ -24,7 +24,6 @@ from strands_manga_memory.exceptions import (
     StoreUnavailableError,
 )
 from strands_manga_memory.session.protocol.conversation_storage import ConversationStorage
-from strands_manga_memory.session.protocol.record import is_missing_or_empty
 from strands_manga_memory.session.tiers import ConversationKey, Tiers
 from strands_manga_memory.stores.writer import TierHealth, Writer, cause_of
 from strands_manga_memory.telemetry import count_missed_deadline, in_current_context
@@ -164,7 +163,7 @@ class ConversationSaver:
             head = local.known_head
             if self._storage.durable is None or not local.base.incarnation:
                 return False
-            return head is None or head.version[:2] != local.base.version[:2]
+            return head.version[:2] != local.base.version[:2]
 
     # On the writer
 
@@ -222,7 +221,7 @@ class ConversationSaver:
             self._attempt(storage.save_durably, self.durable_health)
         finally:
             self.started_at = None
-        if storage.durable is not None and storage.local.known_head is None:
+        if storage.durable is not None and not storage.local.known_head.incarnation:
             self._needs_flush = True  # begun in the hot tier: the durable tier does not answer
 
     def _catch_up_hot(self) -> None:
@@ -308,7 +307,7 @@ def flush_saved(writer: Writer, *others: Future[None]) -> None:
         if opened is None or time.monotonic() >= end:
             return
         storage = opened()
-        if not is_missing_or_empty(storage.read_hot(touch=False)):
+        if not storage.read_hot(touch=False).is_empty:
             storage.flush(writes_hot=False)
         if unflushed.get(conversation_key) is opened:  # else it was saved again meanwhile
             unflushed.pop(conversation_key, None)

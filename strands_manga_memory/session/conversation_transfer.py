@@ -28,8 +28,6 @@ from strands_manga_memory.session.protocol.record_join import join
 from strands_manga_memory.session.session_log import turn_numbers
 from strands_manga_memory.session.tiers import ConversationKey, Tiers
 
-_ENDED = "the conversation was deleted or rewound, or has expired, meanwhile"
-
 TransferResult = Literal["new", "exists", "ended"]
 """State of a conversation in the tiers; ``ended``: it has expired or was deleted."""
 
@@ -78,16 +76,15 @@ def fork(
 
     Raises:
         ValueError: There is no turn ``at_turn``.
-        ConflictError: There is a conversation at ``to`` already, a turn to copy is still open, or
-            the conversation ended meanwhile.
+        ConflictError: There is a conversation at ``to`` already, or a turn to copy is still open.
         CorruptRecordError: A turn to copy cannot be read.
         StoreUnavailableError: A tier does not answer.
     """
     content = content_at(_loaded(conversation_key, tiers), at_turn, now=tiers.clock())
-    known = {name: str(value) for name, value in ids.items() if value is not None}
+    target = ConversationStorage(to, tiers, ids=ids)
+    known = target.local.ids
     seen = {key: content.seen[key] for key in content.turns}
     content = replace(content, seen=seen, ids=known, created=tiers.clock())
-    target = ConversationStorage(to, tiers, ids=known)
     if not begin_with(target, content, replaces=False):
         raise ConflictError(
             f"session_id {known.get('session')!r:.80} has a conversation of agent_id"
@@ -119,7 +116,7 @@ def rewind(conversation_key: ConversationKey, tiers: Tiers, *, at_turn: int) -> 
         storage.delete()
         return
     if not begin_with(storage, content_at(storage, at_turn, now=tiers.clock()), replaces=True):
-        raise ConflictError(_ENDED)
+        raise ConflictError("the conversation was deleted or rewound, or has expired, meanwhile")
 
 
 def content_at(storage: ConversationStorage, at_turn: int, *, now: float) -> Record:
@@ -139,14 +136,13 @@ def content_at(storage: ConversationStorage, at_turn: int, *, now: float) -> Rec
 
     Raises:
         ValueError: There is no turn ``at_turn``.
-        ConflictError: A turn up to ``at_turn`` is still open, or the conversation ended meanwhile.
+        ConflictError: A turn up to ``at_turn`` is still open.
         CorruptRecordError: A turn up to ``at_turn`` cannot be read.
         StoreUnavailableError: A tier does not answer.
     """
     base = storage.local.base
-    logged = [] if storage.durable is None else storage.durable.logged_keys(base.incarnation)
-    log = dict(storage.history())  # later, as other processes may log turns meanwhile
-    numbers = turn_numbers({**dict.fromkeys(logged, Turn()), **log})
+    log = dict(storage.history())
+    numbers = turn_numbers(log)
     last = max(numbers.values(), default=0)
     if not last:
         raise ValueError(
@@ -157,20 +153,16 @@ def content_at(storage: ConversationStorage, at_turn: int, *, now: float) -> Rec
             f"at_turn must be from 1 to {last}, the number of turns of the conversation, got"
             f" {at_turn!r:.80}"
         )
-    wanted = {key for key, number in numbers.items() if number <= at_turn}
-    turns = {key: turn for key, turn in log.items() if key in wanted}
+    turns = {key: log[key] for key, number in numbers.items() if number <= at_turn}
     if any(turn.is_open and max(turn.times) > now - OPEN_SECONDS for turn in turns.values()):
         raise ConflictError(
             f"turn {at_turn} is still open: wait until it has ended, or choose an earlier one"
         )
-    if damaged := sorted(wanted - turns.keys()):
-        durable = storage.durable
-        if durable is not None and damaged[0] not in durable.logged_keys(base.incarnation):
-            raise ConflictError(_ENDED)  # the log was deleted between the two reads
+    if damaged := [key for key, turn in turns.items() if not turn.messages]:
         raise CorruptRecordError(
             "a turn up to the wanted one cannot be read", record=str(damaged[0])
         )
-    after = min(numbers.keys() - wanted, default=None)
+    after = min(log.keys() - turns.keys(), default=None)
     turns = {key: replace(turn, is_open=False) for key, turn in turns.items()}
     lengths = {key: len(turn.messages) for key, turn in log.items()}
     window = tuple(

@@ -251,23 +251,18 @@ class SessionAgent:
     ) -> Future[None]:
         conversation, stored = self.conversation, Future[None]()
 
-        def end(flush: Future[None]) -> None:
-            if (error := flush.exception()) is None:
-                stored.set_result(None)
-            else:
-                stored.set_exception(error)
-
         def redact() -> None:
             try:
                 conversation.redact(message, read_log())
+                conversation.saver.commit_all()
             except StoreUnavailableError:
                 raise  # repeated by the writer
             except Exception as error:  # noqa: BLE001 - the waiting caller gets it
                 name = type(error).__name__
                 logger.warning("error=<%s> | a logged message could not be redacted", name)
                 stored.set_exception(error)
-                return
-            conversation.saver.request_flush().add_done_callback(end)
+            else:
+                stored.set_result(None)
 
         conversation.tiers.writer.repeat((self, "redact"), redact)
         return stored

@@ -70,8 +70,7 @@ class EndedConversation:
         ids: Mapping[str, str | None] | None = None,
     ) -> None:
         self.key = conversation_key
-        self._ids = {name: value for name, value in (ids or {}).items() if value is not None}
-        self.storage = ConversationStorage(conversation_key, tiers, ids=self._ids)
+        self.storage = ConversationStorage(conversation_key, tiers, ids=ids or {})
         self.durable = self.storage.durable
 
     @property
@@ -85,7 +84,7 @@ class EndedConversation:
 
         The member is the agent, Graph or Swarm.
         """
-        return self.record.ids or self._ids
+        return self.record.ids or self.storage.local.ids
 
     def flush(self, *, claimed: tuple[int, int]) -> bool:
         """Copy to the durable tier those turns that only the hot tier has.
@@ -104,7 +103,7 @@ class EndedConversation:
         """
         found, hot = self.storage.read_hot(touch=False), self.storage.hot
         stored = None if hot is None else hot.stored
-        if found is None or found.is_empty or stored is None or stored.expect != claimed:
+        if found.is_empty or stored is None or stored.expect != claimed:
             return False
         if self.durable is not None:
             self.storage.flush(writes_hot=False, closes=True)
@@ -120,7 +119,6 @@ class EndedConversation:
             CorruptRecordError: The record cannot be read.
         """
         if self.durable is not None:
-            self.storage.read_head()
             self.storage.read_head(adds_unlisted=True)
         else:
             self.storage.read_hot(touch=False)
@@ -168,6 +166,7 @@ class EndedConversation:
                 counted.
         """
         ids = self.ids
+        log = [(key, turn) for key, turn in log if turn.messages]
         if not log or not ids.get("user") or not ids.get("session"):
             return
         utterances: list[Utterance] = []

@@ -206,6 +206,16 @@ def test_without_refresh_another_device_is_seen_a_turn_later(both: Stores) -> No
     ]
 
 
+def test_log_has_the_turns_of_two_agents_in_the_order_in_which_they_began(stores: Stores) -> None:
+    """Without ``refresh``, neither agent knows the other's last turn when it begins one."""
+    one, other = device(stores), device(stores)
+    for number in range(5):
+        one(f"one {number}")
+        other(f"other {number}")
+    questions = texts(stores.manager().history())[::2]
+    assert questions == [f"{who} {number}" for number in range(5) for who in ("one", "other")]
+
+
 def test_evictions_of_the_one_who_saved_first_stand(stores: Stores) -> None:
     one = stores.elsewhere().agent(
         conversation_manager=SlidingWindowConversationManager(window_size=4)

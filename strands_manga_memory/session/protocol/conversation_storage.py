@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,10 +15,8 @@ from strands_manga_memory.session.protocol.record import (
     Record,
     Turn,
     TurnKey,
-    begins_log,
     ended_turns,
     head_record,
-    is_missing_or_empty,
     missing_turns,
 )
 from strands_manga_memory.session.protocol.record_join import keys_older_than_seen
@@ -91,7 +88,7 @@ class ConversationStorage:
         ended = len(self._ended(base, base.unlogged))
         if ended and ended % self._flush_every == 0:
             return True
-        return (head is not None and 0 < head.incarnation == base.incarnation) and (
+        return 0 < head.incarnation == base.incarnation and (
             (head.is_closed and head.version[:2] < base.version[:2])
             or head.redactions != base.redactions
             or base.last_used - head.last_used >= self._silence / 2
@@ -104,7 +101,6 @@ class ConversationStorage:
         *,
         touch: bool = True,
         read: Callable[[str, Callable[[], Any]], Any] = lambda tier, work: work(),
-        start: Callable[[Callable[[], Any]], Future[Any]] = lambda work: _done(work()),
     ) -> StoreUnavailableError | None:
         """Read the conversation from the hot and the durable tier.
 
@@ -112,7 +108,6 @@ class ConversationStorage:
             touch: Whether reading restarts the time to live. An inspection passes False.
             read: Calls the function that reads a tier. Its arguments are the tier's name and the
                 function.
-            start: Runs a function, perhaps in a thread, and returns a future with its result.
 
         Returns:
             Error of the tier that did not answer; None if no tier failed.
@@ -120,20 +115,17 @@ class ConversationStorage:
         Raises:
             StoreUnavailableError: The answers do not show whether the conversation exists.
         """
-        read_hot = partial(self._attempt, read, "hot", partial(self.read_hot, touch=touch))
-        hot = _done((None, None)) if self.hot is None else start(read_hot)
-
-        head_error = None
+        hot_error = head_error = None
+        if self.hot is not None:
+            read_hot = partial(self.read_hot, touch=touch)
+            hot_error = self._attempt(read, "hot", read_hot)[1]
+        is_hot_empty = self.hot is not None and self.hot.record.is_empty
         if self.durable is not None:
-            head_error = self._attempt(read, "durable", self.read_head)[1]
-        found, hot_error = hot.result()
-        is_hot_empty = self.hot is not None and not hot_error and is_missing_or_empty(found)
-        if self.durable is not None and not head_error and is_hot_empty:
-            read_log = partial(self.read_head, adds_unlisted=True)
-            head_error = self._attempt(read, "durable", read_log)[1]
+            read_head = partial(self.read_head, adds_unlisted=is_hot_empty and not hot_error)
+            head_error = self._attempt(read, "durable", read_head)[1]
         error = hot_error or head_error
         is_head_missing = self.durable is None or head_error is not None
-        if error is not None and is_head_missing and is_missing_or_empty(found):
+        if error is not None and is_head_missing and (self.hot is None or is_hot_empty):
             # Conversations begin in the durable tier, so an empty hot tier is not enough.
             raise StoreUnavailableError(f"the conversation could not be read: {error}") from error
         self.local.is_loaded = self.local.is_loaded or error is None
@@ -142,13 +134,11 @@ class ConversationStorage:
     def refresh(self) -> None:
         """Read other processes' changes from the hot tier or, if it is empty, the durable tier."""
         self._revalidate()
-        found = self.read_hot() if self.hot is not None else None
-        if self.durable is not None and (found is None or not found.incarnation):
-            self.read_head()
-            if self.hot is not None:
-                self.read_head(adds_unlisted=True)
+        found = self.read_hot() if self.hot is not None else Record()
+        if self.durable is not None and not found.incarnation:
+            self.read_head(adds_unlisted=self.hot is not None)
 
-    def read_hot(self, *, touch: bool = True) -> Record | None:
+    def read_hot(self, *, touch: bool = True) -> Record:
         """Read the hot tier's record of the conversation; merge it into this process's copy."""
         hot = self._hot()
         with hot.io:
@@ -161,16 +151,18 @@ class ConversationStorage:
             self.local.tier_records[hot.name] = found
             return found
 
-    def read_head(self, *, adds_unlisted: bool = False) -> Record | None:
+    def read_head(self, *, adds_unlisted: bool = False) -> Record:
         """Read the durable tier's record of the conversation; merge it into this process's copy.
 
-        With ``adds_unlisted``, read only the turns in the log that the known record does not list
-        as logged. They are needed if the hot tier is empty.
+        With ``adds_unlisted``, also read the turns in the log that the record does not list as
+        logged. They are needed if the hot tier is empty.
         """
         durable = self._durable()
         with durable.io:
             try:
-                found = durable.with_unlisted_turns() if adds_unlisted else durable.read()
+                found = durable.read()
+                if adds_unlisted:
+                    found = durable.with_unlisted_turns()
                 self._merge_record(found)
                 self.local.set_head(found)
                 if possibly_lost := self.local.possibly_lost:
@@ -264,10 +256,9 @@ class ConversationStorage:
                     return False  # the put of a head lists a new conversation
                 draft = self.local.draft()
                 # A stored record of this version needs no update of its list of unlogged turns.
-                stored = hot.record.version[:2] if hot.record else None
                 if (
                     not draft.incarnation
-                    or stored == draft.version[:2]
+                    or hot.record.version[:2] == draft.version[:2]
                     or self._write(hot, draft, draft)
                 ):
                     break
@@ -282,9 +273,7 @@ class ConversationStorage:
     @property
     def begins_durably(self) -> bool:
         """Whether a save must write the durable tier first, because the hot tier may be empty."""
-        return self.durable is not None and (
-            self.hot is None or is_missing_or_empty(self.hot.record)
-        )
+        return self.durable is not None and (self.hot is None or self.hot.record.is_empty)
 
     def _try_hot(self) -> bool:
         try:
@@ -302,7 +291,6 @@ class ConversationStorage:
         try:
             if self.hot is not None and self.hot.is_known and self.local.base.incarnation:
                 # The hot tier has lost its record, perhaps in the middle of a flush.
-                self.read_head()
                 self.read_head(adds_unlisted=True)
             self._save_head()
         except StoreUnavailableError as error:
@@ -315,23 +303,23 @@ class ConversationStorage:
         durable = self._durable()
         with durable.io:
             draft, known = self.local.draft(), durable.record
-            writes_log = known is not None and (
+            writes_log = known.incarnation and (
                 len(missing_turns(draft, known)) >= self._flush_every
                 or draft.redactions != known.redactions
             )
             if not durable.is_known or writes_log:
                 self.read_head()  # a restored table may lack the head, which precedes any log
             for _ in attempts("durable"):
-                is_new = durable.record is None and not self.local.base.incarnation
+                is_new = not durable.record.incarnation and not self.local.base.incarnation
                 has_log = is_new and durable.unlisted_keys(Record(incarnation=1))
-                if has_log and self.read_head() is None:
+                if has_log and not self.read_head().incarnation:
                     # The log is of a lost or deleted conversation. None of its turns may come back.
                     self.local.first_incarnation = self.local.next_incarnation(1)
                 draft, known = self.local.draft(), durable.record
-                if not draft.incarnation or (known is not None and known.version == draft.version):
+                if not draft.incarnation or known.version == draft.version:
                     return
                 missing = missing_turns(draft, known)
-                if not begins_log(draft, known):
+                if known.incarnation == draft.incarnation:
                     self._redact_log(draft, known)
                     if len(self._ended(draft, missing)) >= self._flush_every:
                         missing = self._put_turns(draft, missing)
@@ -340,13 +328,10 @@ class ConversationStorage:
 
     def _write(self, tier: HotTier | DurableTier, draft: Record, stored: Record) -> bool:
         """Write the conversation's record to a tier. Return False if another process changed it."""
-        if not self.local.begin_write(draft):
-            return False
         if tier.write(stored):
             self.local.tier_records[tier.name] = stored
             self.local.acknowledge(replace(draft, unlogged=stored.unlogged))
             return True
-        self.local.cancel_write(draft)
         if tier is self.hot:
             self.read_hot()
         else:
@@ -356,7 +341,7 @@ class ConversationStorage:
     def _begin_in_hot(self) -> bool:
         """Store a new conversation in the hot tier while the durable tier does not answer."""
         local = self.local
-        is_new = local.is_loaded and not local.base.incarnation and local.known_head is None
+        is_new = local.is_loaded and not (local.base.incarnation or local.known_head.incarnation)
         if self.hot is None or not is_new or self.hot.stored != StoredHash():
             return False  # the hash has content or a tombstone, or is not known
         with self.hot.io:
@@ -369,7 +354,7 @@ class ConversationStorage:
             return
         with self.hot.io:
             record, head = self.local.base, self.local.known_head
-            is_stored = record.incarnation and head is not None and head.version == record.version
+            is_stored = record.incarnation and head.version == record.version
             if self.hot.is_known and self.begins_durably and is_stored:
                 self._attempt(self._write, self.hot, record, record)
 
@@ -385,12 +370,12 @@ class ConversationStorage:
                 return True
             closes = closes and not record.is_empty
             loggable = self._ended(record, missing)
-            if known is not None and known.version[:2] == record.version[:2]:
+            if known.version[:2] == record.version[:2]:
                 if not loggable and missing == known.unlogged and (known.is_closed or not closes):
                     return True
                 record = replace(record, version=max(record.version, known.version).next_minor())
             record = replace(record, is_closed=closes)
-        if begins_log(record, known):
+        if known.incarnation < record.incarnation:
             # The head comes first: a log without a head counts as that of a deleted conversation.
             if not self._write(durable, record, head_record(record, missing, known)):
                 return False
@@ -398,7 +383,7 @@ class ConversationStorage:
             record = replace(record, version=record.version.next_minor())
         self._redact_log(record, known)
         head = head_record(record, self._put_turns(record, missing), known)
-        return self._write(durable, record, durable.with_checked_lengths(head, record))
+        return self._write(durable, record, head)
 
     def _put_turns(self, record: Record, missing: set[TurnKey]) -> set[TurnKey]:
         """Write ended turns to the log. Return the turns of ``missing`` that are still missing."""
@@ -413,9 +398,9 @@ class ConversationStorage:
             key for key, turn in turns.items() if durable.put_turn(record.incarnation, key, turn)
         }
 
-    def _redact_log(self, record: Record, head: Record | None) -> None:
+    def _redact_log(self, record: Record, head: Record) -> None:
         """Replace redacted messages in the log, unless ``head`` lists them as redacted."""
-        noted = {} if head is None or head.incarnation != record.incarnation else head.redactions
+        noted = head.redactions if head.incarnation == record.incarnation else {}
         new = {key: found for key, found in record.redactions.items() if noted.get(key) != found}
         if not new:
             return
@@ -433,9 +418,9 @@ class ConversationStorage:
         hot, durable, known = self.hot, self.durable, 0
         if hot is not None:
             with hot.io:
-                found, _ = self._attempt(hot.read_to_delete)
+                self._attempt(hot.read_to_delete)
+                known = hot.record.incarnation
                 hot.forget()  # else a write would replace what was not joined
-            known = found.incarnation if found else 0
         if durable is not None:
             known = max([known, *durable.incarnations()])  # the head may be damaged or missing
         tombstone = self._put_tombstone(durable or self._hot(), known)
@@ -467,7 +452,7 @@ class ConversationStorage:
             for attempt in attempts(tier.name):
                 if not tier.is_known or attempt:
                     tier.read_to_delete()
-                found = tier.record or Record()
+                found = tier.record
                 if found.incarnation >= tombstone.incarnation:
                     tier.forget()  # as above
                     return found.deleted_below >= tombstone.deleted_below
@@ -498,7 +483,7 @@ class ConversationStorage:
         first = self.durable or self._hot()
         with first.io:
             known = first.record
-            if known is None or known.version[:2] != base.version[:2] or not first.write(after):
+            if known.version[:2] != base.version[:2] or not first.write(after):
                 return False
             self.local.tier_records[first.name] = after
         if self.hot is not None and self.hot is not first:
@@ -523,7 +508,7 @@ class ConversationStorage:
         hot, durable = self._hot(), self._durable()
         with hot.io:
             found, head = hot.record, durable.record
-            if not found or not head or not found.incarnation == head.incarnation > 0:
+            if not 0 < found.incarnation == head.incarnation:
                 return False
             if head.version[:2] < found.version[:2] or found.unlogged - head.seen.keys():
                 return False
@@ -531,9 +516,9 @@ class ConversationStorage:
 
     # Internals
 
-    def _merge_record(self, found: Record | None) -> None:
+    def _merge_record(self, found: Record) -> None:
         logged = {}
-        if found is not None and self.durable is not None:
+        if found.incarnation and self.durable is not None:
             with self.local.lock:
                 incarnation = max(found.incarnation, self.local.base.incarnation)
                 forgotten = keys_older_than_seen(found, self.local.base, self.local.own_turns)
@@ -548,7 +533,7 @@ class ConversationStorage:
             return
         error = self.load()
         tiers = [tier for tier in (self.hot, self.durable) if tier is not None]
-        if any(tier.record is not None and tier.record.incarnation for tier in tiers):
+        if any(tier.record.incarnation for tier in tiers):
             return  # the conversation is in one tier, so it goes on
         if error is not None:
             raise error
@@ -580,9 +565,3 @@ class ConversationStorage:
             return call(*arguments), None
         except StoreUnavailableError as error:
             return None, error
-
-
-def _done(result: Any) -> Future[Any]:
-    future = Future[Any]()
-    future.set_result(result)
-    return future

@@ -21,7 +21,6 @@ import random
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from threading import RLock
 from typing import Any
 
@@ -85,14 +84,13 @@ class DurableTier:
         name: Name of the tier.
         io: Lock that is held while the head is read or written.
         is_known: Whether the head, or its absence, is known from an earlier read or write.
-        record: Record as last read or written; empty after a deletion of the session or user. None
-            if missing, damaged, not known, or an expired deletion marker (tombstone).
+        record: Record as last read or written; empty if it is missing, damaged or not known.
         head_item: Item of the head as last read or written; empty if it is missing or not known.
     """
 
     name = "durable"
     is_known: bool
-    record: Record | None
+    record: Record
     head_item: Item
 
     def __init__(
@@ -110,15 +108,15 @@ class DurableTier:
 
     def forget(self) -> None:
         """Discard the record in memory. It must be read again before the next write."""
-        self.is_known, self.record, self.head_item = False, None, {}
+        self.is_known, self.record, self.head_item = False, Record(), {}
 
     # The head
 
-    def read(self) -> Record | None:
+    def read(self) -> Record:
         """Read the conversation's record (state), and check if the session or user was deleted.
 
         Returns:
-            The record, which is empty after a deletion; None if nothing is stored.
+            The record, which is empty after a deletion, or if nothing is stored.
 
         Raises:
             StoreUnavailableError: The table does not answer.
@@ -127,7 +125,7 @@ class DurableTier:
         self.forget()
         found = self._table.batch_get([self._key, *self._watched])
         item = found.pop(self._key, None)
-        record = None
+        record = Record()
         if item is not None and not self._is_expired(item):
             item, data = read_split(self._table, item)
             name, is_tombstone = "/".join(self._key), item.get("state") == DELETED
@@ -136,15 +134,15 @@ class DurableTier:
             with parsing(name):
                 record = whole_record_from_json(open_object(data, name, codec))
         ended = self._ended_below(found.values())
-        if ended > (0 if record is None else record.incarnation):
+        if ended > record.incarnation:
             record = Record(incarnation=ended, deleted_below=ended)
         self.is_known, self.record, self.head_item = True, record, item or {}
         return record
 
-    def read_to_delete(self) -> Record | None:
-        """Read the record of a conversation before its deletion; None if missing or damaged."""
+    def read_to_delete(self) -> None:
+        """Read the record of a conversation before its deletion, even if it is damaged."""
         try:
-            return self.read()
+            self.read()
         except CorruptRecordError:
             item = self._table.get(*self._key)
             # The parts of a damaged head are found by their keys, because its attributes may be
@@ -153,7 +151,6 @@ class DurableTier:
                 name: value for name, value in (item or {}).items() if name not in ("parts", "tag")
             }
             self.is_known = True
-            return None
 
     def write(self, record: Record) -> bool:
         """Replace the conversation's record (state), unless another process has changed it.
@@ -171,7 +168,7 @@ class DurableTier:
         """
         if not self.is_known:
             raise OvertakenError("the head of the durable tier is not known")
-        before, known = self.head_item, self.record or Record()
+        before, known = self.head_item, self.record
         is_first = known.is_empty and not record.is_empty
         if is_first:
             listed = directory_entry(self._session, record.ids)
@@ -307,7 +304,9 @@ class DurableTier:
     def read_log(
         self, incarnation: int, *, newest: int | None = None, until: TurnKey | None = None
     ) -> dict[TurnKey, Turn]:
-        """Read all turns of the conversation, or the last ones, from the log. Omit damaged turns.
+        """Read all turns of the conversation, or the last ones, from the log.
+
+        A turn that cannot be read is returned without messages.
 
         Args:
             incarnation: Number of the log. Each deletion, expiry or rewind begins a new log.
@@ -324,10 +323,9 @@ class DurableTier:
             ):
                 items, sort = items + 1, str(item[self._table.schema.sort])
                 key = None if is_part(sort) else TurnKey.parse(sort.removeprefix(prefix))
-                turn = None if key is None or key in turns else self._turn_in(item)
-                if key is not None and turn is not None:
-                    turns[key] = turn
-                    count += len(turn.messages)
+                if key is not None and key not in turns:
+                    turns[key] = self._turn_in(item) or Turn()
+                    count += len(turns[key].messages)
                 if newest is not None and count >= newest:
                     return turns
             if limit is None or items < limit:
@@ -341,33 +339,26 @@ class DurableTier:
         """
         # Older turns are known, and a pinned turn may be as old as the log.
         newest = sorted(head.seen)[-SEEN_TURNS:]
-        first = min([*newest, *head.unlogged]) if newest else None
-        logged = self.logged_keys(head.incarnation, first=first)
+        first = min([*newest, *head.unlogged]) if newest else ""
+        prefix = self._prefix(head.incarnation)
+        sorts = self._sort_values(f"{prefix}{first}", f"{prefix}\U0010ffff")
+        logged = [TurnKey.parse(sort.removeprefix(prefix)) for sort in sorts if not is_part(sort)]
         return [
             key
             for key in logged
             if key in head.unlogged or (key not in head.seen and not head.is_older_than_seen(key))
         ]
 
-    def logged_keys(self, incarnation: int, *, first: TurnKey | None = None) -> list[TurnKey]:
-        """Return the keys of the turns in the log in order, from the key ``first`` on.
-
-        ``incarnation`` is the number of the log. Each deletion, expiry or rewind begins a new log.
-        """
-        prefix = self._prefix(incarnation)
-        sorts = self._sort_values(f"{prefix}{first or ''}", f"{prefix}\U0010ffff")
-        return [TurnKey.parse(sort.removeprefix(prefix)) for sort in sorts if not is_part(sort)]
-
     def _sort_values(self, first: str, last: str) -> list[str]:
         rows = self._table.query(self._session, first=first, last=last, attributes=[])
         return [str(row[self._table.schema.sort]) for row in rows]
 
-    def with_unlisted_turns(self) -> Record | None:
+    def with_unlisted_turns(self) -> Record:
         """Return the record, and add turns in the log that the record does not list as logged."""
         head = self.record
-        if head is None or not head.incarnation:
-            return head
-        turns = self.get_turns(head.incarnation, self.unlisted_keys(head))
+        turns = (
+            self.get_turns(head.incarnation, self.unlisted_keys(head)) if head.incarnation else {}
+        )
         if not turns:
             return head
         window = tuple(
@@ -383,24 +374,6 @@ class DurableTier:
             unlogged=set(turns),
         )
         return join(head, found)
-
-    def with_checked_lengths(self, head: Record, record: Record) -> Record:
-        """Return ``head``, the next record to store, with message counts checked in the log.
-
-        If ``record`` counts more messages of a turn than ``head``, the turn is read from the log,
-        and ``head.seen`` gets the number found. Messages may be missing because the table was
-        restored from a backup.
-        """
-        possibly_lost = {
-            key
-            for key, length in record.seen.items()
-            if head.seen.get(key, 0) < length and key not in head.unlogged
-        }
-        if not possibly_lost:
-            return head
-        turns = self.get_turns(record.incarnation, possibly_lost)
-        proven = {key: min(len(turn.messages), record.seen[key]) for key, turn in turns.items()}
-        return replace(head, seen={**head.seen, **proven})
 
     def incarnations(self) -> list[int]:
         """Return the numbers (incarnations) of the conversation's logs in the table, in order."""

@@ -91,7 +91,7 @@ class StoredHash:
             is missing.
         epoch: Epoch of the next write, a number that grows with each deletion, and with each
             reservation by a sweeper (background job for expired conversations).
-        record: The state of the conversation; None if there is none.
+        record: The state of the conversation.
         unread: Number of messages of each stored turn that ``record`` lacks, because the turn has
             left the history or is damaged.
         fields: Content of each field, keyed by name: a turn, a state entry, a message or a JSON
@@ -102,7 +102,7 @@ class StoredHash:
 
     expect: tuple[int, int] | None = None
     epoch: int = 1
-    record: Record | None = None
+    record: Record = field(default_factory=Record)
     unread: dict[TurnKey, int] = field(default_factory=dict)
     fields: dict[str, Any] = field(default_factory=dict)
     expires_in: float | None = None
@@ -142,16 +142,16 @@ class HotTier:
         return self.stored is not None
 
     @property
-    def record(self) -> Record | None:
-        """Record (state) of the conversation as last read or written; None if none is known."""
-        return None if self.stored is None else self.stored.record
+    def record(self) -> Record:
+        """Record (state) of the conversation as last read or written; empty if none is known."""
+        return Record() if self.stored is None else self.stored.record
 
     def forget(self) -> None:
         """Discard this process's copy of the content, so that the next write reads it again."""
         self.stored = None
 
-    def read(self, *, touch: bool = True) -> Record | None:
-        """Read the record (state) of the conversation in one round trip; None if there is none.
+    def read(self, *, touch: bool = True) -> Record:
+        """Read the record (state) of the conversation in one round trip; empty if there is none.
 
         Args:
             touch: Whether the read may restart the time to live. An inspection passes False.
@@ -169,18 +169,17 @@ class HotTier:
             self.stored = self._decode(found)
         return self.stored.record
 
-    def read_to_delete(self) -> Record | None:
-        """Read the record of a conversation that will be deleted; None if it is missing or damaged.
+    def read_to_delete(self) -> None:
+        """Read the record of a conversation that will be deleted.
 
         A damaged record is replaced by a tombstone, which marks the conversation as deleted.
         """
         try:
-            return self.read(touch=False)
+            self.read(touch=False)
         except CorruptRecordError:
             ttl = self._tiers.ttl.tombstone_seconds
             epoch = self._store.put_tombstone(self._name, ttl=ttl)
             self.stored = StoredHash(epoch=epoch + 1)
-            return None
 
     def write(self, record: Record, *, ttl: float | None = None) -> bool:
         """Replace the record (state) of the conversation with one compare-and-set.
@@ -202,7 +201,7 @@ class HotTier:
             raise StoreUnavailableError("the content of the hot tier is not known")
         record = self._with_redacted_unread(record, before)
         ttl = self._ttl_of(record) if ttl is None else ttl
-        is_new = record.incarnation != (before.record.incarnation if before.record else 0)
+        is_new = record.incarnation != before.record.incarnation
         old = StoredHash() if is_new else before
         after = self._content(record, old)
         version = new_version()
@@ -252,7 +251,7 @@ class HotTier:
             if self.stored is None:
                 self.read(touch=False)
             stored = self.stored
-            if stored is None or stored.record is None or stored.record.incarnation != incarnation:
+            if stored is None or stored.record.incarnation != incarnation:
                 return {}
             held, unread = stored.record.turns, stored.unread
             wanted = {*unread, *held} if keys is None else set(keys)
@@ -269,7 +268,7 @@ class HotTier:
 
         Otherwise, the store would keep their original messages.
         """
-        known = {} if before.record is None else before.record.redactions
+        known = before.record.redactions
         new = {key for key in before.unread if record.redactions.get(key, {}) != known.get(key, {})}
         turns = self.get_turns(record.incarnation, new) if new else {}
         redacted = {key: record.redacted(key, turn) for key, turn in turns.items()}
@@ -281,7 +280,7 @@ class HotTier:
         """Build the conversation's new hash from ``record`` and the present hash ``before``."""
         if record.is_empty:
             return StoredHash(record=record, fields={ENDED_FIELD: whole_record_to_json(record)})
-        old, shown = before.record or Record(), record.shown_keys
+        old, shown = before.record, record.shown_keys
         lengths = {key: len(turn.messages) for key, turn in old.turns.items()} | before.unread
         # The history, or the log in this hash, still needs turns that have left the record, or
         # cannot be read.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from threading import RLock
@@ -80,26 +80,24 @@ class LocalCopy:
         check_merge: MergeCheck | None = None,
     ) -> None:
         self._clock, self._check_merge = clock, check_merge
-        self.hash_is_log, self._ids = hash_is_log, dict(ids or {})
+        self.hash_is_log, self.ids = hash_is_log, dict(ids or {})
         self.lock = RLock()
         self.base = Record()
         self.view: Window = ()
         self.window: Window = ()
         self.own_turns: dict[TurnKey, Turn] = {}
         self.has_remote_changes = self.has_conflict = self.is_loaded = False
-        self.dropped = self.resets = self._lamport_time = 0
+        self.dropped = self.resets = self._last_time = 0
         # one for all turns, because lists of equal tags are compressed well
         self._tag = secrets.token_hex(4)
         self.evicted: dict[TurnKey, Turn] = {}
         # A hot tier alone keeps no tombstone for long, so its incarnations are numbered by the time
         # of their beginning.
         self.first_incarnation = self.next_incarnation() if hash_is_log else 1
-        self.tier_records: dict[str, Record | None] = {}
+        self.tier_records: dict[str, Record] = {}
         self.answered_at: float | None = None
         self._open: TurnKey | None = None
         self._drafted: dict[TurnKey, int] = {}
-        self._pending_writes: Counter[TurnKey] = Counter()
-        self._renamed: dict[TurnKey, TurnKey] = {}
         self._own_tags: deque[str] = deque(maxlen=64)
         self._discards_turn = False
         self._changes: dict[str, Any] = {}
@@ -148,7 +146,6 @@ class LocalCopy:
     def revise(self, key: TurnKey, number: int, message: Any) -> None:
         """Replace a message of a turn. The next save replaces it in the stores, too."""
         with self.lock:
-            key = self.current_key(key)
             turn = self.own_turns.get(key)
             stored = max(self._drafted.get(key, 0), self.base.seen.get(key, 0))
             if turn is None or number < stored:
@@ -253,7 +250,6 @@ class LocalCopy:
     def redact(self, key: TurnKey, messages: Mapping[int, Any]) -> None:
         """Redact messages of a turn in the next save. ``messages`` maps index to new message."""
         with self.lock:
-            key = self.current_key(key)
             before = self.base.redactions
             known = before.get(key, {})
             new = {
@@ -300,7 +296,7 @@ class LocalCopy:
             base = self.base
             if self.has_changes():
                 return True
-            records = filter(None, self.tier_records.values())
+            records = self.tier_records.values()
             current = [record for record in records if record.version == base.version]
             return base.incarnation > 0 and not any(map(base.has_content_of, current))
 
@@ -330,42 +326,20 @@ class LocalCopy:
                 created=base.created or self._clock(),
                 turn_count=base.turn_count + new_turns,
                 message_count=base.message_count + new_messages,
-                ids=base.ids or self._ids,
+                ids=base.ids or self.ids,
                 is_closed=False,
             ).normalize()
 
-    def begin_write(self, record: Record) -> bool:
-        """Keep the keys of a record's turns unchanged while the record is written.
-
-        Return False if a key has changed already. The record must then not be written.
-        """
-        with self.lock:
-            if not self._renamed.keys().isdisjoint(record.turns):
-                return False
-            self._pending_writes.update(self.own_turns.keys() & record.turns.keys())
-            return True
-
-    def cancel_write(self, record: Record) -> None:
-        """Allow key changes again, after a store has refused the record of ``begin_write``."""
-        with self.lock:
-            self._pending_writes.subtract(self._pending_writes.keys() & record.turns.keys())
-
-    def current_key(self, key: TurnKey) -> TurnKey:
-        """Return the present key of a turn, which may have changed while the turn was unsaved."""
-        while key in self._renamed:
-            key = self._renamed[key]
-        return key
-
-    def merge_record(self, found: Record | None, logged: Mapping[TurnKey, int]) -> None:
-        """Merge a tier's record (None if it has none) into this copy of the conversation.
+    def merge_record(self, found: Record, logged: Mapping[TurnKey, int]) -> None:
+        """Merge a tier's record into this copy of the conversation.
 
         ``logged`` has the turns that are too old for the newer record's list ``seen``, with their
         number of messages in the log.
         """
         with self.lock:
-            if self.answered_at is None or found is not None:
+            if self.answered_at is None or found.incarnation:
                 self.answered_at = self._clock()
-            if found is None:
+            if not found.incarnation:
                 return
             self._next_time(found)
             before, joined = self.base, join(found, self.base, logged)
@@ -378,7 +352,6 @@ class LocalCopy:
             if before.incarnation < self.base.incarnation:
                 self._note_new_incarnation(before)
             self._outdate_view(before.redactions)
-            self._rename_late_turns()
             self._rebase(before.window, before.incarnation)
 
     def acknowledge(self, record: Record) -> None:
@@ -394,11 +367,11 @@ class LocalCopy:
             self._rebase(record.window if is_newest else before.window, record.incarnation)
 
     @property
-    def known_head(self) -> Record | None:
-        """Durable tier's record as last read or written; None if none is known."""
-        return self.tier_records.get("durable")
+    def known_head(self) -> Record:
+        """Durable tier's record as last read or written; empty if none is known."""
+        return self.tier_records.get("durable", Record())
 
-    def set_head(self, head: Record | None) -> None:
+    def set_head(self, head: Record) -> None:
         """Set the known record of the durable tier, and list the turns that the log lacks."""
         with self.lock:
             self.tier_records["durable"] = head
@@ -412,7 +385,7 @@ class LocalCopy:
         """
         with self.lock:
             base, head = self.base, self.known_head
-            listed = head.seen if head is not None and head.incarnation == base.incarnation else {}
+            listed = head.seen if head.incarnation == base.incarnation else {}
             known = {
                 key: max(listed.get(key, 0), len(base.turns.get(key, Turn()).messages))
                 for key in base.incomplete_keys - self.own_turns.keys()
@@ -469,14 +442,14 @@ class LocalCopy:
         """Return how many messages of each turn are stored, by the last records of the tiers."""
         with self.lock:
             lengths: dict[TurnKey, int] = {}
-            for record in filter(None, self.tier_records.values()):
+            for record in self.tier_records.values():
                 if record.incarnation == incarnation:
                     lengths |= {
                         key: max(length, lengths.get(key, 0)) for key, length in record.seen.items()
                     }
             return lengths
 
-    def next_version(self, *others: Record | None) -> Version:
+    def next_version(self, *others: Record) -> Version:
         """Return a version that is higher than all known ones and those of ``others``."""
         version = Version(self._next_time(*others), secrets.token_hex(4))
         self._own_tags.append(version.tag)
@@ -486,9 +459,9 @@ class LocalCopy:
         """Return the number of the conversation's next incarnation, above all earlier numbers."""
         return max(known + 1, self.base.incarnation + 1, int(self._clock()))
 
-    def next_tombstone(self, known: int, found: Record | None) -> Record:
+    def next_tombstone(self, known: int, found: Record) -> Record:
         """Return a tombstone (record of a deletion) that is newer than all known records."""
-        incarnation = self.next_incarnation(max(known, found.incarnation if found else 0))
+        incarnation = self.next_incarnation(max(known, found.incarnation))
         return Record(self.next_version(found), incarnation, deleted_below=incarnation)
 
     def _is_foreign_change(self, found: Record, joined: Record) -> bool:
@@ -524,30 +497,6 @@ class LocalCopy:
         }
         if self._manager_state == self.base.manager_state:
             self._manager_state = None
-
-    def _rename_late_turns(self) -> None:
-        """Give unsaved turns new keys, to sort them after other processes' newer turns."""
-        seen = self.base.seen
-        pending = +self._pending_writes
-        late = [key for key in sorted(self.own_turns) if key not in seen and key not in pending]
-        if not late or not seen or max(seen) < late[0]:
-            return
-        for key in late:
-            new = self._next_key()
-            self.own_turns[new] = self.own_turns.pop(key)
-            self.evicted.pop(key, None)
-            self._renamed[key] = new
-            self._open = new if self._open == key else self._open
-            self._drafted.pop(key, None)
-            self._pending_writes.pop(key, None)
-            self.view, self.window = (
-                tuple(slot._replace(key=new) if slot.key == key else slot for slot in slots)
-                for slots in (self.view, self.window)
-            )
-            redactions = dict(self.base.redactions)
-            if key in redactions:
-                redactions[new] = redactions.pop(key)
-                self.base = replace(self.base, redactions=redactions)
 
     def _note_new_incarnation(self, before: Record) -> None:
         """Discard unsaved turns after a deletion, and keep them after an expiry or rewind."""
@@ -585,13 +534,14 @@ class LocalCopy:
     def _next_key(self) -> TurnKey:
         return TurnKey(self._next_time(), self._tag)
 
-    def _next_time(self, *found: Record | None) -> int:
+    def _next_time(self, *found: Record) -> int:
         with self.lock:  # two turns with the same time would have the same key
-            records = [one for one in found if one is not None]
-            known = [one.version.time for one in records]
-            known += [key.time for one in records for key in one.seen]
-            self._lamport_time = max([self._lamport_time, *known]) + 1
-            return self._lamport_time
+            known = [one.version.time for one in found]
+            known += [key.time for one in found for key in one.seen]
+            # The clock orders turns of processes that did not know each other's turns.
+            now = int(self._clock() * 1000)
+            self._last_time = max([now, self._last_time + 1, *(time + 1 for time in known)])
+            return self._last_time
 
 
 def _with_outdated(slots: Window, outdated: Collection[Any]) -> Window:

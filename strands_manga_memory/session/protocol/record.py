@@ -21,20 +21,21 @@ SEEN_TURNS = 100
 class TurnKey(NamedTuple):
     """Unique key of a turn of a conversation. Keys are compared to put turns in order.
 
-    A key has a Lamport time (logical clock) and a random tag of the process that began the turn. A
-    new key is greater than all keys that the process knows.
+    A key has the time when the turn began and a random tag of the process that began it. The time
+    is in milliseconds since 1970, or later if that is needed to be greater than all keys that the
+    process knows (a hybrid logical clock).
     """
 
     time: int
     tag: str
 
     def __str__(self) -> str:
-        """Convert the key to text, such as ``000000000041.5c8e01f2``. Texts sort like keys."""
+        """Convert the key to text, such as ``1790000000000.5c8e01f2``. Texts sort like keys."""
         return f"{self.time:012d}.{self.tag}"
 
     @classmethod
     def parse(cls, text: str) -> TurnKey:
-        """Convert text, such as ``000000000041.5c8e01f2``, back to a turn key.
+        """Convert text, such as ``1790000000000.5c8e01f2``, back to a turn key.
 
         Raises:
             ValueError: The text has another form.
@@ -52,7 +53,7 @@ class Version(NamedTuple):
     one.
 
     Attributes:
-        time: Lamport time (logical clock).
+        time: Time in milliseconds since 1970, or later to be greater than all known times.
         tag: Random text, which makes the version unique.
         minor: Number of later writes of the record that did not change the conversation's content,
             such as a write that only notes which turns the log has.
@@ -190,10 +191,10 @@ _NO_TURN = Turn()
 class Record:
     """State of a conversation: history, recent turns, state values and redactions.
 
-    Each process and each storage tier has a record of the conversation. Records are merged when a
-    process reads or writes a tier. The author of a record is the process that wrote it. The log is
-    the list of all turns of the conversation. The incarnation of a conversation is a number that
-    grows with each deletion, expiry or rewind.
+    ``Record()`` means that nothing is stored. Each process and each storage tier has a record of
+    the conversation. Records are merged when a process reads or writes a tier. The author of a
+    record is the process that wrote it. The log is the list of all turns of the conversation. The
+    incarnation of a conversation is a number that grows with each deletion, expiry or rewind.
 
     Args:
         version: Version, higher than every version that the author had seen.
@@ -382,25 +383,12 @@ _content = attrgetter(
 )
 
 
-def is_missing_or_empty(record: Record | None) -> bool:
-    """Return whether a tier has no content of a conversation: its record is missing or empty."""
-    return record is None or record.is_empty
-
-
-def begins_log(record: Record, head: Record | None) -> bool:
-    """Return whether a write of ``record`` to the durable tier begins a new log of turns.
-
-    It does if ``head``, the tier's present record, is missing or of an earlier incarnation.
-    """
-    return head is None or head.incarnation < record.incarnation
-
-
-def missing_turns(record: Record, head: Record | None) -> set[TurnKey]:
+def missing_turns(record: Record, head: Record) -> set[TurnKey]:
     """Find the turns of a conversation's record that are missing or incomplete in the log.
 
-    ``head`` is the record in the durable tier; None if there is none.
+    ``head`` is the record in the durable tier.
     """
-    if head is None or begins_log(record, head):
+    if head.incarnation < record.incarnation:
         return set(record.turns)
     return {
         key
@@ -410,7 +398,7 @@ def missing_turns(record: Record, head: Record | None) -> set[TurnKey]:
     }
 
 
-def head_record(record: Record, unlogged: AbstractSet[TurnKey], before: Record | None) -> Record:
+def head_record(record: Record, unlogged: AbstractSet[TurnKey], before: Record) -> Record:
     """Convert a conversation's record to the form that the durable tier stores.
 
     Only turns that are incomplete in the log keep their messages. The list ``seen`` counts only
@@ -420,9 +408,9 @@ def head_record(record: Record, unlogged: AbstractSet[TurnKey], before: Record |
     Args:
         record: The record.
         unlogged: Turns that are missing or incomplete in the log.
-        before: The previously stored record; None if there is none.
+        before: The previously stored record.
     """
-    had = before.seen if before is not None and before.incarnation == record.incarnation else {}
+    had = before.seen if before.incarnation == record.incarnation else {}
     seen = {}
     for key, length in record.seen.items():
         held = len(record.turns.get(key, _NO_TURN).messages)

@@ -10,7 +10,6 @@ from contextlib import ExitStack, contextmanager
 from unittest import mock
 
 from strands_manga_memory.session.protocol import durable_tier, hot_tier, local_copy
-from strands_manga_memory.session.protocol.local_copy import LocalCopy
 from tests.faults.protocol.world import Op, TaskLock, World
 
 OPTIONS = {
@@ -75,15 +74,6 @@ def simulated(world: World) -> Iterator[None]:
             )
         )
         stack.enter_context(mock.patch.object(secrets, "randbits", numbers.getrandbits))
-        rename_late_turns = LocalCopy._rename_late_turns
-
-        def rename(local: LocalCopy) -> None:
-            before = dict(local._renamed)
-            rename_late_turns(local)
-            for key in [key for key in local._renamed if key not in before]:
-                world.rename(key, local._renamed[key])
-
-        stack.enter_context(mock.patch.object(LocalCopy, "_rename_late_turns", rename))
         logging.disable(logging.CRITICAL)
         try:
             yield

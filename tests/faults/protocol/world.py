@@ -118,7 +118,7 @@ class Process:
         self.has_read_to_save = False
         save_head, read_head = self.storage._save_head, self.storage.read_head
 
-        def read(*, adds_unlisted: bool = False) -> Record | None:
+        def read(*, adds_unlisted: bool = False) -> Record:
             found = read_head(adds_unlisted=adds_unlisted)
             self.has_read_to_save = self._saves_head
             return found
@@ -255,11 +255,9 @@ class World:
     def note_head(self) -> None:
         """Note the incarnation of the head, and the lowest one whose turns continue."""
         head = self._read_hot() if self.tiers == "hot" else self._read_head()
-        incarnation = 0 if head is None else head.incarnation
+        incarnation = head.incarnation
         content = (
-            None
-            if head is None or incarnation <= self.head_incarnation
-            else self.rewinds.get(head.version.tag)
+            None if incarnation <= self.head_incarnation else self.rewinds.get(head.version.tag)
         )
         if content is not None:
             for said in (
@@ -272,8 +270,7 @@ class World:
         if incarnation > self.head_incarnation:
             self._note_returned_expiry(incarnation)
         if (
-            head is not None
-            and head.is_empty
+            head.is_empty
             and incarnation > self.head_incarnation
             and head.deleted_below < incarnation
         ):
@@ -288,8 +285,7 @@ class World:
                 else:
                     said.incarnation = incarnation
         self.head_incarnation = incarnation
-        if head is not None:
-            self.deleted_below = max(self.deleted_below, head.deleted_below)
+        self.deleted_below = max(self.deleted_below, head.deleted_below)
 
     def _note_returned_expiry(self, incarnation: int) -> None:
         """Note the turns that end with an expiry that both tiers had lost: those that the log has.
@@ -361,15 +357,12 @@ class World:
 
     def _is_listed(self, key: TurnKey) -> bool:
         records = (self._read_hot(), self._read_head())
-        return any(
-            record is not None and (key in record.seen or record.is_older_than_seen(key))
-            for record in records
-        )
+        return any(key in record.seen or record.is_older_than_seen(key) for record in records)
 
-    def _read_hot(self) -> Record | None:
+    def _read_hot(self) -> Record:
         return HotTier(_PLACE, self.tiers_of(self.hot.store, self.durable.store)).read(touch=False)
 
-    def _read_head(self) -> Record | None:
+    def _read_head(self) -> Record:
         return DurableTier(_PLACE, self.tiers_of(self.hot.store, self.durable.store), {}).read()
 
     def tiers_of(self, hot: Any, durable: Any) -> Tiers:
@@ -586,29 +579,9 @@ class World:
         """Return the incarnation of an expiry that both tiers have lost, or 0."""
         if not (self.expiries and self.is_lossy and self.is_rolled_back):
             return 0
-        stored = max(
-            (
-                record.incarnation
-                for record in (self._read_hot(), self._read_head())
-                if record is not None
-            ),
-            default=0,
-        )
+        stored = max(self._read_hot().incarnation, self._read_head().incarnation)
         known = max(process.storage.local.base.incarnation for process in self.processes)
         return min((number for number in self.expiries if stored < number <= known), default=0)
-
-    def rename(self, key: TurnKey, new: TurnKey) -> None:
-        """Follow a turn that no store can have, and that has got a new key."""
-        if key not in self.said:
-            return
-        renamed = self.said[new] = self.said.pop(key)
-        renamed.key = new
-        for said in self.said.values():
-            said.known = frozenset(new if one == key else one for one in said.known)
-        for process in self.processes:
-            process.known = {new if one == key else one for one in process.known}
-            process.mine = [new if one == key else one for one in process.mine]
-        self.of_text = {text: new if one == key else one for text, one in self.of_text.items()}
 
     def deleted_since(self, said: Said) -> bool:
         """Tell whether the conversation may have been deleted since a turn was said."""
@@ -657,13 +630,12 @@ class World:
                 return
             if storage.local.base.incarnation != incarnation:
                 return
-            key = storage.local.current_key(slot.key)
-            if slot.number not in storage.local.base.redactions.get(key, {}):
+            if slot.number not in storage.local.base.redactions.get(slot.key, {}):
                 raise BrokenPromiseError(f"{process.name}: the redaction of {secret} is forgotten")
             self.half_redacted.discard(secret)
             for side, tier in ((self.hot, storage.hot), (self.durable, storage.durable)):
                 record = None if tier is None or not tier.is_known else tier.record
-                if record is not None and slot.number in record.redactions.get(key, {}):
+                if record is not None and slot.number in record.redactions.get(slot.key, {}):
                     self.secrets[side.name].add(secret)
                     if secret in side.kept_texts():
                         raise BrokenPromiseError(f"redacted text {secret} is in {side.name}")
@@ -708,7 +680,7 @@ class World:
             with suppress(ConflictError, ValueError):  # a turn is open, or there is none
                 content = content_at(storage, max(1, len(log) - which), now=self.clock())
 
-                def begin(*others: Record | None) -> Version:
+                def begin(*others: Record) -> Version:
                     version = next_version(*others)
                     self.rewinds[version.tag] = content
                     return version
@@ -774,7 +746,7 @@ class World:
             else None
         )
         self.is_lossy = True
-        is_older = self._read_hot() is not None
+        is_older = self._read_hot() != Record()
         self.gone_back = {key for key in self.said if is_older and not self._is_listed(key)}
         for said in self.said.values():
             said.is_unlisted = False

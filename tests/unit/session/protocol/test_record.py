@@ -165,4 +165,4 @@ def test_table_restored_from_a_backup_lacks_the_turns_behind_its_head() -> None:
     record = Record(Version(9, "a"), 1, seen=seen, turns={key: turn(key, 1) for key in seen})
     restored = Record(Version(3, "a"), 1, seen={KEYS[0]: 1})
     assert missing_turns(record, restored) == {KEYS[1], KEYS[2]}
-    assert missing_turns(record, None) == set(seen)
+    assert missing_turns(record, Record()) == set(seen)

@@ -190,7 +190,7 @@ def test_the_head_of_a_long_conversation_stays_small(unique: str, table: Table) 
         record = replace(make_record(), window=window, turns=turns, seen=dict.fromkeys(turns, 2))
         tier = durable(table, f"{unique}-{count}")
         tier.read()
-        head = head_record(record, set(), None)
+        head = head_record(record, set(), Record())
         assert tier.write(head)
         assert durable(table, f"{unique}-{count}").read() == head
         [item] = (row for row in table.query(f"s-{unique}-{count}") if "data" in row)
@@ -217,7 +217,7 @@ def test_values_that_the_fast_encoder_refuses_are_stored(
     assert hot(store, f"s-{unique}").read() == record
     tier = durable(table, unique)
     tier.read()
-    assert tier.write(head_record(record, record.unlogged, None))
+    assert tier.write(head_record(record, record.unlogged, Record()))
     found = durable(table, unique).read()
     assert found is not None
     assert (found.states, found.manager_state, found.turns) == (
@@ -251,10 +251,10 @@ def test_head_and_turn_above_350_kilobytes_are_split(table: Table, unique: str) 
     tier = durable(table, unique, codec=Codec(compress_from=1 << 30))
     tier.read()
     record = make_record("long " * 180_000)
-    assert tier.write(head_record(record, {SECOND}, None))
+    assert tier.write(head_record(record, {SECOND}, Record()))
     tier.put_turn(2, SECOND, record.turns[SECOND])
     reader = durable(table, unique)
-    assert reader.read() == head_record(record, {SECOND}, None)
+    assert reader.read() == head_record(record, {SECOND}, Record())
     assert reader.read_log(2) == {SECOND: record.turns[SECOND]}
     assert reader.unlisted_keys(Record(incarnation=2)) == [SECOND]
 
