@@ -217,7 +217,7 @@ def begin_with(storage: ConversationStorage, content: Record, *, replaces: bool)
         Whether the content was stored. False if the conversation exists already or, with
         ``replaces``, if the run of ``content`` has ended.
     """
-    for _ in attempts("hot" if storage.durable is None else "durable"):
+    for _ in attempts(storage.first.name):
         found = [storage.read_hot(touch=False)] if storage.hot is not None else []
         found += [storage.read_head()] if storage.durable is not None else []
         base = storage.local.base
@@ -232,9 +232,7 @@ def begin_with(storage: ConversationStorage, content: Record, *, replaces: bool)
             record = join(record, _with_new_unlogged(storage, content))
         else:
             record = replace(record, deleted_below=incarnation)
-        first = storage.durable or storage.hot
-        assert first is not None  # noqa: S101 - a conversation has a tier
-        if first.write(record.normalize()):
+        if storage.first.write(record.normalize()):
             break
     with storage.local.lock:
         storage.local.reset_to(Record(version=record.version, incarnation=incarnation))

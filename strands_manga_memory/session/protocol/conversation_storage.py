@@ -47,6 +47,7 @@ class ConversationStorage:
     Attributes:
         hot: The hot tier, or None.
         durable: The durable tier, or None.
+        first: The tier that is written first when the conversation ends: the durable one, if any.
         local: This process's copy of the conversation.
     """
 
@@ -63,6 +64,7 @@ class ConversationStorage:
         self.durable = (
             None if tiers.durable is None else DurableTier(conversation_key, tiers, known)
         )
+        self.first: HotTier | DurableTier = self.durable or self._hot()
         self._clock, self._flush_every = tiers.clock, tiers.flush_every
         self._silence = min(12 * 3600.0, tiers.ttl.session)
         self.local = LocalCopy(
@@ -183,7 +185,7 @@ class ConversationStorage:
 
     def read_turns(self, incarnation: int, keys: set[TurnKey]) -> dict[TurnKey, Turn]:
         """Read turns of the conversation from the log. Omit missing and unreadable turns."""
-        return (self.durable or self._hot()).get_turns(incarnation, keys)
+        return self.first.get_turns(incarnation, keys)
 
     def history(
         self, *, newest: int | None = None, until: TurnKey | None = None
@@ -233,7 +235,10 @@ class ConversationStorage:
         with self.durable.io:
             before = self.local.base.incarnation
             for _ in attempts("durable"):
-                if self._flush_once(writes_hot=writes_hot, closes=closes and self.hot is not None):
+                self.read_head()
+                if self.hot is not None and writes_hot:
+                    self._try_hot()
+                if self._put_head(closes=closes and self.hot is not None):
                     break
             if before < (logs_from := self.local.base.logs_from):
                 # The conversation was deleted meanwhile, perhaps before the last put of a turn.
@@ -315,15 +320,7 @@ class ConversationStorage:
                 if has_log and not self.read_head().incarnation:
                     # The log is of a lost or deleted conversation. None of its turns may come back.
                     self.local.first_incarnation = self.local.next_incarnation(1)
-                draft, known = self.local.draft(), durable.record
-                if not draft.incarnation or known.version == draft.version:
-                    return
-                missing = missing_turns(draft, known)
-                if known.incarnation == draft.incarnation:
-                    self._redact_log(draft, known)
-                    if len(self._ended(draft, missing)) >= self._flush_every:
-                        missing = self._put_turns(draft, missing)
-                if self._write(durable, draft, head_record(draft, missing, durable.record)):
+                if self._put_head(least_logged=self._flush_every):
                     return
 
     def _write(self, tier: HotTier | DurableTier, draft: Record, stored: Record) -> bool:
@@ -358,43 +355,52 @@ class ConversationStorage:
             if self.hot.is_known and self.begins_durably and is_stored:
                 self._attempt(self._write, self.hot, record, record)
 
-    def _flush_once(self, *, writes_hot: bool, closes: bool) -> bool:
+    def _put_head(self, *, least_logged: int = 1, closes: bool = False) -> bool:
+        """Write the conversation to the durable tier once: first its log, then its record.
+
+        Args:
+            least_logged: Number of ended turns from which on they are written to the log. The
+                record has the messages of the others.
+            closes: Whether the record is marked as complete.
+
+        Returns:
+            False if another process has changed the record.
+        """
         durable = self._durable()
-        self.read_head()
-        if self.hot is not None and writes_hot:
-            self._try_hot()
         with self.local.lock:
             record, known = self.local.draft(), durable.record
             missing = missing_turns(record, known)
             if not record.incarnation:
                 return True
             closes = closes and not record.is_empty
-            loggable = self._ended(record, missing)
+            ended = self._ended(record, missing)
+            if len(ended) < least_logged:
+                ended = set()
             if known.version[:2] == record.version[:2]:
-                if not loggable and missing == known.unlogged and (known.is_closed or not closes):
+                if not ended and missing == known.unlogged and (known.is_closed or not closes):
                     return True
                 record = replace(record, version=max(record.version, known.version).next_minor())
             record = replace(record, is_closed=closes)
         if known.incarnation < record.incarnation:
             # The head comes first: a log without a head counts as that of a deleted conversation.
-            if not self._write(durable, record, head_record(record, missing, known)):
-                return False
+            is_stored = self._write(durable, record, head_record(record, missing, known))
+            if not (is_stored and ended):
+                return is_stored
             known = durable.record
             record = replace(record, version=record.version.next_minor())
         self._redact_log(record, known)
-        head = head_record(record, self._put_turns(record, missing), known)
-        return self._write(durable, record, head)
+        missing -= self._put_turns(record, ended)
+        return self._write(durable, record, head_record(record, missing, known))
 
-    def _put_turns(self, record: Record, missing: set[TurnKey]) -> set[TurnKey]:
-        """Write ended turns to the log. Return the turns of ``missing`` that are still missing."""
+    def _put_turns(self, record: Record, ended: set[TurnKey]) -> set[TurnKey]:
+        """Write ended turns to the log. Return the turns that were written."""
         # A restore ignores turns that no record lists, so a tier must have stored all messages.
         durable, stored = self._durable(), self.local.stored_lengths(record.incarnation)
-        ended = self._ended(record, missing)
         loggable = {key for key in ended if stored.get(key, 0) >= len(record.turns[key].messages)}
         if times := [at for key in loggable for at in record.turns[key].times]:
             record_event(FLUSH, max(0.0, self._clock() - min(times)))
         turns = {key: record.redacted(key, record.turns[key]) for key in sorted(loggable)}
-        return missing - {
+        return {
             key for key, turn in turns.items() if durable.put_turn(record.incarnation, key, turn)
         }
 
@@ -423,7 +429,7 @@ class ConversationStorage:
                 hot.forget()  # else a write would replace what was not joined
         if durable is not None:
             known = max([known, *durable.incarnations()])  # the head may be damaged or missing
-        tombstone = self._put_tombstone(durable or self._hot(), known)
+        tombstone = self._put_tombstone(self.first, known)
         if durable is not None:
             if hot is not None and not self._put_tombstone_again(hot, tombstone):
                 self.delete()  # above an expiry or rewind that the durable tier has lost
@@ -480,18 +486,15 @@ class ConversationStorage:
                 return False
             base = self.local.base
             after = base.expire(self.local.next_version(), self.local.next_incarnation())
-        first = self.durable or self._hot()
-        with first.io:
-            known = first.record
-            if known.version[:2] != base.version[:2] or not first.write(after):
+        with self.first.io:
+            known = self.first.record
+            if known.version[:2] != base.version[:2] or not self.first.write(after):
                 return False
-            self.local.tier_records[first.name] = after
-        if self.hot is not None and self.hot is not first:
-            with self.hot.io:
-                if self._attempt(self.hot.write, after)[0]:
-                    self.local.tier_records[self.hot.name] = after
+            self.local.tier_records[self.first.name] = after
         with self.local.lock:
             self.local.reset_to(after)
+        if self.hot is not None:
+            self._attempt(partial(self.save_hot, fills=True))
         return True
 
     def _is_unused(self, since: float) -> bool:
