@@ -5,8 +5,7 @@ a log. The history of the agent is not the same as the log: messages may have be
 truncated, pinned or edited. The difference between both is called the layout of the history. The
 conversation manager saves the layout in its state, so that a restart restores the exact history.
 
-Usually, the history and the log end with the same messages. The layout therefore describes only the
-beginning of the history: the ids of its messages, and the full content of each message that differs
+The layout has the ids of the history's messages, and the full content of each message that differs
 from its log record.
 
 The module also has ``LogTail``, which keeps recently evicted messages so that they can return. This
@@ -21,7 +20,6 @@ import itertools
 import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -35,9 +33,9 @@ from strands_manga_memory.messages import (
     content_fingerprint,
     fingerprint,
     id_of,
+    is_message,
     is_repair,
     is_tool_pair,
-    is_turn_start,
 )
 from strands_manga_memory.messages.message_parts import custom_metadata
 
@@ -90,17 +88,15 @@ _BODY = "#"
 class Layout:
     """Difference between an agent's history and the message log of its session.
 
-    A restart rebuilds the history from the log and this difference. The history consists of two
-    parts: the messages in ``keys``, then the latest messages of the log.
+    A restart rebuilds the history from the log and this difference. The history consists of the
+    messages in ``keys``, then of the messages that were logged later.
 
     Attributes:
-        skip: Index of the first log record that a restore needs.
-        keys: One key for each message of the first part: the tracking id of a log record, or a key
-            of ``bodies``.
-        bodies: Full messages of the first part that cannot be read from the log, because they were
-            changed or their log record is too old.
-        after: Tracking id of the last log record before the second part. If None, the second part
-            is the whole log without its first ``skip`` records.
+        skip: Index of the first log record that a restore reads.
+        keys: One key for each message: the tracking id of a log record, or a key of ``bodies``.
+        bodies: Full messages that cannot be read from the log, because they were changed or their
+            log record is too old.
+        after: Tracking id of the last log record. None if the history equals the log.
     """
 
     skip: int = 0
@@ -114,9 +110,9 @@ class Layout:
         The attribute ``skip`` is stored separately.
 
         Returns:
-            The JSON values. None if the history equals the log without its first ``skip`` records.
+            The JSON values. None if the history equals the log.
         """
-        if not self.keys and self.after is None:
+        if self.after is None:
             return None
         return {
             "v": VERSION,
@@ -134,20 +130,18 @@ class Layout:
         """
         if state is None:
             return cls(skip)
-        version, is_valid = VERSION, False
-        with suppress(AttributeError, KeyError, TypeError):
-            version = state["v"]
-            keys, after = state["keys"], state["after"]
-            bodies = decode_bytes_values(state["bodies"])
-            has_bodies = all({"role", "content"} <= body.keys() for body in bodies.values())
-            is_valid = has_bodies and all(isinstance(key, str) for key in (*keys, after or ""))
-        if is_valid and version == VERSION:
-            return cls(skip, tuple(keys), bodies, after)
         problem = "the layout of the window is malformed"
-        if version != VERSION:
-            problem = (
-                f"the layout of the window has version {version!r}, this package reads {VERSION}"
-            )
+        match state:
+            case {"v": 1, "keys": [*keys], "bodies": {**bodies}, "after": str(after)}:
+                if all(isinstance(key, str) for key in keys) and all(
+                    map(is_message, bodies.values())
+                ):
+                    return cls(skip, tuple(keys), decode_bytes_values(bodies), after)
+            case {"v": version} if version != VERSION:
+                problem = (
+                    f"the layout of the window has version {version!r}, this package reads"
+                    f" {VERSION}"
+                )
         raise CorruptRecordError(problem, record="conversation manager state")
 
     def replay(self, restored: Sequence[Message]) -> list[Message] | None:
@@ -162,23 +156,21 @@ class Layout:
         """
         ids = [message.get("tracking_id") for message in restored]
         found = dict(zip(ids, restored, strict=True)) | self.bodies
-        if (self.after is not None and self.after not in ids) or not found.keys() >= {*self.keys}:
+        if self.after not in ids or not found.keys() >= {*self.keys}:
             return None
         head = [found[key] for key in self.keys]
-        listed = frozenset(message.get("tracking_id") for message in head)
-        tail = restored[0 if self.after is None else len(ids) - ids[::-1].index(self.after) :]
-        return head + [message for message in tail if message.get("tracking_id") not in listed]
+        listed = frozenset(map(id_of, head))
+        later = restored[len(ids) - ids[::-1].index(self.after) :]
+        return head + [message for message in later if id_of(message) not in listed]
 
 
 class _Record(NamedTuple):
     id: str | None
     fingerprint: int
-    is_result: bool
 
 
 def _record_of(message: Message) -> _Record:
-    is_result = message["role"] == "user" and not is_turn_start(message)
-    return _Record(message.get("tracking_id"), logged_fingerprint(message), is_result)
+    return _Record(message.get("tracking_id"), logged_fingerprint(message))
 
 
 class MessageLog:
@@ -195,7 +187,6 @@ class MessageLog:
         self._skipped = skipped
         self._records: list[_Record] = []
         self._latest: dict[str | None, int] = {}
-        self._repeated: set[str | None] = set()
         self._is_confirmed = True
 
     @property
@@ -230,8 +221,6 @@ class MessageLog:
     def add(self, message: Message) -> None:
         """Add a message of the session's log to the index."""
         record = _record_of(message)
-        if record.id in self._latest:
-            self._repeated.add(record.id)
         self._latest[record.id] = len(self._records)
         self._records.append(record)
 
@@ -250,14 +239,13 @@ class MessageLog:
 
         A restart rebuilds the history from the log and this difference.
         """
-        head, end = self._agreeing_tail(messages)
-        if head == 0 and messages:
-            return Layout(skip=self._readable_from(end))
+        window = list(map(_record_of, messages))
+        if not self._records or (window == self._records and not self._skipped):
+            return Layout(self._skipped)
         keys: list[str] = []
         bodies: dict[str, Message] = {}
-        needed = max(end - 1, -self._skipped)
-        for message in messages[:head]:
-            record = _record_of(message)
+        first = len(self._records)
+        for message, record in zip(messages, window, strict=True):
             has_id = record.id and not record.id.startswith(_BODY)
             at = self._latest.get(record.id, -1) if has_id else -1
             if (
@@ -265,50 +253,14 @@ class MessageLog:
                 or self._records[at] != record
                 or (at < len(self._records) - READ_AHEAD and size_of(message) <= LARGEST_BODY)
             ):
-                key = f"{_BODY}{len(bodies)}"
-                bodies[key] = message
+                keys.append(f"{_BODY}{len(bodies)}")
+                bodies[keys[-1]] = message
             else:
-                key = message["tracking_id"]
-                needed = min(needed, at)
-            keys.append(key)
-        return Layout(
-            self._readable_from(needed),
-            tuple(keys),
-            bodies,
-            self._records[end - 1].id if end else None,
-        )
-
-    def _agreeing_tail(self, messages: Sequence[Message]) -> tuple[int, int]:
-        """Find the longest sequence of messages with which both the history and the log end.
-
-        The log record before the sequence must have a unique id, by which a restore finds the
-        sequence. Otherwise, a shorter sequence is returned.
-
-        Returns:
-            Start of the sequence: its position in the history, and its position among the known log
-            records.
-        """
-        position, at = len(messages), len(self._records)
-        while position and at and self._records[at - 1] == _record_of(messages[position - 1]):
-            position, at = position - 1, at - 1
-        if position and self._skipped + at:
-            while position < len(messages) and (
-                at == 0 or self._records[at - 1].id in self._repeated
-            ):
-                position, at = position + 1, at + 1
-        return position, at
-
-    def _readable_from(self, at: int) -> int:
-        """Return the index of the log record at which a restore must begin to read.
-
-        If the first needed record is a tool result, the restore begins one record earlier, with the
-        tool call.
-
-        Args:
-            at: Position of the first needed record among the known log records.
-        """
-        is_result = 0 <= at < len(self._records) and self._records[at].is_result
-        return max(0, self._skipped + at - is_result)
+                keys.append(message["tracking_id"])
+                first = min(first, at)
+        # Strands removes a tool result that is the first message, so one more message is read.
+        skip = max(0, self._skipped + first - 1)
+        return Layout(skip, tuple(keys), bodies, self._records[-1].id)
 
 
 def check_manager(state: Mapping[str, Any], manager: object) -> None:

@@ -342,10 +342,12 @@ class ImportanceWeightedConversationManager(ConversationManager):
         check_manager(state, self)
         skip, ratio = state.get("removed_message_count"), state.get("ratio", 1.0)
         discarded_until = state.get("discarded_until")
-        is_well_formed = isinstance(ratio, int | float) and (
-            discarded_until is None or isinstance(discarded_until, str)
-        )
-        if not isinstance(skip, int) or skip < 0 or not is_well_formed:
+        if not (
+            isinstance(skip, int)
+            and skip >= 0
+            and isinstance(ratio, int | float)
+            and isinstance(discarded_until, str | None)
+        ):
             raise CorruptRecordError(
                 "the state of the conversation manager is malformed",
                 record="conversation manager state",
