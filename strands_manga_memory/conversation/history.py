@@ -15,9 +15,7 @@ module does no I/O.
 from __future__ import annotations
 
 import copy
-import hashlib
 import itertools
-import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,7 +35,7 @@ from strands_manga_memory.messages import (
     is_repair,
     is_tool_pair,
 )
-from strands_manga_memory.messages.message_parts import custom_metadata
+from strands_manga_memory.messages.message_parts import custom_metadata, tool_result_ids
 
 _ATOMS = frozenset({str, int, float, bool, bytes, type(None)})
 
@@ -286,23 +284,6 @@ def logged_fingerprint(message: Message) -> int:
     return hash((content_fingerprint(message), fingerprint(custom) if custom else 0))
 
 
-def identify(messages: Sequence[Message], skipped: int = 0) -> None:
-    """Give a tracking id to each restored message that has none.
-
-    The id is computed from the message's content and its position in the log, so that every restore
-    gives the same id. Logs of old versions of Strands contain messages without ids.
-    """
-    for at, message in enumerate(messages, start=skipped):
-        if not message.get("tracking_id"):
-            content = json.dumps(
-                encode_bytes_values(message["content"]), sort_keys=True, default=str
-            )
-            digest = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
-            message["tracking_id"] = str(
-                uuid.uuid5(uuid.NAMESPACE_OID, f"{at}:{message['role']}:{digest}")
-            )
-
-
 def ensure_ids(messages: list[Message]) -> None:
     """Give a random tracking id to each message that has none."""
     for message in messages:
@@ -389,33 +370,39 @@ class LogTail:
         """Add messages from the session's log that were evicted or truncated before a restart.
 
         The log is ignored if it contradicts the stored messages: it has them in another order, or
-        lacks a message between two of them.
+        lacks a message between two of them. A tool result at the beginning of ``log``, whose call
+        is missing, is not added.
 
         Args:
             log: Latest messages of the conversation's log, oldest first.
         """
-        places = {id_of(message): at for at, message in enumerate(log)}
-        known = list(self._messages)
-        logged = [at for at, id_ in enumerate(known) if id_ in places]
-        found = [places[known[at]] for at in logged]
-        if not found or logged != list(range(logged[0], logged[-1] + 1)) or found != sorted(found):
+        logged = {id_of(message): message for message in log}
+        known, order = list(self._messages), list(logged)
+        found = [at for at, id_ in enumerate(known) if id_ in logged]
+        if not found:
             return
-        first = places.get(self.discarded_until or "", -1) + 1
-        merged = {id_: self._messages[id_] for id_ in known[: logged[0]]}
-        for at, message in enumerate(log[: found[-1] + 1]):
-            id_ = id_of(message)
-            if id_ in self._messages:
-                merged[id_] = self._full_message(id_, message)
-            elif at >= first and id_ and id_ not in self._forgotten:
-                merged[id_] = message
-        self._messages = merged | {id_: self._messages[id_] for id_ in known[logged[-1] + 1 :]}
+        until = self.discarded_until
+        first = order.index(until) + 1 if until in logged else 0
+        if first < len(order) and tool_result_ids(logged[order[first]]):
+            first += 1  # the call is missing
+        read = [
+            id_
+            for at, id_ in enumerate(order[: order.index(known[found[-1]]) + 1])
+            if id_ in self._messages or (at >= first and id_ and id_ not in self._forgotten)
+        ]
+        merged = [*known[: found[0]], *read, *known[found[-1] + 1 :]]
+        if [id_ for id_ in merged if id_ in self._messages] == known:
+            self._messages = {
+                id_: self._full_message(id_, logged[id_]) if id_ in logged else self._messages[id_]
+                for id_ in merged
+            }
 
     def _full_message(self, id_: str, logged: Message) -> Message:
         """Return the full form of a message: the stored message or its record in the log.
 
         The log record is returned if the stored message was truncated before a restart.
         """
-        stored = self._messages[id_]
+        stored = self._messages.get(id_, logged)
         if id_ in self._truncated or not is_truncated(stored) or is_truncated(logged):
             return stored
         self._truncated[id_] = logged_fingerprint(stored)

@@ -16,6 +16,7 @@ from strands.agent.conversation_manager import ConversationManager, ProactiveCom
 from strands.hooks import (
     AfterInvocationEvent,
     AfterModelCallEvent,
+    AfterToolCallEvent,
     AgentInitializedEvent,
     BeforeModelCallEvent,
     HookEvent,
@@ -34,7 +35,6 @@ from strands_manga_memory.conversation.history import (
     MessageLog,
     check_manager,
     ensure_ids,
-    identify,
 )
 from strands_manga_memory.conversation.importance import FeatureCache, ImportanceScorer, RuleScorer
 from strands_manga_memory.conversation.selection import MessageOutcome
@@ -43,7 +43,7 @@ from strands_manga_memory.conversation.trimmer import Trimmer
 from strands_manga_memory.exceptions import CorruptRecordError, logged_errors
 from strands_manga_memory.messages import calls_tools
 from strands_manga_memory.messages.injection import with_added, without_added
-from strands_manga_memory.messages.message_parts import ToolResultSeparator
+from strands_manga_memory.messages.message_parts import separate_result
 from strands_manga_memory.telemetry import with_turn_timing
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         )
         registry.add_callback(AfterModelCallEvent, self.history.calibration.record_response)
         registry.add_callback(HistoryManagerLookup, lambda event: event.found.append(self))
-        ToolResultSeparator().register(registry, _BEHIND_SESSION_MANAGERS)
+        registry.add_callback(AfterToolCallEvent, separate_result, order=_BEHIND_SESSION_MANAGERS)
 
     def _attach(self, event: AgentInitializedEvent[Agent]) -> None:
         """Connect this manager to the agent that is being constructed.
@@ -222,15 +222,14 @@ class ImportanceWeightedConversationManager(ConversationManager):
         """
         agent = event.agent
         messages = agent.messages
+        ensure_ids(messages)
         if self.persist_layout:
-            identify(messages, self._restored.skip)
             self._log = MessageLog(self._restored.skip)
             self._log.add_restored(messages)
             if (window := self._restored.replay(messages)) is not None:
                 messages[:] = window
         self._restored = _NO_LAYOUT
         self._is_started = True
-        ensure_ids(messages)
         self.history.tail.discard_if_changed(messages)
         self.history.tail.discarded_until = self._discarded_until
         if type(messages) is list:

@@ -293,19 +293,12 @@ _PROSE_SHARE = 0.6
 _REQUIRED_SHARE = 0.6
 
 
-@dataclass(frozen=True)
-class DraftWork:
-    """Result of asking a summarizer for a summary text.
+@dataclass
+class _Cost:
+    """Cost of a summary: requests to the summarizer, and tokens that it read and wrote."""
 
-    Attributes:
-        text: The summary text. Empty if no draft was usable.
-        attempts: Number of requests to the summarizer. 0 if the cache had the draft.
-        tokens: Tokens that the summarizer read and wrote.
-    """
-
-    text: str
-    attempts: int
-    tokens: int
+    attempts: int = 0
+    tokens: int = 0
 
 
 @dataclass
@@ -349,21 +342,20 @@ class SummaryWriter:
             return ruled
         parts = split_chunks(raw, most_tokens=self._source_limit(summarizer), count=self._count)
         segments = list(earlier.segments)
-        works: list[DraftWork] = []
+        cost = _Cost()
         for part in parts:
-            work = await self._write_text(
-                part, earlier, ruled.slots, summarizer, text_count=len(segments) + len(parts)
+            text = await self._write_text(
+                part, earlier, ruled.slots, summarizer, cost, text_count=len(segments) + len(parts)
             )
-            segments.append(Segment(work.text, id_of(part[0]), id_of(part[-1])))
-            works.append(work)
-        segments = await self._merge_segments(segments, ruled.slots, summarizer, works)
-        usable = any(work.text for work in works)
+            segments.append(Segment(text, id_of(part[0]), id_of(part[-1])))
+        usable = any(segment.text for segment in segments[len(earlier.segments) :])
+        segments = await self._merge_segments(segments, ruled.slots, summarizer, cost)
         return replace(
             ruled,
             segments=tuple(self._shorten_segments(segments)),
-            attempts=sum(work.attempts for work in works),
+            attempts=cost.attempts,
             model=summarizer_name(summarizer) if usable else RULES,
-            tokens=earlier.tokens + sum(work.tokens for work in works),
+            tokens=earlier.tokens + cost.tokens,
         )
 
     def from_rules(self, earlier: Summary | None, messages: Sequence[Message]) -> Summary:
@@ -439,42 +431,44 @@ class SummaryWriter:
         earlier: Summary,
         slots: Sequence[Fact],
         summarizer: Summarizer,
+        cost: _Cost,
         *,
         text_count: int,
-    ) -> DraftWork:
+    ) -> str:
         """Ask the summarizer for a text about messages. Return the best of at most three drafts.
 
-        The best draft lacks the fewest required facts. The text is empty if no draft is usable.
+        The best draft lacks the fewest required facts. The text is empty if no draft is usable. The
+        requests are added to ``cost``.
 
         ``text_count`` is the number of texts that share the tokens of the summary.
         """
         source = self._source(messages, self._source_limit(summarizer))
         if not source.strip():
-            return DraftWork("", 0, 0)
+            return ""
         most = max(40, int(self.summary_tokens * _PROSE_SHARE) // min(max(1, text_count), FAN_IN))
         required = self._required_facts(messages, slots, most)
         instructions = build_prompt(most, required, earlier.text)
         key = (summarizer_name(summarizer), instructions, source)
         if self.cache is not None and (cached := self.cache.get(*key)) is not None:
-            return DraftWork(cached, 0, 0)
+            return cached
         known = "\n".join(
             [render_transcript(messages, most=None), earlier.text, *(slot.text for slot in slots)]
         )
         known_text, source_tokens = SearchableText(known, self.types), self._count(source)
         best: tuple[int, str] | None = None
         material = f"<conversation>\n{escape_tags(source)}\n</conversation>"
-        note, tokens, attempts = "", 0, 0
-        while attempts < MOST_ATTEMPTS and (best is None or best[0]):
-            attempts += 1
+        note = ""
+        for _ in range(MOST_ATTEMPTS):
+            cost.attempts += 1
             prompt = Prompt(instructions + note, material)
             asked = self._count(prompt.instructions) + self._count(prompt.source)
             try:
                 draft = await ask_summarizer(summarizer, prompt)
             except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - any model error
                 logger.debug("error=<%s> | the summarizer failed", type(error).__name__)
-                tokens += asked
+                cost.tokens += asked
                 break
-            tokens += (draft.input_tokens or asked) + (
+            cost.tokens += (draft.input_tokens or asked) + (
                 draft.output_tokens or self._count(draft.text)
             )
             text = redact_identifiers(draft.text.strip())
@@ -491,11 +485,13 @@ class SummaryWriter:
             if verdict.is_usable:
                 if best is None or len(verdict.missing) <= best[0]:
                     best = len(verdict.missing), text
+                if not best[0]:
+                    break
                 material = _with_draft(text, messages, verdict.missing)
         text = best[1] if best else ""
         if text and self.cache is not None:
             self.cache.put(*key, text=text)
-        return DraftWork(text, attempts, tokens)
+        return text
 
     def _required_facts(
         self, messages: Sequence[Message], slots: Sequence[Fact], most: int
@@ -517,7 +513,7 @@ class SummaryWriter:
         segments: list[Segment],
         slots: Sequence[Fact],
         summarizer: Summarizer,
-        works: list[DraftWork],
+        cost: _Cost,
     ) -> list[Segment]:
         """Merge four neighbouring parts of a summary into one part, as often as possible.
 
@@ -540,18 +536,18 @@ class SummaryWriter:
             )
             if not raw or self._count(render_transcript(raw)) > self._source_limit(summarizer):
                 break
-            work = await self._write_text(
+            text = await self._write_text(
                 raw,
                 Summary(segments=tuple(segments[:at])),
                 slots,
                 summarizer,
+                cost,
                 text_count=len(segments) - FAN_IN + 1,
             )
-            works.append(work)
-            if not work.text:
+            if not text:
                 break
             segments[at : at + FAN_IN] = [
-                Segment(work.text, id_of(raw[0]), id_of(raw[-1]), levels[at] + 1)
+                Segment(text, id_of(raw[0]), id_of(raw[-1]), levels[at] + 1)
             ]
         return segments
 

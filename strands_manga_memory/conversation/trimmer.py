@@ -222,14 +222,11 @@ class Trimmer:
 
     # --- Selections -------------------------------------------------------------------------------
 
-    def select(
-        self, messages: Sequence[Message], *, leave_free: int = 0, trim_to: int | None = None
-    ) -> Selection:
+    def select(self, messages: Sequence[Message], *, trim_to: int | None = None) -> Selection:
         """Select the messages that stay within the history's budget. The history does not change.
 
         Args:
             messages: The messages to select from.
-            leave_free: Number of tokens of the budget to leave free for other content.
             trim_to: Maximum tokens of the selection, as the model counts. Only a large message of
                 the user and messages that always stay, such as pinned messages, may exceed this
                 number. None: the whole budget.
@@ -243,26 +240,18 @@ class Trimmer:
                 "turns": self.max_turns and max(1, self.max_turns * trim_to // self.limit),
                 "turns_until_next": self.trim_every,
             }
-        return self._select(messages, max(1, budget - leave_free) + headroom, **changes)
+        return self._select(messages, budget + headroom, **changes)
 
     def fit_request(self, messages: list[Message]) -> tuple[list[Message], int]:
         """Return messages for one request within the budget, and the number of their tokens.
 
         The messages have a form that providers accept. The agent's history does not change.
         """
-        total = self.features.total
         history = for_model(messages)
-        tokens = total(history)
-        if not self.is_over(messages, tokens):
-            return history, tokens
-        selection = self.select(messages)
-        history = for_model(selection.messages)
-        tokens = total(history)
-        if tokens > max(selection.tokens, selection.budget):
-            history = for_model(
-                self.select(messages, leave_free=tokens - selection.tokens).messages
-            )
-            tokens = total(history)
+        tokens = self.features.total(history)
+        if self.is_over(messages, tokens):
+            history = for_model(self.select(messages).messages)
+            tokens = self.features.total(history)
         return history, tokens
 
     def _select(self, messages: Sequence[Message], tokens: int, **changes: Any) -> Selection:

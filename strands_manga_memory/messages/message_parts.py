@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, cast
 
-from strands.hooks import AfterToolCallEvent, AfterToolsEvent, HookRegistry
+from strands.hooks import AfterToolCallEvent
 from strands.types.content import Message
 from strands.types.tools import ToolResult
 
@@ -271,14 +271,10 @@ def content_fingerprint(message: Message) -> int:
 def _block_fingerprint(block: Any) -> int:
     result = block.get("toolResult")
     parts = result.get("content") if isinstance(result, dict) else [block]
-    has_media = isinstance(parts, list) and any(map(media_kind, parts))
-    most = _MOST_PARTS if has_media else _FEW_PARTS
-    hashed = tuple(islice(_parts(block), most))  # CPython caches the hashes of texts and bytes
-    return hash(hashed) if has_media or len(hashed) < most else fingerprint(block)
-
-
-_FEW_PARTS = 100
-"""Parts of a value that are hashed as quickly one by one as together."""
+    if isinstance(parts, list) and any(map(media_kind, parts)):
+        # CPython caches the hash of bytes.
+        return hash(tuple(islice(_parts(block), _MOST_PARTS)))
+    return fingerprint(block)
 
 
 def is_message(value: Any) -> bool:
@@ -323,50 +319,15 @@ def _is_call(part: Any, *names: str) -> bool:
 # --- Tool results of an agent ---------------------------------------------------------------------
 
 
-class ToolResultSeparator:
-    """Hook callbacks that keep the results of an agent's tool calls apart.
+def separate_result(event: AfterToolCallEvent[Any]) -> None:
+    """Replace the result of a tool call by a copy of its own. A hook callback.
 
     A tool may return the same dict for two calls. Strands writes the id of the call into the dict,
-    so both results would have the id of the second call. Each call therefore gets a copy.
-
-    A model may also give several calls the same id. Their results are put in the order of the
-    calls, because only the order shows which result belongs to which call.
+    so both results would have the id of the second call.
     """
-
-    def __init__(self) -> None:
-        self._calls: list[tuple[ToolResult, int]] = []
-
-    def register(self, registry: HookRegistry, order: float) -> None:
-        """Register the callbacks that copy and order the results of tool calls.
-
-        Args:
-            registry: Hook registry of the agent.
-            order: Order of the callback that copies results. It must run after callbacks that may
-                replace a result.
-        """
-        registry.add_callback(AfterToolCallEvent, self._copy_result, order=order)
-        registry.add_callback(AfterToolsEvent, self._order_results)
-
-    def _copy_result(self, event: AfterToolCallEvent[Any]) -> None:
-        id_ = str(event.tool_use["toolUseId"])
-        content = copy.deepcopy(event.result["content"])
-        event.result = cast("ToolResult", {**event.result, "toolUseId": id_, "content": content})
-        alike = _calls_with_same_id(event.agent, event.tool_use)
-        if len(alike) > 1:
-            self._calls.append((event.result, _position(alike, event.tool_use)))
-
-    def _order_results(self, event: AfterToolsEvent) -> None:
-        calls, self._calls = self._calls, []
-        if not calls:
-            return
-        blocks = [block for block in event.message["content"] if "toolResult" in block]
-        known = {id(result): position for result, position in calls}
-        shared = [block for block in blocks if id(block["toolResult"]) in known]
-        ordered = iter(sorted(shared, key=lambda block: known[id(block["toolResult"])]))
-        content = event.message["content"]
-        content[:] = [
-            next(ordered) if id(block.get("toolResult")) in known else block for block in content
-        ]
+    id_ = str(event.tool_use["toolUseId"])
+    content = copy.deepcopy(event.result["content"])
+    event.result = cast("ToolResult", {**event.result, "toolUseId": id_, "content": content})
 
 
 def call_key(agent: Any, tool_use: Mapping[str, Any]) -> str:
@@ -375,19 +336,11 @@ def call_key(agent: Any, tool_use: Mapping[str, Any]) -> str:
     The key is the id of the call. If several calls have the same id, each call after the first gets
     a suffix, such as ``#2``.
     """
-    id_ = str(tool_use["toolUseId"])
-    position = _position(_calls_with_same_id(agent, tool_use), tool_use)
-    return f"{id_}#{position + 1}" if position else id_
-
-
-def _calls_with_same_id(agent: Any, tool_use: Mapping[str, Any]) -> list[Any]:
-    messages = agent.messages
+    id_, messages = str(tool_use["toolUseId"]), agent.messages
     content = messages[-1]["content"] if messages and messages[-1]["role"] == "assistant" else ()
     uses = [block["toolUse"] for block in content if "toolUse" in block]
-    return [use for use in uses if str(use.get("toolUseId")) == str(tool_use["toolUseId"])]
-
-
-def _position(calls: Sequence[Any], tool_use: Mapping[str, Any]) -> int:
-    same = (at for at, call in enumerate(calls) if call is tool_use)
-    equal = (at for at, call in enumerate(calls) if call == tool_use)
-    return next(same, next(equal, 0))
+    alike = [use for use in uses if str(use.get("toolUseId")) == id_]
+    same = (at for at, use in enumerate(alike) if use is tool_use)
+    equal = (at for at, use in enumerate(alike) if use == tool_use)
+    position = next(same, next(equal, 0))
+    return f"{id_}#{position + 1}" if position else id_

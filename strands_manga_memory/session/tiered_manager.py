@@ -13,6 +13,7 @@ from strands.hooks import (
     AfterInvocationEvent,
     AfterMultiAgentInvocationEvent,
     AfterNodeCallEvent,
+    AfterToolCallEvent,
     AgentInitializedEvent,
     BeforeInvocationEvent,
     BeforeMultiAgentInvocationEvent,
@@ -27,7 +28,7 @@ from strands.types.agent import ConcurrentInvocationMode
 from strands.types.content import Message
 
 from strands_manga_memory.arguments import checked
-from strands_manga_memory.messages.message_parts import ToolResultSeparator
+from strands_manga_memory.messages.message_parts import separate_result
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.agent_conversation import AgentConversation
 from strands_manga_memory.session.agent_snapshot import ORCHESTRATOR
@@ -141,7 +142,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         registry.add_callback(AfterInvocationEvent, self._after_invocation, order=last)
         registry.add_callback(MultiAgentInitializedEvent, self._initialized_run)
         registry.add_callback(BeforeMultiAgentInvocationEvent, self._before_run, order=first)
-        ToolResultSeparator().register(registry, HookOrder.SDK_LAST)
+        registry.add_callback(AfterToolCallEvent, separate_result, order=HookOrder.SDK_LAST)
         registry.add_callback(AfterNodeCallEvent, self._after_node)
         registry.add_callback(AfterMultiAgentInvocationEvent, self._after_node, order=last)
 

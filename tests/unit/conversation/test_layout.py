@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strands_manga_memory.conversation.history import READ_AHEAD, Layout, MessageLog, identify
+from strands_manga_memory.conversation.history import READ_AHEAD, Layout, MessageLog
 from strands_manga_memory.exceptions import CorruptRecordError
 from tests.unit.conversation.messages import assistant, pinned, user
 
@@ -43,25 +43,6 @@ def test_at_most_so_many_records_are_read_ahead() -> None:
     layout = logged(records).layout(history)
     assert len(records) - layout.skip <= READ_AHEAD + 1
     assert restored(records, layout) == history
-
-
-def test_messages_of_old_logs_get_the_same_id_at_every_restore() -> None:
-    def old() -> list[Any]:
-        return [
-            {"role": role, "content": [{"text": "the same"}]}
-            for role in ("user", "assistant", "user")
-        ]
-
-    first, second, later = old(), old(), old()[1:]
-    identify(first)
-    identify(second)
-    identify(later, skipped=1)
-    assert first == second
-    assert first[1:] == later
-    assert len({message["tracking_id"] for message in first}) == 3
-    known = user()
-    identify([known], 7)
-    assert known["tracking_id"].startswith("id")
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,17 @@ def test_evicted_messages_come_back_from_the_log_in_order(kept: list[bool], unre
     assert candidates(tail, window) == [*before, *said[unread:]]
 
 
+def test_a_tool_result_at_the_beginning_of_the_log_does_not_return_without_its_call() -> None:
+    said = [user("question"), calls("a"), results("a"), assistant("answer"), *talk(2)]
+    window = said[4:]
+    assert candidates(restored(said[2:], window), window) == said[3:]
+    tail = LogTail()
+    tail.discarded_until = said[1]["tracking_id"]
+    tail.update(window)
+    tail.restore(said)
+    assert candidates(tail, window) == said[3:]
+
+
 def test_messages_from_before_a_foreign_change_of_the_history_do_not_return_from_the_log() -> None:
     said = talk(6)
     tail = LogTail()
