@@ -165,7 +165,6 @@ class MemoryKeeper:
         )  # the next session starts with the memories of this one
         is_long = transcript.utterances[0].at < self.clock() - _LONG_SESSION
         if is_new and (stored.version > 1 or is_long):
-            # After the log, whose change stops a list that is being made.
             delete_word_list(partition)
         return loaded.records.get(id_, stored)
 

@@ -118,7 +118,6 @@ class HotProfile:
 
     def __init__(self, hot: HotStore, owner: Owner, *, codec: Codec | None = None) -> None:
         self._hot = hot
-        self._owner = owner
         self._codec = codec or Codec()
         self.name = cache_name(owner)
         # Keeps the writer alive: a new writer would have another ``hot_health``.

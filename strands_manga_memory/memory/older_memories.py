@@ -85,10 +85,10 @@ class WordList:
             place = place_of(owner, f"{_WORDS}{name}")
             with parsing(place):
                 codec = self._partition.codec or Codec()
-                made_at, self._parts[name] = codec.decode(items[key]["data"], place)
+                made_at, part = codec.decode(items[key]["data"], place)
                 if self.made_at not in (made_at, -math.inf):
                     raise ValueError("it is a part of another list")
-                self.made_at = float(made_at)
+                self.made_at, self._parts[name] = float(made_at), part
 
     def find(self, words: Sequence[str]) -> Iterator[str]:
         """Yield the ids of memories that have at least one of the given words, best match first.
@@ -213,7 +213,8 @@ def delete_word_list(partition: UserPartition) -> None:
     """Delete a user's stored word list, because the user's memories no longer match it.
 
     A deleted memory, new words of a memory, or a memory with an old date are reasons. The next
-    search makes a new list.
+    search makes a new list. Call this function after ``PreferenceLog.notify_agents``, so that a
+    list that a search is making is not stored.
     """
     stored = partition.table.query(
         partition.owner.partition, first=_WORDS, last=f"{_WORDS}~", attributes=[]

@@ -464,16 +464,6 @@ class UserContext(Plugin):
             self._turn_results = (turn, found)
         return self._turn_results[1] if self._turn_results[0] == turn else []
 
-    def collect_results(self, context: InjectionFormatContext, **_: Any) -> str:
-        """Keep the search results of a ``MemoryManager``, to add them to all requests of this turn.
-
-        Pass this method as ``MemoryManager(injection={"format": ...})``. The manager itself would
-        add the results to the first request of a turn only. The returned text is empty, because
-        this plugin adds the results to the requests.
-        """
-        self._results = self.render_results(context)
-        return ""
-
     def query(self, context: InjectionQueryContext, **_: Any) -> str | None:
         """Return the user's text of the current turn as a search query; None if it is small talk.
 
@@ -482,12 +472,16 @@ class UserContext(Plugin):
         """
         return user_query(context.messages if self.agent is None else self.agent.messages)
 
-    def render_results(self, context: InjectionFormatContext) -> list[str]:
-        """Render search results as lines for a request: a title, then one line for each result.
+    def collect_results(self, context: InjectionFormatContext, **_: Any) -> str:
+        """Keep the search results of a ``MemoryManager``, to add them to all requests of this turn.
 
-        Results that the request already contains and results beyond the token budget are left out.
-        If no result remains, the list is empty. A line begins with the date of the memory's
-        session, if known.
+        Pass this method as ``MemoryManager(injection={"format": ...})``. The manager itself would
+        add the results to the first request of a turn only. The returned text is empty, because
+        this plugin adds the results to the requests.
+
+        The results are a title, and one line for each result, which begins with the date of the
+        memory's session, if known. Results that the request already contains, and results beyond
+        the token budget, are left out.
         """
         shown = "\n".join(self._other_texts())
         texts = [*self._other_texts(), _RESULTS_TITLE]
@@ -501,7 +495,8 @@ class UserContext(Plugin):
             if remaining < 0:
                 break
             lines.append(line)
-        return [_RESULTS_TITLE, *lines] if lines else []
+        self._results = [_RESULTS_TITLE, *lines] if lines else []
+        return ""
 
     def _other_texts(self) -> list[str]:
         return [

@@ -551,7 +551,6 @@ class UserMemoryStore(MemoryStore):
             self.reader.update_snapshot(question_id(id_), questions)
         self.preference_log.notify_agents()
         if record.type == MemoryType.SUMMARY and record.version > 1:
-            # After the log, whose change stops a list that is being made.
             delete_word_list(self.partition)
         return self._in_snapshot(record)
 
@@ -571,7 +570,6 @@ class UserMemoryStore(MemoryStore):
         for id_ in deleted:
             self.reader.update_snapshot(id_, None)
         self.preference_log.notify_agents(is_removal=True)
-        # after the log, whose change stops the storing of a list that is being made
         delete_word_list(self.partition)
 
     def _rollups_of(self, memory_id: str, type_: MemoryType) -> list[str]:
