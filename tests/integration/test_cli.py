@@ -508,8 +508,8 @@ def test_no_line_is_wider_than_a_terminal_of_80_columns(
     monkeypatch.setenv("MANGA_MEMORY_DURABLE_URL", url)
     monkeypatch.setenv("MANGA_MEMORY_USERS_URL", "true")
     if "--help" not in arguments:
-        held(url, LONG_USER, LONG_SESSION)
-        held(url, "漫画が大好きな利用者の太郎さん" * 4)
+        held(url, LONG_USER, LONG_SESSION, turns=2)
+        held(url, "漫画が大好きな利用者の太郎さん" * 4, turns=2)
     assert run(arguments) == 0
     printed = capsys.readouterr()
     assert printed.out or printed.err

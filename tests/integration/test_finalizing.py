@@ -533,14 +533,14 @@ def test_disconnect_starts_a_grace_and_a_return_resumes(quick: tuple[Table, Tabl
 
 def test_weeks_and_months_within_their_caps_with_pointers(quick: tuple[Table, Table]) -> None:
     world = World(quick)
-    for number in range(60):
+    for number in range(30):
         world.talk(
             f"s{number}",
             f"Do you have 『Series {number % 7}』 volume {number}?",
             f"My favorite author {number % 20} is A{number}.",
         )
         world.finalizer().run(ConversationScope("u1", f"s{number}"))
-        world.clock.advance(1.4 * DAY)
+        world.clock.advance(2.8 * DAY)
     store = world.store()
     context = store.build_agent_context()
     assert estimate_tokens(context) <= 800

@@ -68,10 +68,10 @@ def test_a_history_of_the_facade_costs_what_the_default_says(memory: MangaMemory
     largest = []
     for number, agent in enumerate(_agents(memory, 200_000)[:2]):
         agent.messages.clear()
-        for turn in range(60):
+        for turn in range(25):
             agent(
                 f"Question {turn} of agent {number}: "
-                + "is the volume in stock that came after the one I bought? " * 35
+                + "is the volume in stock that came after the one I bought? " * 85
             )
         largest.append(
             max(
