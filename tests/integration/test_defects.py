@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from strands_manga_memory import RedisHotStore, TieredSessionManager, TtlPolicy
-from strands_manga_memory.testing import FakeClock, ScriptedModel
+from strands_manga_memory.testing import FakeClock
 from tests import servers
 from tests.unit.session.support import (
     PATIENT,
@@ -17,10 +17,10 @@ from tests.unit.session.support import (
     SurvivingHotStore,
     agent,
     find,
+    one_tool_turn,
     open_stores,
     same,
     texts,
-    tool_use,
 )
 
 
@@ -37,17 +37,6 @@ def clocked(ttl: TtlPolicy | None = None, *, durable: bool = True) -> tuple[Stor
         Stores(SurvivingHotStore(clock=clock), table, "s", settings={"clock": clock, "ttl": ttl}),
         clock,
     )
-
-
-def one_tool_turn() -> ScriptedModel:
-    def reply(messages: Any) -> Any:
-        return (
-            "done"
-            if "toolResult" in messages[-1]["content"][0]
-            else [tool_use(f"t{len(messages)}", "find", title="x")]
-        )
-
-    return ScriptedModel(reply)
 
 
 def test_an_expiry_in_the_middle_of_a_conversation_does_not_end_the_next_tool_turn() -> None:

@@ -39,7 +39,7 @@ from strands_manga_memory.conversation import (
 from strands_manga_memory.stores import InMemoryHotStore
 from strands_manga_memory.testing import ScriptedModel
 from tests.support import GuardedModel
-from tests.unit.session.support import CountingTable, tool_use
+from tests.unit.session.support import CountingTable, interrupt_answers, tool_use
 
 CAT = "By the way, my cat is called Momo."
 COUNTER = default_counter()
@@ -249,8 +249,7 @@ def test_quotes_stay_in_a_turn_that_waited_for_an_approval() -> None:
     agent("hello")
     agent(CAT)
     talk(agent)
-    interrupts = agent("On which shelf is the book about my cat?").interrupts
-    agent([{"interruptResponse": {"interruptId": interrupts[0].id, "response": "yes"}}])
+    agent(interrupt_answers(agent("On which shelf is the book about my cat?")))
     model: Any = agent.model
     first, second = (request.messages for request in model.requests[-2:])
     assert CAT in first[-1]["content"][0]["text"]

@@ -33,7 +33,7 @@ from strands_manga_memory import (
 from strands_manga_memory.ops import SessionsReport, import_sessions
 from strands_manga_memory.testing import ScriptedModel
 from tests.support import run
-from tests.unit.session.support import tool_use
+from tests.unit.session.support import interrupt_answers, tool_use
 
 Opener = Callable[[str], Any]
 
@@ -329,11 +329,7 @@ def test_pending_interrupt_is_answered_after_the_import(
     import_sessions(open_source("s1"), [("s1", "a")], memory)
     here = build(memory.session("s1"), model=ScriptedModel(["thank you"]))
     assert here.messages == live.messages
-    answers: Any = [
-        {"interruptResponse": {"interruptId": one.id, "response": "yes"}}
-        for one in result.interrupts
-    ]
-    assert here(answers).stop_reason == "end_turn"
+    assert here(interrupt_answers(result)).stop_reason == "end_turn"
     assert here.messages[2]["content"][0]["toolResult"]["content"] == [{"text": "paid 7"}]
 
 

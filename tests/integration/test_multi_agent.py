@@ -22,6 +22,7 @@ from tests.unit.session.support import (
     Stores,
     agent,
     everything_stored,
+    interrupt_answers,
     quiet,
     same,
     texts,
@@ -84,19 +85,12 @@ def sign(what: str, tool_context: ToolContext) -> str:
     return f"signed {what}" if answer == "yes" else "not signed"
 
 
-def answers(result: Any, response: str) -> list[Any]:
-    return [
-        {"interruptResponse": {"interruptId": one.id, "response": response}}
-        for one in result.interrupts
-    ]
-
-
 def test_a_graph_interrupted_in_a_tool_goes_on_elsewhere(both: Stores) -> None:
     live = graph(both.manager(), tools=[sign], second=[[tool_use("s", "sign", what="contract")]])
     result = live("close the deal")
     assert result.status == Status.INTERRUPTED
     again = graph(both.manager(), tools=[sign], second=["signed it"])
-    final = again(answers(result, "yes"))
+    final = again(interrupt_answers(result, "yes"))
     assert final.status == Status.COMPLETED
     assert order(again) == ["first", "second", "third"]
     assert [asked(again, name) for name in ("first", "second", "third")] == [0, 1, 1]
@@ -115,7 +109,7 @@ def test_a_graph_interrupted_in_a_hook_goes_on_elsewhere(both: Stores) -> None:
     result = live("go around")
     assert result.status == Status.INTERRUPTED
     again = graph(both.manager(), hooks={BeforeNodeCallEvent: ask})
-    assert again(answers(result, "yes")).status == Status.COMPLETED
+    assert again(interrupt_answers(result, "yes")).status == Status.COMPLETED
     assert [asked(again, name) for name in ("first", "second", "third")] == [0, 1, 1]
 
 
@@ -128,7 +122,7 @@ def test_an_interrupted_graph_is_flushed_at_once(both: Stores) -> None:
     quiet_manager(manager)
     both.lose_hot()
     again = graph(both.manager(), tools=[sign], second=["signed it"])
-    assert again(answers(result, "yes")).status == Status.COMPLETED
+    assert again(interrupt_answers(result, "yes")).status == Status.COMPLETED
 
 
 def quiet_manager(manager: TieredSessionManager) -> None:
@@ -157,7 +151,7 @@ def test_two_processes_take_turns_on_a_graph(both: Stores) -> None:
     result = one("third run")
     assert result.status == Status.INTERRUPTED
     again = graph(both.manager(), tools=[sign], second=["signed it"])
-    assert again(answers(result, "yes")).status == Status.COMPLETED
+    assert again(interrupt_answers(result, "yes")).status == Status.COMPLETED
     assert [asked(again, name) for name in ("first", "second", "third")] == [0, 1, 1]
 
 
@@ -254,7 +248,7 @@ def test_a_swarm_interrupted_in_a_tool_goes_on_elsewhere(both: Stores) -> None:
     result = live("sell Akira")
     assert result.status == Status.INTERRUPTED
     again = swarm(both.manager(), {"finder": ["signed it"], "seller": []}, tools=[sign])
-    final = again(answers(result, "yes"))
+    final = again(interrupt_answers(result, "yes"))
     assert final.status == Status.COMPLETED
 
 
@@ -352,7 +346,7 @@ def test_a_run_that_waits_for_a_human_is_not_overwritten(both: Stores) -> None:
     with pytest.raises(ConflictError, match="interrupt"):
         idle("another run")
     again = graph(both.manager(), tools=[sign], second=["signed it"])
-    assert again(answers(result, "yes")).status == Status.COMPLETED
+    assert again(interrupt_answers(result, "yes")).status == Status.COMPLETED
 
 
 def test_an_agent_as_a_tool_has_no_session_of_its_own(both: Stores) -> None:

@@ -25,6 +25,8 @@ from tests.unit.session.support import (
     Stores,
     agent,
     find,
+    interrupt_answers,
+    one_tool_turn,
     quiet,
     same,
     texts,
@@ -59,14 +61,7 @@ def test_a_turn_that_began_before_another_ended(both: Stores) -> None:
     """The other turn comes in the middle of ours, which was saved in part."""
     inside: list[Agent] = []
 
-    def reply(messages: Any) -> Any:
-        return (
-            "done"
-            if "toolResult" in messages[-1]["content"][0]
-            else [tool_use(f"t{len(messages)}", "find", title="x")]
-        )
-
-    one = device(both, model=ScriptedModel(reply), tools=[find], flush_every=1)
+    one = device(both, model=one_tool_turn(), tools=[find], flush_every=1)
 
     def meanwhile(event: BeforeModelCallEvent) -> None:
         if len(inside) == 0:
@@ -264,9 +259,7 @@ def test_an_active_interrupt_does_not_merge(stores: Stores) -> None:
     with pytest.raises(ConflictError, match="interrupt"):
         idle("something else")
     resumed = device(stores, model=ScriptedModel(["thanks"]), tools=[pay])
-    final = resumed(
-        [{"interruptResponse": {"interruptId": result.interrupts[0].id, "response": "yes"}}]
-    )
+    final = resumed(interrupt_answers(result))
     assert final.stop_reason == "end_turn"
     assert texts(stores.manager().history()) == [
         "hello",
@@ -285,7 +278,7 @@ def test_workers_close_after_another_worker_has_answered_the_interrupt(stores: S
     for one in (buyer, idle):
         one.state.set("page", 2)
     resumed = device(stores, model=ScriptedModel(["thanks"]), tools=[pay])
-    resumed([{"interruptResponse": {"interruptId": result.interrupts[0].id, "response": "yes"}}])
+    resumed(interrupt_answers(result))
     for one in (buyer, idle, resumed):
         one._session_manager.close()
     assert texts(stores.manager().history()) == ["buy", "toolUse", "toolResult", "thanks"]

@@ -39,6 +39,7 @@ from tests.unit.session.support import (
     assistant,
     check_restored,
     find,
+    interrupt_answers,
     quiet,
     same,
     texts,
@@ -116,13 +117,6 @@ def pay(amount: int, tool_context: ToolContext) -> str:
     return f"paid {amount}" if answer == "yes" else "not paid"
 
 
-def answers(result: Any, response: str) -> list[Any]:
-    return [
-        {"interruptResponse": {"interruptId": one.id, "response": response}}
-        for one in result.interrupts
-    ]
-
-
 def test_interrupt_in_a_tool_and_resume_over_a_restart(stores: Stores) -> None:
     script = [[tool_use("f", "find", title="x"), tool_use("p", "pay", amount=7)], "thank you"]
     live = stores.agent(ScriptedModel(script), tools=[pay, find])
@@ -137,7 +131,7 @@ def test_interrupt_in_a_tool_and_resume_over_a_restart(stores: Stores) -> None:
         live._session_manager.flush()
         cold = stores.only_durable().agent(tools=[pay, find])
         assert same(cold.messages, live.messages)
-    final = restored(answers(result, "yes"))
+    final = restored(interrupt_answers(result, "yes"))
     assert final.stop_reason == "end_turn"
     assert texts(restored.messages) == ["buy it", "toolUse", "toolResult", "thank you"]
     results = {
@@ -168,7 +162,7 @@ def test_interrupt_in_a_hook_and_resume_over_a_restart(both: Stores) -> None:
     assert result.stop_reason == "interrupt"
     restored = build(["there"])
     assert same(restored.messages, live.messages)
-    assert restored(answers(result, "yes")).stop_reason == "end_turn"
+    assert restored(interrupt_answers(result, "yes")).stop_reason == "end_turn"
     assert texts(restored.messages) == ["find it", "toolUse", "toolResult", "there"]
     check_restored(both, restored)
 
@@ -184,7 +178,7 @@ def test_an_interrupt_is_flushed_at_once(both: Stores) -> None:
     both.lose_hot()
     restored = both.agent(ScriptedModel(["thank you"]), tools=[pay])
     assert same(restored.messages, live.messages)
-    assert restored(answers(result, "yes")).stop_reason == "end_turn"
+    assert restored(interrupt_answers(result, "yes")).stop_reason == "end_turn"
 
 
 def test_a_second_interrupt_after_the_first(both: Stores) -> None:
@@ -196,10 +190,10 @@ def test_a_second_interrupt_after_the_first(both: Stores) -> None:
     second = check_restored(
         both, live, model=ScriptedModel([[tool_use("q", "pay", amount=8)], "done"]), tools=[pay]
     )
-    result = second(answers(first, "yes"))
+    result = second(interrupt_answers(first, "yes"))
     assert result.stop_reason == "interrupt"
     third = check_restored(both, second, model=ScriptedModel(["done"]), tools=[pay])
-    assert third(answers(result, "no")).stop_reason == "end_turn"
+    assert third(interrupt_answers(result, "no")).stop_reason == "end_turn"
     assert texts(third.messages) == [
         "buy it",
         "toolUse",

@@ -42,6 +42,7 @@ from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, ScriptedModel
 from tests import servers
 from tests.support import GuardedModel, open_session, tool_results
+from tests.unit.session.support import interrupt_answers
 
 SCOPE = ConversationScope("u1", "s1")
 REORDER = {
@@ -596,8 +597,7 @@ def test_an_interrupt_stops_the_clock_and_the_step_goes_on(manager: Manager) -> 
     assert result.stop_reason == "interrupt"
     assert coordinator.task.steps["t1"].status is StepStatus.QUEUED
     clock.advance(3600)
-    [interrupt] = result.interrupts
-    agent([{"interruptResponse": {"interruptId": interrupt.id, "response": "yes"}}])
+    agent(interrupt_answers(result))
     step = coordinator.task.steps["t1"]
     assert (step.status, step.retries) == (StepStatus.COMPLETED, 0)
     assert coordinator.task.remaining_ms() == 2000

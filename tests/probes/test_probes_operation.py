@@ -32,7 +32,7 @@ from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests import servers
 from tests.lines import rows
 from tests.probes.conftest import Deployment
-from tests.unit.session.support import tool_use
+from tests.unit.session.support import interrupt_answers, tool_use
 
 SCOPE = ConversationScope("u1", "s1")
 CANARY = "CANARY7Q"
@@ -73,8 +73,7 @@ def test_every_block_and_state_come_back(deployment: Deployment) -> None:
     again, _ = deployment.agent(deployment.process(), reply=["Bought."], tools=[approve])
     assert again.messages == agent.messages
     assert again.state.get("basket") == {"items": [1, 2]}
-    [interrupt] = paused.interrupts
-    final = again([{"interruptResponse": {"interruptId": interrupt.id, "response": "yes"}}])
+    final = again(interrupt_answers(paused))
     assert str(final).strip() == "Bought."
     assert "approved: yes" in str(again.messages)
 

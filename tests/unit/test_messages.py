@@ -21,7 +21,7 @@ from strands_manga_memory.messages import (
     turns,
 )
 from tests.histories import problems
-from tests.unit.conversation.messages import assistant, calls, results, user
+from tests.unit.conversation.messages import Silent, assistant, calls, results, user
 from tests.unit.session.support import tool_use
 
 
@@ -135,13 +135,6 @@ def test_role_and_every_block_count() -> None:
 )
 def test_values_of_another_type_or_sign_have_another_fingerprint(one: Any, other: Any) -> None:
     assert fingerprint({"json": one}) != fingerprint({"json": other})
-
-
-class Silent:
-    """Has no text."""
-
-    def __repr__(self) -> str:
-        raise RuntimeError("no text")
 
 
 @pytest.mark.parametrize("value", [Silent(), 10**5_000], ids=["no text", "many digits"])

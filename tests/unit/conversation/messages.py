@@ -8,6 +8,13 @@ from typing import Any
 _ids = itertools.count()
 
 
+class Silent:
+    """Has no text."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+
 def user(text: str = "question", **more: Any) -> Any:
     return {"role": "user", "content": [{"text": text}], "tracking_id": f"id{next(_ids)}", **more}
 

@@ -20,6 +20,7 @@ from strands_manga_memory.conversation import (
 )
 from strands_manga_memory.state import StateCoordinator
 from strands_manga_memory.testing import ScriptedModel
+from tests.unit.conversation.messages import Silent
 
 LONG = "long " * 3_000
 
@@ -29,13 +30,6 @@ def nested(levels: int) -> Any:
     for level in range(levels):
         value = [value] if level % 2 else {"in": value}
     return value
-
-
-class Silent:
-    """Has no text."""
-
-    def __repr__(self) -> str:
-        raise RuntimeError("no text")
 
 
 CONTENTS: list[Any] = [

@@ -199,6 +199,14 @@ def tool_use(id_: str, name: str, /, **arguments: Any) -> dict[str, Any]:
     return {"toolUse": {"toolUseId": id_, "name": name, "input": arguments}}
 
 
+def interrupt_answers(result: Any, response: str = "yes") -> list[Any]:
+    """Return the responses of a user to the interrupts of a run."""
+    return [
+        {"interruptResponse": {"interruptId": one.id, "response": response}}
+        for one in result.interrupts
+    ]
+
+
 def tool_result(
     id_: str, *content: dict[str, Any] | str, status: str = "success"
 ) -> dict[str, Any]:
@@ -497,6 +505,17 @@ class SurvivingHotStore(InMemoryHotStore):
 def find(title: str) -> str:
     """Find a volume."""
     return f"found {title}"
+
+
+def one_tool_turn() -> ScriptedModel:
+    """A model that calls a tool once in each turn."""
+    return ScriptedModel(
+        lambda messages: (
+            "done"
+            if "toolResult" in messages[-1]["content"][0]
+            else [tool_use(f"t{len(messages)}", "find", title="x")]
+        )
+    )
 
 
 def tool_turns() -> ScriptedModel:
