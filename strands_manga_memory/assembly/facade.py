@@ -339,17 +339,15 @@ class MangaMemory:
             raise ValueError("memories is None: pass memories=True to open(), or --users true")
         return cast("Table", self._stores["memories"])
 
-    def storage(
-        self, *, user_id: str, tenant: str | None = None, hot_ttl: float = 1_800.0
-    ) -> TieredStorage:
+    def storage(self, *, user_id: str, tenant: str | None = None) -> TieredStorage:
         """Return a key-value ``Storage`` of one user, for ``SnapshotSessionManager`` or ``Agent``.
 
-        The durable tier has all values. The hot tier caches large values for ``hot_ttl`` seconds.
+        The durable tier has all values. The hot tier caches large values for half an hour.
 
         Raises:
-            ValueError: An id is not allowed, or ``hot_ttl`` is not above 0.
+            ValueError: An id is not allowed.
         """
-        return TieredStorage(user_id=user_id, tenant=tenant, hot_ttl=hot_ttl, **self._tiers)
+        return TieredStorage(user_id=user_id, tenant=tenant, **self._tiers)
 
     def changes(
         self, *, user_id: str, session_id: str, tenant: str | None = None

@@ -102,8 +102,8 @@ class ActiveEntities(StatePart):
             yield "Mentioned lately: " + "; ".join(groups)
 
     @change
-    def set(self, type_: str, value: str, *, confirmed: bool = True) -> ActiveEntity:
-        """Set a value as the only active entity of its type, such as an ASIN; return the entity.
+    def set(self, type_: str, value: str) -> ActiveEntity:
+        """Set a confirmed value as the only active entity of its type; return the entity.
 
         Raises:
             StateError: There is no such entity type, or the value is not valid for the type.
@@ -117,7 +117,7 @@ class ActiveEntities(StatePart):
         canonical = types.value(type_, value)
         if canonical is None:
             raise StateError(f"value must be a valid {type_}, got {value!r:.80}")
-        entity = self._entity(type_, canonical, shorten_line(value, 200), confirmed=confirmed)
+        entity = self._entity(type_, canonical, shorten_line(value, 200), confirmed=True)
         self.mention([entity])
         return entity
 

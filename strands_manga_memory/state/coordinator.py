@@ -329,19 +329,6 @@ class StateCoordinator(Plugin):
         self._tools[0].tool_spec = {**spec, "description": description}
 
     @tool
-    def note_entity(self, type: str, value: str) -> str:  # noqa: A002 - the model's word for it
-        """Note the entity that the user means now, such as the ASIN of the chosen book.
-
-        It replaces the last one of its type.
-
-        Args:
-            type: Type of the entity, such as asin, order_id, volume, title.
-            value: Its value.
-        """
-        entity = self.entities.set(type, value, confirmed=False)
-        return f"Noted: {entity.type} {entity.value}."
-
-    @tool
     def manage_goal(
         self,
         action: str,

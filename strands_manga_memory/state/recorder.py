@@ -35,7 +35,7 @@ from strands_manga_memory.state.state_store import StateStore
 from strands_manga_memory.state.task import TaskState
 from strands_manga_memory.stores.codec import as_json
 
-TOOL_NAMES = ("update_slots", "note_entity", "manage_goal")
+TOOL_NAMES = ("update_slots", "manage_goal")
 """Names of the tools with which the model changes the state.
 Their calls are not recorded as steps of the task.
 """

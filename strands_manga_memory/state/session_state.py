@@ -16,10 +16,10 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from strands import Agent
 from strands.plugins import Plugin
 
@@ -126,7 +126,7 @@ class BackgroundRead:
                 self.health.record_failure(since=since)
 
 
-class _SharedState(NamedTuple):
+class _SharedState(BaseModel):
     """Stored form of the state that the agents of a session share.
 
     Attributes:
@@ -135,9 +135,9 @@ class _SharedState(NamedTuple):
         agents: Ids of the agents that wrote the shared state.
     """
 
-    parts: dict[str, str]
-    revision: int
-    agents: frozenset[str]
+    parts: dict[str, str] = {}
+    revision: int = 0
+    agents: frozenset[str] = frozenset()
 
 
 class SessionState:
@@ -230,15 +230,15 @@ class SessionState:
         if found and shared is None:
             return True  # unreadable, such as with another key: kept until it expires
         if shared is None or not self._merge(shared):
-            shared = _SharedState({}, 0 if shared is None else shared.revision, frozenset())
+            shared = _SharedState(revision=0 if shared is None else shared.revision)
         with self._store.lock:
             texts, values = self._store.shared_texts(shared.parts)
             revision = 1 + max(self._store.revision, shared.revision)
         agents = shared.agents  # this agent may be gone: its last turn is shared in the background
         if self._is_stored is not None:
             agents |= {self._store.agent_id}
-        rows = {"parts": texts, "revision": revision, "agents": sorted(agents)}
-        value = self._codec.encode(rows, self._name)
+        written = _SharedState(parts=texts, revision=revision, agents=agents)
+        value = self._codec.encode(written.model_dump(mode="json"), self._name)
         if not self._hot.replace_value(self._name, value, expect=found, ttl=SHARED_TTL):
             return False
         self._store.set_shared(values, revision)
@@ -248,11 +248,8 @@ class SessionState:
         if not value:
             return None
         try:
-            rows = self._codec.decode(value, self._name)
             with parsing(self._name):
-                parts = {str(key): str(text) for key, text in rows["parts"].items()}
-                agents = frozenset(map(str, rows["agents"]))
-                return _SharedState(parts, int(rows["revision"]), agents)
+                return _SharedState.model_validate(self._codec.decode(value, self._name))
         except CorruptRecordError as error:
             logger.warning(
                 "error=<%s> | the shared state of a session cannot be read", type(error).__name__

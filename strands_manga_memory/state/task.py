@@ -277,27 +277,19 @@ class TaskState:
         step.duration_ms = round(step.duration_ms + ms, 3)
         return step
 
-    def roll_back(self, *, after: str | None = None) -> list[TaskStep]:
+    def roll_back(self) -> list[TaskStep]:
         """Undo the completed tool calls of the task, the last one first.
 
         Other completed steps are undone if they have an ``undo`` function. A tool call without an
         ``undo`` function is only marked as rolled back. If an ``undo`` function fails, its error is
         stored in the step, and the other steps are still undone.
 
-        Args:
-            after: Id of a step: only later steps are undone. None: all steps.
-
         Returns:
             The updated steps, including those with an error, in the order in which they were
             undone.
-
-        Raises:
-            StateError: The step ``after`` does not exist.
         """
         with self._lock:
             steps = list(self.steps.values())
-            if after is not None:
-                steps = steps[steps.index(self.step(after)) + 1 :]
         undone = []
         for step in reversed(steps):
             is_call = step.kind is StepKind.TOOL or step.id in self._undo

@@ -117,17 +117,15 @@ def package_error(error: Exception, where: str) -> StoreError:
             return StoreError(what)
         unknown = code or "request", "see the AWS documentation of this error code"
         reason, remedy = _REFUSED.get(code, unknown)
-        return StoreRefusedError(what, reason=reason, remedy=remedy)
-    if isinstance(error, ConnectionError | HTTPClientError | OSError):
+    elif isinstance(error, ConnectionError | HTTPClientError | OSError):
         return StoreUnavailableError(what)
-    if isinstance(error, ParamValidationError):
+    elif isinstance(error, ParamValidationError):
         return StoreError(what)
-    if isinstance(error, BotoCoreError):
+    elif isinstance(error, BotoCoreError):
         reason, remedy = _CREDENTIALS
-        return StoreRefusedError(what, reason=reason, remedy=remedy)
-    return StoreRefusedError(
-        what, reason="client", remedy="check the client and the source of its credentials"
-    )
+    else:
+        reason, remedy = "client", "check the client and the source of its credentials"
+    return StoreRefusedError(what, reason=reason, remedy=remedy)
 
 
 def dynamodb_client(*, region: str | None = None, endpoint: str | None = None) -> DynamoDBClient:

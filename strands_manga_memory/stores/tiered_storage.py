@@ -17,12 +17,12 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from strands.storage import Storage
 from strands.types.exceptions import StorageError
 
-from strands_manga_memory.arguments import check_method, check_positive_seconds, checked
+from strands_manga_memory.arguments import checked
 from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError, StoreError
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.stores.codec import Codec, parsing
@@ -30,9 +30,6 @@ from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import Condition, Item, Table, delete_rows
 from strands_manga_memory.stores.urls import hot_store_of, table_of
 from strands_manga_memory.stores.writer import TierHealth
-
-if TYPE_CHECKING:
-    from strands.storage.search import SearchStrategy, StorageSearchResult
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +41,9 @@ _PART = 350_000
 
 _LARGEST_HOT = 8 * 1024 * 1024
 """Most bytes of a value in the hot tier."""
+
+_HOT_SECONDS = 1_800.0
+"""Time that a large value stays in the hot tier."""
 
 _LONGEST_KEY = 830
 """Largest key, in bytes, that is not shortened in the sort value of its record."""
@@ -70,7 +70,7 @@ class TieredStorage(Storage):
     ``/`` are collapsed, and ``..`` and backslashes are rejected.
 
     The asynchronous methods raise ``StorageError`` if a store is unavailable, a key is invalid, or
-    a value is damaged.
+    a value is damaged. ``search`` reads all values.
 
     Args:
         durable: The durable table, or its URL.
@@ -78,13 +78,10 @@ class TieredStorage(Storage):
         user_id: Id of the user who owns the values.
         tenant: Tenant of the user. Default None: the user has no tenant.
         codec: Codec of the values. Default: no encryption. Keys are always stored in clear text.
-        hot_ttl: Seconds that a value stays in the hot store. Default 1,800.
-        search_strategy: Strategy of Strands that indexes each written value, and executes
-            ``search``. Default: a text search in all values.
         clock: Function that returns seconds since 1970.
 
     Raises:
-        ValueError: An id is invalid, or ``hot_ttl`` is not above 0.
+        ValueError: An id is invalid.
     """
 
     @checked
@@ -96,8 +93,6 @@ class TieredStorage(Storage):
         user_id: str,
         tenant: str | None = None,
         codec: Codec | None = None,
-        hot_ttl: float = 1_800.0,
-        search_strategy: SearchStrategy[TieredStorage] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._table: Table = table_of(durable)
@@ -105,10 +100,6 @@ class TieredStorage(Storage):
         self._owner = ConversationScope(user_id, "storage", tenant=tenant).storage_user_id
         self._partition = f"storage/{self._owner}"
         self._codec = codec or Codec()
-        self._hot_ttl = check_positive_seconds("hot_ttl", hot_ttl)
-        self._search = search_strategy and check_method(
-            "search_strategy", search_strategy, "search(storage, query)"
-        )
         self._clock = clock
         self._prefix = ""
         self._hot_health = TierHealth(tier="hot")
@@ -117,19 +108,11 @@ class TieredStorage(Storage):
         durable, hot = (
             type(getattr(store, "observes", store)).__name__ for store in (self._table, self._hot)
         )
-        return f"TieredStorage(durable={durable}, hot={hot}, hot_ttl={self._hot_ttl})"
+        return f"TieredStorage(durable={durable}, hot={hot})"
 
     async def write(self, key: str, data: bytes) -> None:
         """Store a value under a key, in place of an earlier value."""
-        stored = _check_key(key)
-        await self._run(self._write, self._prefix + stored, bytes(data))
-        if self._search is not None:
-            try:
-                await self._search.index(self, stored, data)
-            except Exception as error:
-                raise StorageError(
-                    f"key={key!r} is written, but the search strategy failed to index it"
-                ) from error
+        await self._run(self._write, self._prefix + _check_key(key), bytes(data))
 
     async def read(self, key: str) -> bytes | None:
         """Return the value of a key, or None if the key has no value."""
@@ -144,12 +127,6 @@ class TieredStorage(Storage):
         """Return the stored keys that begin with the text ``query``, sorted."""
         keys: builtins.list[str] = await self._run(self.keys, _normalize_key(query).lstrip("/"))
         return keys
-
-    async def search(self, query: str) -> builtins.list[StorageSearchResult]:
-        """Return the keys of values that match ``query``, best match first."""
-        if self._search is not None:
-            return await self._search.search(self, query)
-        return await super().search(query)
 
     def namespace(self, prefix: str) -> TieredStorage:
         """Return a storage of only the keys that begin with ``prefix/``.
@@ -341,7 +318,7 @@ class TieredStorage(Storage):
         """Cache a large value in the hot store. Values below 8 KiB or over 8 MiB are not cached."""
         if "data" not in item and len(sealed) <= _LARGEST_HOT:
             self._use_hot(
-                lambda hot: hot.put_value(self._storage_key(item), sealed, ttl=self._hot_ttl)
+                lambda hot: hot.put_value(self._storage_key(item), sealed, ttl=_HOT_SECONDS)
             )
 
     def _use_hot(self, work: Callable[[HotStore], bytes | None]) -> bytes | None:

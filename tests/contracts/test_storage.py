@@ -281,8 +281,6 @@ async def test_a_storage_that_does_not_answer_says_so(tmp_path: Path) -> None:
     ):
         with pytest.raises(StorageError):
             await work
-    with pytest.raises(ValueError, match="hot_ttl"):
-        TieredStorage(durable=SQLiteTable(tmp_path), user_id="u", hot_ttl=0)
 
 
 # What stands on it

@@ -271,6 +271,15 @@ def test_another_title_takes_what_belonged_to_the_one_before_with_it() -> None:
     }
 
 
+def test_set_entity_has_a_known_type_and_a_valid_value() -> None:
+    layer = StateCoordinator().entities
+    assert layer.set("asin", "b07x1234").value == "B07X1234"
+    with pytest.raises(StateError, match="value must be a valid asin, got 'B07-1234'"):
+        layer.set("asin", "B07-1234")
+    with pytest.raises(StateError, match="there is no entity type 'shoe'; there are: "):
+        layer.set("shoe", "42")
+
+
 def test_entities_expire_when_nobody_names_them() -> None:
     coordinator = StateCoordinator()
     layer = coordinator.entities
