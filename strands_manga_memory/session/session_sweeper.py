@@ -151,26 +151,22 @@ class EndedConversation:
         Nothing is yielded without messages, or if the user or session is not known.
         """
         if not self.record.is_empty:
-            yield from self._transcript(self.storage.history(), turns=self.record.turn_count)
+            yield from self._transcript(self.storage.history())
 
-    def _transcript(
-        self, log: Sequence[tuple[TurnKey, Turn]], *, turns: int | None = None
-    ) -> Iterator[Transcript]:
+    def _transcript(self, log: Sequence[tuple[TurnKey, Turn]]) -> Iterator[Transcript]:
         """Yield a single transcript that contains all given turns of the conversation.
 
         Nothing is yielded without turns, or if the user or session is not known.
 
         Args:
             log: Key and content of each turn, in order.
-            turns: Number of turns to state in the transcript. None: the turns in ``log`` are
-                counted.
         """
-        ids = self.ids
+        ids, numbers = self.ids, turn_numbers(dict(log))
         log = [(key, turn) for key, turn in log if turn.messages]
         if not log or not ids.get("user") or not ids.get("session"):
             return
         utterances: list[Utterance] = []
-        count, numbers = 0, turn_numbers(dict(log))
+        count = 0
         for key, turn in log:
             for data, at in zip(turn.messages, turn.times, strict=True):
                 message = load(data)
@@ -185,7 +181,7 @@ class EndedConversation:
             agent_id=ids.get("member") or "default",
             mark=f"{round(log[0][1].times[0] * 1000):x}",
             utterances=tuple(utterances),
-            turns=max(numbers.values()) if turns is None else turns,
+            turns=max(numbers.values()),
             covered=count,
             revisions=sum(sum(turn.redacted.values()) for _, turn in log),
             ended_at=log[-1][1].times[-1],

@@ -389,7 +389,8 @@ class ConversationStorage:
             known = durable.record
             record = replace(record, version=record.version.next_minor())
         self._redact_log(record, known)
-        missing -= self._put_turns(record, ended)
+        if ended:
+            missing -= self._put_turns(record, ended)
         return self._write(durable, record, head_record(record, missing, known))
 
     def _put_turns(self, record: Record, ended: set[TurnKey]) -> set[TurnKey]:
