@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 
 from strands_manga_memory.exceptions import CorruptRecordError, StoreError
 from strands_manga_memory.stores.dynamodb import DynamoDBTable
-from strands_manga_memory.stores.dynamodb_requests import package_error, table_definition
+from strands_manga_memory.stores.dynamodb_requests import key_names, package_error, table_definition
 from strands_manga_memory.stores.hot import HotStore, HotWrite
 from strands_manga_memory.stores.redis_hot_store import RedisHotStore
 from strands_manga_memory.stores.table import ABSENT, Condition, Table, Write
@@ -87,7 +87,7 @@ def _compare_clocks(check: str, skew: float, where: str) -> Finding:
     return (problem if abs(skew) > 30 else warning)(check, detail, remedy)
 
 
-_CREATE, _TYPES = "strands-manga-memory init-table", "AttributeDefinitions"
+_CREATE = "strands-manga-memory init-table"
 
 
 def check_durable(table: Table, *, tier: str, clock: Callable[[], float]) -> Iterator[Finding]:
@@ -140,13 +140,7 @@ def _failed_check(tier: str, error: StoreError, step: str = "") -> Finding:
 def _check_schema(table: DynamoDBTable, found: Mapping[str, Any], tier: str) -> Iterator[Finding]:
     """Check that a DynamoDB table has the keys and indexes that this package needs."""
     wanted = table_definition(table.schema, table.name)
-
-    def keys(table: Mapping[str, Any], of: Mapping[str, Any]) -> list[str]:
-        kinds = {each["AttributeName"]: each["AttributeType"] for each in table[_TYPES]}
-        names = ((each["AttributeName"], each["KeyType"]) for each in of["KeySchema"])
-        return [f"{name} ({kinds.get(name)}, {role})" for name, role in names]
-
-    have, want = keys(found, found), keys(wanted, wanted)
+    have, want = key_names(found), key_names(wanted)
     if have != want:
         yield problem(
             f"{tier}.schema",
@@ -166,7 +160,7 @@ def _check_schema(table: DynamoDBTable, found: Mapping[str, Any], tier: str) -> 
                 f"aws dynamodb update-table --table-name {table.name} (the index as in {_CREATE}"
                 " --print)",
             )
-        elif keys(found, indexes[name]) != keys(wanted, index):
+        elif key_names(found, indexes[name]) != key_names(wanted, index):
             yield problem(
                 f"{tier}.index",
                 f"the index {name!r} has other keys",

@@ -20,6 +20,7 @@ from strands_manga_memory.stores.dynamodb_requests import (
     expression_of,
     has_body,
     item_of,
+    key_names,
     package_error,
     table_definition,
     value_of,
@@ -117,8 +118,8 @@ class DynamoDBTable:
         A new table is billed on demand. An existing table gets no new indexes.
 
         Raises:
-            StoreError: The TTL cannot be enabled, for example because it is enabled for another
-                attribute.
+            StoreError: The table has other keys, and stays unchanged. Or the TTL cannot be enabled,
+                for example because it is enabled for another attribute.
             StoreUnavailableError: The table is not ready within 120 seconds.
         """
         status = self._status()
@@ -276,7 +277,16 @@ class DynamoDBTable:
 
     def _status(self) -> str:
         answer = self._call("describe_table", TableName=self.name, expected=MISSING)
-        return str(answer["Table"]["TableStatus"]) if answer else ""
+        if not answer:
+            return ""
+        have = key_names(answer["Table"])
+        want = key_names(table_definition(self.schema, self.name))
+        if have != want:
+            raise StoreError(
+                f"table=<{self.name}> | its keys are {', '.join(have)}, not {', '.join(want)}: name"
+                " another table, because the keys of a table cannot be changed"
+            )
+        return str(answer["Table"]["TableStatus"])
 
     def _enable_ttl(self) -> None:
         # Another process may enable the TTL between the two calls; the second pass sees this.

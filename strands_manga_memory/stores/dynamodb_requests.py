@@ -284,6 +284,18 @@ def table_definition(schema: TableSchema, name: str) -> dict[str, Any]:
     return definition
 
 
+def key_names(table: Mapping[str, Any], index: Mapping[str, Any] | None = None) -> list[str]:
+    """Return the name, type and role of each key of a DynamoDB table, or of one of its indexes.
+
+    Args:
+        table: The table, as ``describe_table`` returns it.
+        index: The index in ``table``. None: the keys of the table.
+    """
+    types = {one["AttributeName"]: one["AttributeType"] for one in table["AttributeDefinitions"]}
+    keys = ((one["AttributeName"], one["KeyType"]) for one in (index or table)["KeySchema"])
+    return [f"{name} ({types.get(name)}, {role})" for name, role in keys]
+
+
 def _key_schema(partition: str, sort: str) -> list[dict[str, str]]:
     return [
         {"AttributeName": partition, "KeyType": "HASH"},

@@ -1069,8 +1069,8 @@ def test_dynamodb_waits_for_a_new_table_but_not_forever(stubbed: Stubbed) -> Non
     stubber.add_client_error("describe_table", "ResourceNotFoundException")
     stubber.add_response("create_table", {})
     stubber.add_client_error("describe_table", "ResourceNotFoundException")
-    stubber.add_response("describe_table", {"Table": {"TableStatus": "CREATING"}})
-    stubber.add_response("describe_table", {"Table": {"TableStatus": "ACTIVE"}})
+    stubber.add_response("describe_table", described("CREATING"))
+    stubber.add_response("describe_table", described("ACTIVE"))
     stubber.add_response(
         "describe_time_to_live", {"TimeToLiveDescription": {"TimeToLiveStatus": "DISABLED"}}
     )
@@ -1078,9 +1078,15 @@ def test_dynamodb_waits_for_a_new_table_but_not_forever(stubbed: Stubbed) -> Non
     table.create_if_missing()
     assert sleeps == [0.1, 0.2]
     for _ in range(10):
-        stubber.add_response("describe_table", {"Table": {"TableStatus": "CREATING"}})
+        stubber.add_response("describe_table", described("CREATING"))
     with pytest.raises(StoreUnavailableError, match=r"not active after 10 s .status CREATING"):
         table.create_if_missing()
+
+
+def described(status: str) -> dict[str, Any]:
+    definition = table_definition(SESSIONS, "t")
+    parts = {name: definition[name] for name in ("KeySchema", "AttributeDefinitions")}
+    return {"Table": {"TableStatus": status, **parts}}
 
 
 def ttl_is(status: str) -> dict[str, Any]:
@@ -1088,10 +1094,26 @@ def ttl_is(status: str) -> dict[str, Any]:
     return {"TimeToLiveDescription": {"TimeToLiveStatus": status, **on}}
 
 
+def test_dynamodb_table_with_other_keys_is_refused_and_gets_no_ttl(
+    dynamodb_server: servers.DynamoDB, unique: str
+) -> None:
+    """An expiry of its items by one of their attributes could delete another application's data."""
+    client = dynamodb_server.client()
+    definition = {**table_definition(SESSIONS, unique), "KeySchema": [], "AttributeDefinitions": []}
+    for name, kind in (("session_id", "HASH"), ("at", "RANGE")):
+        definition["KeySchema"].append({"AttributeName": name, "KeyType": kind})
+        definition["AttributeDefinitions"].append({"AttributeName": name, "AttributeType": "S"})
+    client.create_table(**definition)
+    with pytest.raises(StoreError, match=r"keys are .* at \(S, RANGE\), not .* sk \(S, RANGE\)"):
+        DynamoDBTable(client, name=unique).create_if_missing()
+    ttl = client.describe_time_to_live(TableName=unique)["TimeToLiveDescription"]
+    assert ttl["TimeToLiveStatus"] == "DISABLED"
+
+
 @pytest.mark.parametrize("others", ["ENABLING", "DISABLING"])
 def test_dynamodb_ttl_may_be_switched_on_by_somebody_else(stubbed: Stubbed, others: str) -> None:
     table, stubber, _ = stubbed
-    stubber.add_response("describe_table", {"Table": {"TableStatus": "ACTIVE"}})
+    stubber.add_response("describe_table", described("ACTIVE"))
     stubber.add_response("describe_time_to_live", ttl_is("DISABLED"))
     stubber.add_client_error(
         "update_time_to_live", "ValidationException", "TimeToLive is already enabled"
@@ -1099,7 +1121,7 @@ def test_dynamodb_ttl_may_be_switched_on_by_somebody_else(stubbed: Stubbed, othe
     stubber.add_response("describe_time_to_live", ttl_is(others))
     if others == "ENABLING":
         table.create_if_missing()
-        stubber.add_response("describe_table", {"Table": {"TableStatus": "UPDATING"}})
+        stubber.add_response("describe_table", described("UPDATING"))
         stubber.add_response("describe_time_to_live", ttl_is("ENABLING"))
         table.create_if_missing()
     else:
