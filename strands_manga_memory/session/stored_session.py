@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from strands import Agent
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import check_int
+from strands_manga_memory.arguments import check_int, check_positive_seconds
 from strands_manga_memory.exceptions import ConflictError, StoreUnavailableError
 from strands_manga_memory.lifecycle import attachments, members_of
 from strands_manga_memory.scope import ConversationScope, checked_id, checked_session_id, encoded_id
@@ -128,7 +128,8 @@ class StoredSession:
         """Reserve a conversation for one worker during a ``with`` block.
 
         Only one worker can hold this reservation, the lease, at a time. A writer that does not call
-        this method can still save, and its changes are merged.
+        this method can still save, and its changes are merged. If the hot tier does not answer at
+        the end of the block, the lease ends after ``ttl``.
 
         Args:
             agent_id: Id of the agent, or None for the default agent.
@@ -137,9 +138,10 @@ class StoredSession:
         Raises:
             ConflictError: Someone else holds the lease.
             StoreUnavailableError: The hot tier does not answer.
-            ValueError: There is no hot tier.
+            ValueError: There is no hot tier, or ``ttl`` is not above 0.
         """
         hot = self._tiers.hot
+        check_positive_seconds("ttl", ttl)
         if hot is None:
             raise ValueError("hot is None: a lease needs a hot tier that survives the process")
         name = self._key_of(self._agent_id(agent_id)).name
@@ -149,7 +151,8 @@ class StoredSession:
         try:
             yield
         finally:
-            release_lease(hot, name, owner=owner)
+            with suppress(StoreUnavailableError):  # the turn in the block is complete
+                release_lease(hot, name, owner=owner)
 
     def history(self, agent_id: str | None = None) -> Iterator[Message]:
         """Yield all messages of an agent's conversation in order, from the session's log.
@@ -304,7 +307,7 @@ class StoredSession:
         return sorted(found)
 
     def log(
-        self, messages: Sequence[Message], agent_id: str | None = None, *, keep: int | None = None
+        self, messages: Iterable[Message], agent_id: str | None = None, *, keep: int | None = None
     ) -> None:
         """Store messages of an agent that is not a Strands agent, and wait until they are saved.
 
@@ -327,6 +330,7 @@ class StoredSession:
                 f"agent_id {id_!r:.80} is a Strands agent of this session manager; it logs its own"
                 " messages"
             )
+        messages = list(messages)
         check_messages(messages)
         if keep is not None:
             check_int("keep", keep, minimum=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -15,10 +16,10 @@ from strands.agent.conversation_manager import (
 )
 from strands.hooks import BeforeInvocationEvent, BeforeModelCallEvent
 
-from strands_manga_memory import ConflictError, TieredSessionManager
+from strands_manga_memory import ConflictError, InMemoryHotStore, TieredSessionManager
 from strands_manga_memory.session import stored_session
 from strands_manga_memory.session.conversation_transfer import TransferredConversation
-from strands_manga_memory.testing import ScriptedModel
+from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
 from tests.unit.session.support import (
     CountingTable,
     MemoryTable,
@@ -55,6 +56,32 @@ def valid(messages: Any) -> bool:
     return not any(
         "toolResult" in block for block in (messages[:1] or [{"content": []}])[0]["content"]
     )
+
+
+def test_a_turn_under_a_lease_is_complete_although_the_hot_tier_fails_at_the_end() -> None:
+    """The lease then ends by itself, and an error in the block is not replaced by another."""
+    hot = FaultyHotStore(InMemoryHotStore())
+    manager = TieredSessionManager("s", hot=hot)  # type: ignore[arg-type]
+    live = agent(manager)
+    for error in (None, KeyError("of the block")):
+        with pytest.raises(KeyError) if error else nullcontext(), manager.lease(ttl=0.2):
+            assert str(live("hello")) == "ok\n"
+            hot.down = True
+            if error:
+                raise error
+        hot.down = False
+        with pytest.raises(ConflictError), manager.lease():
+            pass
+        time.sleep(0.3)
+    with manager.lease():
+        pass
+
+
+@pytest.mark.parametrize("ttl", [0, -1.0, float("nan")])
+def test_a_lease_without_time_is_refused(ttl: float) -> None:
+    manager = TieredSessionManager("s", hot=InMemoryHotStore())
+    with pytest.raises(ValueError, match="ttl must be a positive number"), manager.lease(ttl=ttl):
+        pass
 
 
 def test_a_turn_that_began_before_another_ended(both: Stores) -> None:

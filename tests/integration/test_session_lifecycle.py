@@ -486,6 +486,12 @@ def test_what_cannot_be_logged_or_counted_is_refused(both: Stores) -> None:
         list(manager.records(last=-1))
 
 
+def test_messages_of_a_generator_are_logged(both: Stores) -> None:
+    """They are checked first, which must not use them up."""
+    both.manager().log((user(text) for text in ("one", "two")), "logged")
+    assert texts(both.manager().history("logged")) == ["one", "two"]
+
+
 def test_history_over_many_segments_and_its_end(stores: Stores) -> None:
     live = stores.agent(
         flush_every=2, conversation_manager=SlidingWindowConversationManager(window_size=4)
