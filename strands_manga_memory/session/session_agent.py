@@ -10,7 +10,6 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import partial
 from typing import Any
 
 from strands import Agent, Snapshot
@@ -19,7 +18,7 @@ from strands.middleware import InvokeModelContext
 from strands.types.content import Message
 
 from strands_manga_memory.deadline import as_asyncio_future
-from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
+from strands_manga_memory.exceptions import ConflictError, StoreError, StoreUnavailableError
 from strands_manga_memory.lifecycle import attachments, renew_in_child
 from strands_manga_memory.messages import calls_tools, for_model, is_repair, tool_result_ids
 from strands_manga_memory.session.agent_conversation import AgentConversation, check_messages
@@ -167,7 +166,8 @@ class SessionAgent:
 
         Raises:
             StoreUnavailableError: ``max_unsaved`` or more messages are unsaved.
-            ConflictError: Another process's change cannot be merged.
+            ConflictError: Another process's change cannot be merged. Or the interrupt for which the
+                agent waits has ended. The agent's next turn is then a usual one.
             CorruptRecordError: A stored record is damaged.
         """
         conversation = self.conversation
@@ -186,20 +186,41 @@ class SessionAgent:
             raise StoreUnavailableError(
                 f"{unsaved} messages could not be saved; no store answers: {causes}"
             )
-        adopt_changes = partial(conversation.adopt_changes, agent.messages)
-        is_read = bool(conversation.local.base.incomplete_keys)
-        messages = await asyncio.to_thread(adopt_changes) if is_read else adopt_changes()
-        if messages is not None:
-            built = copy.deepcopy(dict(self._initial_states))
-            if conversation.local.message_count:  # another process has begun it, with other states
-                built["state"] = {}
-            self._restore(agent, messages, built)
-            await asyncio.to_thread(self._refill_stash, agent)
+        if not conversation.has_remote_changes:
+            self._adopt_changes(agent)
+        else:
+            is_interrupted = _is_interrupted(agent)
+            await asyncio.to_thread(self._adopt_changes, agent)
+            if is_interrupted and not _is_interrupted(agent):
+                raise ConflictError(
+                    "the interrupt has ended, because its turn was deleted, or answered by another"
+                    " worker; call the agent with a new request"
+                )
         self.in_turn = True
         tiers, used = conversation.tiers, conversation.local.base.last_used
         if used:
             now = tiers.clock()
             gaps_of(tiers.writer, tiers.durable).add(now - used, now, tiers.writer)
+
+    def _adopt_changes(self, agent: Agent) -> None:
+        """Give an agent the history and states that other processes have changed, if any."""
+        messages = self.conversation.adopt_changes(agent.messages)
+        if messages is None:
+            return
+        built = copy.deepcopy(dict(self._initial_states))
+        if self.conversation.local.message_count:  # another process has begun it, with other states
+            built["state"] = {}
+        self._restore(agent, messages, built)
+        self._refill_stash(agent)
+
+    def end_interrupt(self) -> None:
+        """End the interrupt for which an agent waits if it was deleted or removed by a rewind.
+
+        Otherwise Strands rejects a new request before any hook of the turn.
+        """
+        agent = self.agent()
+        if agent is not None and not self.in_turn and _is_interrupted(agent):
+            self._adopt_changes(agent)
 
     def append(self, message: Message, agent: Agent) -> None:
         """Add a new message of the agent to its conversation. A background save stores it soon.
@@ -331,6 +352,11 @@ class SessionAgent:
 
     def _set_changed_meta(self, agent: Agent) -> None:
         self.conversation.set_changed_meta(attachments(agent).get("metadata", dict)())
+
+
+def _is_interrupted(agent: Agent) -> bool:
+    """Return whether an agent waits for the user's answer to an interrupt."""
+    return bool(_states_of(agent).get("interrupt_state", {}).get("activated"))
 
 
 def _states_of(agent: Agent) -> Mapping[str, Any]:

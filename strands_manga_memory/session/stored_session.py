@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -97,8 +97,9 @@ class StoredSession:
         """Delete all conversations of this session from both tiers.
 
         Deletion markers (tombstones) stay, so that a late write of another process brings no
-        conversation back. A running agent starts its next invocation with an empty history and its
-        initial states.
+        conversation back. An agent of this process starts its next invocation with an empty history
+        and its initial states. An agent of another process notices the deletion at its next save,
+        which is discarded.
 
         Without a durable tier, there is no list of a session's agents. Then only conversations of
         the default agent and of agents of this manager are deleted. Those of other agents expire
@@ -120,6 +121,7 @@ class StoredSession:
             keys |= set(members(durable, session))
         if errors := self._delete(keys):
             raise errors[0]
+        self._refresh_in_process(keys)
         if durable is not None:
             remove_listing(durable, session, self._ids, copies_until=copies_until)
 
@@ -204,7 +206,8 @@ class StoredSession:
         """
         check_int("limit", limit, minimum=1)
         before = None if after is None else LogPosition.parse(after)
-        in_use = [conversation for _, conversation in self._in_process(self._agent_id(agent_id))]
+        key = self._key_of(self._agent_id(agent_id))
+        in_use = [conversation for _, conversation in self._in_process([key])]
         entries, earlier = self._inspect(agent_id, in_use).page(limit=limit, before=before)
         records = tuple(entry.record for entry in entries)
         return HistoryPage(records, None if earlier is None else str(earlier))
@@ -265,10 +268,10 @@ class StoredSession:
             StoreUnavailableError: A tier does not answer; call ``rewind`` again.
         """
         id_ = self._agent_id(agent_id)
+        key = self._key_of(id_)
         self._save_in_process(id_, idle=True)
-        rewind(self._key_of(id_), self._tiers, at_turn=check_int("at_turn", at_turn, minimum=0))
-        for _, conversation in self._in_process(id_):
-            conversation.saver.request_refresh().result()
+        rewind(key, self._tiers, at_turn=check_int("at_turn", at_turn, minimum=0))
+        self._refresh_in_process([key])
 
     def window_records(self, agent_id: str | None = None) -> Iterator[dict[str, Any]]:
         """Yield the messages of the conversation that are in an agent's history, with their times.
@@ -539,7 +542,7 @@ class StoredSession:
             ConflictError: ``idle`` is True, and the agent is being invoked.
             StoreUnavailableError: A tier did not store all changes.
         """
-        for session_agent, conversation in self._in_process(agent_id):
+        for session_agent, conversation in self._in_process([self._key_of(agent_id)]):
             agent = None if session_agent is None else session_agent.agent()
             if idle and agent is not None and session_agent is not None and session_agent.in_turn:
                 raise ConflictError(
@@ -551,17 +554,27 @@ class StoredSession:
             if conversation.saver.is_unsaved():
                 conversation.saver.request_flush().result()
 
-    def _in_process(self, agent_id: str) -> Iterator[tuple[SessionAgent | None, AgentConversation]]:
+    def _in_process(
+        self, keys: Collection[ConversationKey]
+    ) -> Iterator[tuple[SessionAgent | None, AgentConversation]]:
         """Yield an agent and its conversation from each session manager in this process.
 
-        Session managers that do not use the conversation are left out. The agent is None if it is
-        not a Strands agent.
+        Only conversations of this session with one of the keys are yielded. The agent is None if it
+        is not a Strands agent.
         """
-        conversation_key = self._key_of(agent_id)
         for session in members_of(attachments(self._tiers.writer)["sessions"]):
-            found = session._conversations.get(("A", agent_id))  # noqa: SLF001 - of this class
-            if found is not None and found.key == conversation_key:
-                yield session._agents.get(agent_id), found  # noqa: SLF001
+            if session._storage_id != self._storage_id:  # noqa: SLF001 - of this class
+                continue
+            for (kind, id_), found in session._conversations.copy().items():  # noqa: SLF001
+                if found.key in keys:
+                    yield session._agents.get(id_) if kind == "A" else None, found  # noqa: SLF001
+
+    def _refresh_in_process(self, keys: Collection[ConversationKey]) -> None:
+        """Let this process notice that conversations were deleted or rewound in the stores."""
+        for session_agent, conversation in self._in_process(keys):
+            conversation.saver.request_refresh().result()
+            if session_agent is not None:
+                session_agent.end_interrupt()
 
     def _delete(self, keys: Iterable[ConversationKey]) -> list[StoreUnavailableError]:
         """Delete conversations from both tiers, and return the errors of tiers that failed."""

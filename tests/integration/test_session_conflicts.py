@@ -298,6 +298,22 @@ def test_an_active_interrupt_does_not_merge(stores: Stores) -> None:
     ]
 
 
+def test_an_interrupt_that_another_worker_has_answered_takes_no_second_answer(both: Stores) -> None:
+    """The model is not called with a history that ends with the other worker's answer."""
+    buyer = device(both, model=ScriptedModel([[tool_use("p", "pay")]]), tools=[pay], refresh="turn")
+    result = buyer("buy")
+    answer = [{"interruptResponse": {"interruptId": result.interrupts[0].id, "response": "yes"}}]
+    device(both, model=ScriptedModel(["thanks"]), tools=[pay])(answer)
+    with pytest.raises(ConflictError, match="the interrupt has ended"):
+        buyer(answer)
+    assert len(buyer.model.requests) == 1
+    buyer("goodbye")
+    said = ["buy", "toolUse", "toolResult", "thanks", "goodbye", "ok"]
+    assert texts(buyer.messages) == said
+    quiet(buyer)
+    assert texts(both.manager().history()) == said
+
+
 def test_workers_close_after_another_worker_has_answered_the_interrupt(stores: Stores) -> None:
     buyer = device(stores, model=ScriptedModel([[tool_use("p", "pay")]]), tools=[pay])
     result = buyer("buy")

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from strands import tool
+from strands import ToolContext, tool
 from strands.agent.conversation_manager import SummarizingConversationManager
 from strands.hooks import BeforeModelCallEvent
 from strands.multiagent import GraphBuilder
@@ -79,12 +79,43 @@ def test_a_live_agent_starts_empty_with_the_state_it_was_built_with(stores: Stor
     assert restored.state.get() == {"built": 1}
 
 
+def test_agents_of_this_process_begin_anew_whichever_manager_deletes(stores: Stores) -> None:
+    live = stores.agent(state={"built": 1})
+    live(f"about {WORD}")
+    live.state.set("favourite", WORD)
+    stores.manager().delete_session()
+    live("hello")
+    assert texts(live.model.requests[-1].messages) == ["hello"]
+    assert live.state.get() == {"built": 1}
+    assert live._session_manager.stats()["dropped_messages"] == 0
+    live._session_manager.flush()
+    assert texts(stores.manager().history()) == ["hello", "ok"]
+    assert WORD.encode() not in everything_stored(stores)
+
+
+@tool(context=True)
+def approve(tool_context: ToolContext) -> str:
+    """Ask a human."""
+    return str(tool_context.interrupt("approval"))
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_an_agent_that_waits_for_an_answer_begins_anew(stores: Stores, is_own: bool) -> None:
+    live = stores.agent(ScriptedModel([[tool_use("a", "approve")]]), tools=[approve])
+    assert live(f"about {WORD}").stop_reason == "interrupt"
+    (live._session_manager if is_own else stores.manager()).delete_session()
+    live("hello")
+    assert texts(live.model.requests[-1].messages) == ["hello"]
+    live._session_manager.flush()
+    assert texts(stores.manager().history()) == ["hello", "ok"]
+
+
 def test_another_process_notices_at_its_next_turn(stores: Stores) -> None:
     other = stores.agent(state={"built": 1})
     other(f"about {WORD}")
     other.state.set("favourite", WORD)
     other._session_manager.flush()
-    stores.manager().delete_session()
+    stores.elsewhere().manager().delete_session()
     other(f"a late word about {WORD}")
     assert WORD.encode() not in everything_stored(stores)
     assert other._session_manager.stats()["dropped_messages"] == 2
@@ -150,7 +181,7 @@ def test_recreated_by_another_process_before_we_notice(stores: Stores) -> None:
     old = stores.agent()
     old(f"about {WORD}")
     old._session_manager.flush()
-    stores.manager().delete_session()
+    stores.elsewhere().manager().delete_session()
     new = stores.agent()
     new("a new start")
     new._session_manager.flush()

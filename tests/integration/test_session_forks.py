@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from strands import Agent, tool
+from strands import Agent, ToolContext, tool
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands.types.content import Message
 
@@ -365,6 +365,25 @@ def test_live_agent_has_the_shortened_history_at_its_next_turn(memory: MangaMemo
     agent("question 10")
     assert logged(memory) == said(1, 2, 9, 10)
     assert texts(build(memory).messages) == said(1, 2, 9, 10)
+
+
+def test_rewind_removes_the_interrupt_for_which_a_live_agent_waits(memory: MangaMemory) -> None:
+    """The agent takes a new request, which Strands refuses while an interrupt is active."""
+
+    @tool(context=True)
+    def approve(tool_context: ToolContext) -> str:
+        """Ask a human."""
+        return str(tool_context.interrupt("approval"))
+
+    call = {"toolUse": {"toolUseId": "a", "name": "approve", "input": {}}}
+    model = ScriptedModel(["Noted.", [call], "Noted."])
+    agent = build(memory, model=model, tools=[approve])
+    agent("question 1")
+    assert agent("question 2").stop_reason == "interrupt"
+    memory.rewind(SCOPE, 1)
+    agent("question 3")
+    assert texts(agent.messages) == said(1, 3)
+    assert logged(memory) == said(1, 3)
 
 
 def test_rewind_to_no_turn_lets_the_agent_begin_again(memory: MangaMemory) -> None:
