@@ -583,5 +583,5 @@ def _check_merge(states: Mapping[str, Any], found: Record, has_turns: bool) -> N
     if has_work and (is_interrupted(states) or is_interrupted(found_states)):
         raise ConflictError(
             "another writer saved the conversation while an interrupt was active; the changes"
-            " cannot be merged"
+            " cannot be merged: create the agent again to continue the stored conversation"
         )
