@@ -7,7 +7,7 @@ together.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +17,7 @@ from strands.types.content import Message, Role
 
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language.entities import SHOP, EntityTypes
-from strands_manga_memory.language.summary_facts import RANK, Fact, FactKind
+from strands_manga_memory.language.summary_facts import Fact, FactKind, select_facts
 from strands_manga_memory.language.verification import SearchableText
 from strands_manga_memory.messages.injection import escape_tags
 from strands_manga_memory.messages.message_parts import custom_metadata
@@ -169,8 +169,8 @@ def render_summary(
     does not mention. If there are more facts, an additional user message before it lists the
     earlier ones. Corrections are listed even if the text mentions them.
 
-    If there is no room for all facts, the least important ones are left out, such as minor
-    statements, and among equally important ones the oldest. Facts that were left out stay in the
+    If there is no room for all facts, the least important ones are left out, such as statements,
+    and among equally important ones the oldest. Facts that were left out stay in the
     summary's record, as far as ``summary_tokens + facts_tokens`` tokens allow.
 
     Args:
@@ -188,22 +188,24 @@ def render_summary(
         else frozenset()
     )
     # Corrections are always listed, because they must follow the corrected facts.
-    waiting = sorted(
-        (
-            (at, slot)
-            for at, slot in enumerate(summary.slots)
-            if slot not in said or slot.kind is FactKind.CORRECTION
-        ),
-        key=_precedence,
-    )
+    waiting = [
+        slot
+        for slot in reversed(summary.slots)
+        if slot not in said or slot.kind is FactKind.CORRECTION
+    ]
+
+    def line_tokens(text: str) -> int:
+        return count(escape_tags(text)) + _LINE_TOKENS
+
     head = [OPENING, HEADING, *([escape_tags(written)] if written else [])]
     room = max(0, summary_tokens - count("\n".join([*head, APPENDED, CLOSING])) - 8)
     more = max(
         0, facts_tokens - count("\n".join([FACTS_OPENING, FACTS_HEADING, FACTS_CLOSING])) - 8
     )
-    fitting, left_out = _fitting(waiting, room + more, count)
+    fitting = select_facts(waiting, most_tokens=room + more, count=line_tokens)[::-1]
+    left_out = [slot for slot in waiting if slot not in fitting]
     appended: list[Fact] = []
-    while fitting and (tokens := _tokens(fitting[-1], count)) <= room:
+    while fitting and (tokens := line_tokens(fitting[-1].text)) <= room:
         room -= tokens
         appended.insert(0, fitting.pop())
     listed = [APPENDED, escape_tags(_lines(appended))] if appended else []
@@ -212,7 +214,7 @@ def render_summary(
     kept = said.union(
         appended,
         fitting,
-        _fitting(list(enumerate(left_out)), summary_tokens + facts_tokens, count)[0],
+        select_facts(left_out, most_tokens=summary_tokens + facts_tokens, count=line_tokens),
     )
     record = replace(summary, slots=tuple(slot for slot in summary.slots if slot in kept))
     messages = _synthesized("\n".join(lines), record.to_state(_lines([*fitting, *appended])))
@@ -236,43 +238,8 @@ def _message(role: Role, text: str, record: Any) -> Message:
     }
 
 
-_WORTH_MORE = 1.0
-"""Weight of a statement below which it is left out before other facts."""
-
-
-def _precedence(numbered: tuple[int, Fact]) -> tuple[int, float, int]:
-    at, slot = numbered
-    rank = RANK[slot.kind]
-    if slot.kind is FactKind.FINDING or slot.kind is FactKind.TASK:
-        return (RANK[FactKind.TASK] + (slot.kind is FactKind.TASK), -min(slot.weight, 4.0), -at)
-    if slot.kind is FactKind.STATEMENT and slot.weight >= _WORTH_MORE:
-        return (RANK[FactKind.ENTITY], -min(slot.weight, 3.0), -at)
-    return (rank, 0.0, -at)
-
-
-def _fitting(
-    waiting: Sequence[tuple[int, Fact]], room: int, count: Callable[[str], int]
-) -> tuple[list[Fact], list[Fact]]:
-    """Divide facts into those that fit into ``room`` tokens together, and the rest.
-
-    Facts are tried in the given order. The facts that fit are returned sorted by their numbers in
-    ``waiting``.
-    """
-    fitting: list[tuple[int, Fact]] = []
-    left: list[Fact] = []
-    for numbered in waiting:
-        tokens = _tokens(numbered[1], count)
-        if tokens <= room:
-            room -= tokens
-            fitting.append(numbered)
-        else:
-            left.append(numbered[1])
-    return [slot for _, slot in sorted(fitting, key=lambda one: one[0])], left
-
-
-def _tokens(slot: Fact, count: Callable[[str], int]) -> int:
-    return count(escape_tags(_line(slot))) + 1
-
+_LINE_TOKENS = 5
+"""Most tokens of a fact's line in addition to its text: the label, such as ``- promise:``."""
 
 _PLAIN = frozenset(
     {FactKind.STATEMENT, FactKind.ENTITY, FactKind.FINDING, FactKind.DECISION, FactKind.PREFERENCE}

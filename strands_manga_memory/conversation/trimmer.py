@@ -471,12 +471,12 @@ def _window(
     messages are the same objects as before.
     """
     # Messages may have equal ids, so a copy must not stand for another.
-    is_same = same_objects(candidates, history)
-    shown = {} if is_same else dict(zip(map(id_of, history), history, strict=True))
+    key: Callable[[Message], Any] = id if same_objects(candidates, history) else id_of
+    shown = {key(message): message for message in history}
     window: list[Message] = []
     evicted: list[int] = []
     for at, candidate in enumerate(candidates):
-        before = candidate if is_same else shown.pop(id_of(candidate), None)
+        before = shown.get(key(candidate))
         after = selection.kept.get(at)
         if after is None:
             if before is not None:
