@@ -63,12 +63,29 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
         question = text if asks or not (waits and question) else question
         # A postponed answer leaves the question open, unless a later answer is about it.
         is_open = waits or is_postponed or _is_no_answer(first, question)
-        if is_open and not any(
-            _is_answer_in_session(each, question, asked)
-            for asked, each in answers[0 if waits else 1 :]
+        if (
+            is_open
+            and not _is_withdrawn(question, [each for who, each in lines[at + 1 :] if who == role])
+            and not any(
+                _is_answer_in_session(each, question, asked)
+                for asked, each in answers[0 if waits else 1 :]
+            )
         ):
             found[_asking_part(question)] = None
     return list(found)[-MOST_OPEN:]
+
+
+def _is_withdrawn(question: str, later: Sequence[str]) -> bool:
+    """Return whether a later message of the user takes a question back.
+
+    "Never mind, I found it" takes back only the question in the message before. "Forget the
+    surfboard" takes back each question about it.
+    """
+    found = [ANY.questions.withdrawn.search(head_and_tail(text)) for text in later]
+    return any(
+        _terms(match[match.lastindex]) <= _terms(question) if match.lastindex else match is found[0]
+        for match in filter(None, found)
+    )
 
 
 def _asks(sentence: str) -> bool:

@@ -19,6 +19,7 @@ from strands_manga_memory.language.instructions import (
 )
 from strands_manga_memory.language.packs import ANY, cached_if_short, canonical_words
 from strands_manga_memory.language.text_features import sentiment_score
+from strands_manga_memory.messages.texts import shorten_line
 
 DISLIKES, LIKES, STYLE = "dislikes", "likes", "style"
 """Keys of preferences: unwanted things, other wanted things, and the style of answers."""
@@ -27,7 +28,7 @@ TASTES = ("genre", "author", "format", LIKES)
 """Keys of preferences from which a thing is removed when the user no longer wants it."""
 
 ALLERGY = "allergy"
-FACTS = ("name", "home", "hometown", "working hours", ALLERGY)
+FACTS = ("name", "home", "hometown", "working hours", "diet", "health", "size", ALLERGY)
 """Keys of facts about the user. A fact changes no taste, and its denial only removes the fact."""
 
 _SLOT_OF = canonical_words("preferences.slots")
@@ -44,7 +45,7 @@ _OF_ROLE = {
     "answer": {STYLE: STYLE, "language": "language"},
 }
 
-_MOST_VALUES = {DISLIKES: 8, LIKES: 8, ALLERGY: 8}
+_MOST_VALUES = {DISLIKES: 8, LIKES: 8, ALLERGY: 8, "health": 8}
 _MOST_OF_A_SLOT = 4
 BETWEEN_VALUES = re.compile(r"[、，]|(?<![0-9]),|,(?![0-9]{3}(?![0-9]))")  # not the comma in 3,000
 """Separators between the values of a slot. No single value may contain a separator."""
@@ -61,7 +62,8 @@ class Preference:
             ``likes`` or ``name``. Empty for a statement without such a key.
         value: Preferred value, or the whole statement.
         liked: True if the user wants the value, False if not. None if an earlier liking (or, in the
-            slot ``dislikes``, an earlier dislike) has ended.
+            slot ``dislikes``, an earlier dislike) has ended. None without a slot takes back all
+            earlier statements about the value.
         adds: Whether the value is added to earlier values of the slot instead of replacing them.
     """
 
@@ -115,6 +117,30 @@ def split_values(text: str) -> list[str]:
     return [value for each in BETWEEN_VALUES.split(text) if (value := each.strip())]
 
 
+def statement_key(statement: str) -> str:
+    """Return the key of a statement that fits no slot: its first 40 characters."""
+    return shorten_line(statement.rstrip(".!。！").lower(), 40)
+
+
+def parse_preference(key: str, value: str) -> list[Preference]:
+    """Convert a key and its value, from a session summary, to ``Preference`` objects.
+
+    A value of the key ``likes`` or ``dislikes``, such as "horror, romance", gives one preference
+    for each item.
+    """
+    key, value = shorten_line(key.strip(), 60), shorten_line(value.strip(), 120)
+    if not key or not value:
+        return []
+    if key == statement_key(value):
+        return [Preference("", value)]
+    slot = slot_for_key(key)
+    if slot == DISLIKES:
+        return [Preference(LIKES, each, liked=False) for each in split_values(value)]
+    if slot == LIKES:
+        return [Preference(LIKES, each, adds=True) for each in reversed(split_values(value))]
+    return [Preference(slot, value)]
+
+
 def remove_values(text: str, value: str) -> str:
     """Remove values, in any spelling, from the stored text of a preference.
 
@@ -123,6 +149,21 @@ def remove_values(text: str, value: str) -> str:
     gone = set(map(canonical_value, split_values(value)))
     kept = [each for each in split_values(text) if canonical_value(each) not in gone]
     return text if len(kept) == len(split_values(text)) else ", ".join(kept)
+
+
+def _without_subject(slot: str, text: str, subject: str) -> str:
+    """Remove all values about a subject from the stored text of a slot.
+
+    For example, the subject "mechs" removes "anything with mechs".
+    """
+    gone, terms = canonical_value(subject), subject_terms(subject)
+    values = split_values(text) if slot in (*TASTES, *_MOST_VALUES, STYLE) else [text]
+    kept = [
+        each
+        for each in values
+        if canonical_value(each) != gone and not (terms and terms <= subject_terms(each))
+    ]
+    return ", ".join(kept) if len(kept) < len(values) else text
 
 
 def contradicts_statement(said: Preference, statement: str) -> bool:
@@ -187,7 +228,8 @@ def apply_preference(slots: Mapping[str, str], said: Preference) -> dict[str, st
         The new texts of the changed slots, keyed by slot. An empty text removes a slot.
     """
     if not said.slot:
-        return {}
+        about = {slot: _without_subject(slot, text, said.value) for slot, text in slots.items()}
+        return {slot: text for slot, text in about.items() if text != slots[slot]}
     if said.slot == STYLE and said.liked is None:
         said = replace(said, value=_nearest_value(said.value, split_values(slots.get(STYLE, ""))))
     if said.liked is None and slot_for_key(said.value) == said.slot:

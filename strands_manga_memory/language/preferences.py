@@ -31,7 +31,7 @@ from strands_manga_memory.language.preference_slots import (
     canonical_value,
     contradicts_statement,
     slot_for_key,
-    split_values,
+    statement_key,
 )
 from strands_manga_memory.language.subjects import AT_THE_BEGINNING, SubjectTracker, split_clauses
 from strands_manga_memory.language.text_features import (
@@ -75,8 +75,7 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
     found: dict[tuple[str, str, bool], Preference] = {}
     earlier = list(before)
     subject = SubjectTracker(earlier)
-    stated: list[Preference] = []
-    is_first = True
+    stated = extract_preferences(list(split_sentences(earlier[-1]))[-1:]) if earlier else []
     has_budget = False  # whether the last sentence with a number states a budget
     for text in texts:
         for sentence in split_sentences(standard_spelling(head_and_tail(text))):
@@ -86,11 +85,6 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
             if BOTH.material.search(sentence):
                 continue
             own = subject.own_part(sentence)
-            if (is_first and earlier) and (
-                BOTH.changes_fact.search(own) or any(map(_changes_taste, split_clauses(own)))
-            ):
-                stated = extract_preferences(list(split_sentences(earlier[-1]))[-1:])
-            is_first = False
             stated = (
                 _sentence_preferences(own, stated)
                 or _changed_budget(sentence, found.values() if has_budget else (), earlier)
@@ -147,29 +141,32 @@ def _changed_fact(sentence: str, stated: Sequence[Preference]) -> list[Preferenc
 
 
 def _changed_taste(clause: str, stated: Sequence[Preference]) -> list[Preference]:
-    """Return the new preference if a clause ends an earlier dislike ("now I love it").
+    """Return the preferences that replace the last one in ``stated`` if a clause changes it.
 
-    The dislike must be the last preference in ``stated``. Otherwise, the result is empty.
+    The clause takes it back ("scratch that"), adds a liked thing ("also ghost stories"), or ends a
+    dislike ("now I love it"). Otherwise, the result is empty.
     """
     last = stated[-1] if stated else None
-    if last is None or last.liked or not (last.slot in _SIDES and _changes_taste(clause)):
+    if last is None:
+        return []
+    if BOTH.takes_back.search(clause):
+        return [replace(last, slot=DISLIKES if last.liked is False else last.slot, liked=None)]
+    if last.liked and last.slot in TASTES and (match := BOTH.continues.search(clause)):
+        return [last, *_object_preferences(match[match.lastindex or 0], liked=True, adds=True)]
+    if last.liked or last.slot not in _SIDES:
         return []
     if BOTH.bears_now.search(clause):
         return [Preference(DISLIKES, last.value, None)]
+    if not BOTH.likes_now.search(clause):
+        return []
     slots = [slot for slot, _, _ in _find_values(last.value)] or [LIKES]
     return [Preference(slots[0], last.value, adds=True)]
 
 
-def _changes_taste(clause: str) -> bool:
-    return any(pattern.search(clause) for pattern in (BOTH.likes_now, BOTH.bears_now))
-
-
 def _with_ended_dislikes(found: Sequence[Preference], clause: str) -> list[Preference]:
-    dislikes = [replace(each, slot=DISLIKES) for each in found]
-    # A user who says "Forget about horror" may mean a like or a dislike, so both end.
-    if BOTH.withdrawn.search(clause):
-        return [*found, *dislikes]
-    return dislikes if BOTH.ended_dislike.search(clause) else list(found)
+    if BOTH.ended_dislike.search(clause):
+        return [replace(each, slot=DISLIKES) for each in found]
+    return list(found)
 
 
 def _is_one_of_several(said: Preference, before: Iterable[Preference]) -> bool:
@@ -193,39 +190,18 @@ def collect_preferences(texts: Iterable[str]) -> dict[str, str]:
             changed = {
                 key: ""
                 for key, text in slots.items()
-                if key == _name_of(text) and contradicts_statement(said, text)
+                if key == statement_key(text) and contradicts_statement(said, text)
             }
             changed |= (
-                apply_preference(slots, said) if said.slot else {_name_of(said.value): said.value}
+                {statement_key(said.value): said.value}
+                if said.liked and not said.slot
+                else apply_preference(slots, said)
             )
             for slot, value in changed.items():
                 slots.pop(slot, None)
                 if value:
                     slots[slot] = value
     return slots
-
-
-def parse_preference(key: str, value: str) -> list[Preference]:
-    """Convert a key and its value, from a session summary, to ``Preference`` objects.
-
-    A value of the key ``likes`` or ``dislikes``, such as "horror, romance", gives one preference
-    for each item.
-    """
-    key, value = shorten_line(key.strip(), 60), shorten_line(value.strip(), 120)
-    if not key or not value:
-        return []
-    if key == _name_of(value):
-        return [Preference("", value)]
-    slot = slot_for_key(key)
-    if slot == DISLIKES:
-        return [Preference(LIKES, each, liked=False) for each in split_values(value)]
-    if slot == LIKES:
-        return [Preference(LIKES, each, adds=True) for each in reversed(split_values(value))]
-    return [Preference(slot, value)]
-
-
-def _name_of(statement: str) -> str:
-    return shorten_line(statement.rstrip(".!。！").lower(), 40)
 
 
 def _sentence_preferences(sentence: str, before: Sequence[Preference] = ()) -> list[Preference]:
@@ -277,16 +253,35 @@ def _clause_preferences(clause: str) -> list[Preference]:
     if not (said := clause if is_request else without_questions_about_oneself(clause)).strip():
         return []
     asked = has_question_mark(said) and not is_request
-    key = match[match.lastindex or 0] if (match := BOTH.forget.search(said)) is not None else ""
-    if (slot := slot_for_key(key)) in KNOWN_SLOTS:
-        return [Preference(slot, key, None)]
+    if (match := BOTH.withdrawn.search(said) or BOTH.forget.search(said)) is not None:
+        things = ANY.statements.between_substances.split(match[match.lastindex or 0])
+        slots = (slot_for_key(each) for each in things)
+        return [
+            Preference(slot if slot in KNOWN_SLOTS else "", each, None)
+            for slot, each in zip(slots, things, strict=True)
+        ]
     if facts := _facts_and_wishes(said):
         return facts
-    return (
+    found = (
         _japanese_preferences(said)
         if _JAPANESE.search(said)
         else _english_preferences(said, asked=asked)
     )
+    return found if found or asked else _liked_and_disliked_things(said)
+
+
+def _liked_and_disliked_things(said: str) -> list[Preference]:
+    """Return the preferences that an idiom states, such as "crowds do my head in"."""
+    if BOTH.not_said.search(said):
+        return []
+    return [
+        each
+        for liked, pattern in ((True, BOTH.liked_thing), (False, BOTH.disliked_thing))
+        for match in pattern.finditer(said)
+        if not JAPANESE.no_thing.search(thing := match[match.lastindex or 0])
+        and not EN.statements.not_meant.search(said[: match.start(match.lastindex or 0)])
+        for each in _object_preferences(thing, liked=liked, adds=True)
+    ]
 
 
 def _facts_and_wishes(said: str) -> list[Preference]:
@@ -418,7 +413,7 @@ def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
 
     In a question, only known values, such as genres, are preferences.
     """
-    said = clause.replace("\u2019", "'").strip()
+    said = clause.strip()
     if ENGLISH.not_said.search(said):
         return []
     for liked, pattern in (
@@ -445,7 +440,7 @@ def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
 
 
 def _object_preferences(
-    rest: str, *, liked: bool | None, adds: bool, asked: bool
+    rest: str, *, liked: bool | None, adds: bool, asked: bool = False
 ) -> list[Preference]:
     """Return the preferences in the object of a verb such as "love".
 

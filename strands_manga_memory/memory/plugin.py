@@ -37,9 +37,10 @@ from strands_manga_memory.language.preference_slots import (
     DISLIKES,
     LIKES,
     Preference,
+    parse_preference,
     remove_values,
 )
-from strands_manga_memory.language.preferences import extract_preferences, parse_preference
+from strands_manga_memory.language.preferences import extract_preferences
 from strands_manga_memory.language.session_summaries import run_with_timeout
 from strands_manga_memory.language.summary_facts import Fact, FactKind
 from strands_manga_memory.language.verification import SearchableText

@@ -226,7 +226,7 @@ def slot_states(statements: Iterable[Statement]) -> dict[str, SlotState]:
         }
         if each.is_set:
             changed |= _set(known, preference)
-        elif not preference.slot:
+        elif preference.liked and not preference.slot:
             changed |= {each.slot: preference.value}
         else:
             changed |= apply_preference(known, preference)

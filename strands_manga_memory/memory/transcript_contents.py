@@ -12,9 +12,10 @@ from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, Dialogu
 from strands_manga_memory.language.preference_slots import (
     Preference,
     canonical_value,
+    parse_preference,
     split_values,
 )
-from strands_manga_memory.language.preferences import extract_preferences, parse_preference
+from strands_manga_memory.language.preferences import extract_preferences
 from strands_manga_memory.language.search import long_numbers, split_passages
 from strands_manga_memory.language.summary_facts import Fact, FactKind
 from strands_manga_memory.language.verification import SearchableText
