@@ -402,16 +402,16 @@ class _Pruning:
         """Return the first and last items of a list, and a note about the items between them."""
         first, note, last = _first_and_last(values, self._form.items)
         detailed, others = first[: self._form.detailed], first[self._form.detailed :]
-        members = _Members(min(self._form.members + 1, _Members.ALL))
-        finer = _Pruning(
-            self._form._replace(members=members, characters=60, detailed=0), self._left
-        )
         return [
-            *map(finer.value, detailed),
+            *map(self._finer().value, detailed),
             *map(self.value, others),
             *note,
             *map(self.value, last),
         ]
+
+    def _finer(self) -> _Pruning:
+        members = _Members(min(self._form.members + 1, _Members.ALL))
+        return _Pruning(self._form._replace(members=members, characters=60, detailed=0), self._left)
 
     def _object(self, value: dict[str, Any], *, in_list: bool) -> dict[str, Any]:
         if len(value) > _MAP_MEMBERS or _GAP_KEY in value:
@@ -434,10 +434,18 @@ class _Pruning:
             *_note(int(value.get(_GAP_KEY) or 0)),
         ]
         first, note, last = _first_and_last(names, self._form.items)
-        pruned = {name: self.value(value[name]) for name in first}
+        finer, most = self._finer(), self._form.detailed
+        pruned = {name: finer.value(value[name]) for name in first[:most]}
+        pruned |= {name: self._of_name(name, value[name]) for name in first[most:]}
         if note:
             pruned[_GAP_KEY] = _gap(note[0])
-        return pruned | {name: self.value(value[name]) for name in last}
+        return pruned | {name: self._of_name(name, value[name]) for name in last}
+
+    def _of_name(self, name: str, value: Any) -> Any:
+        """Return a smaller copy of a member of a large object; its name may be an identifier."""
+        is_known_by_name = self._form.members is _Members.KEY and _CODE.match(name) is not None
+        self._count_characters(len(name))
+        return {} if is_known_by_name and isinstance(value, dict) else self.value(value)
 
 
 def _first_and_last(values: Sequence[Any], most: int) -> tuple[list[Any], list[str], list[Any]]:

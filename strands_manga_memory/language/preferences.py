@@ -77,6 +77,7 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
     subject = SubjectTracker(earlier)
     stated = extract_preferences(list(split_sentences(earlier[-1]))[-1:]) if earlier else []
     has_budget = False  # whether the last sentence with a number states a budget
+    has_asked = False  # whether the last sentence is a question
     for text in texts:
         for sentence in split_sentences(standard_spelling(head_and_tail(text))):
             if BOTH.jest.search(sentence):
@@ -84,6 +85,9 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
                 continue
             if BOTH.material.search(sentence):
                 continue
+            # "Is it long? Answer in one word." is about this answer only.
+            is_once = has_asked and ANY.questions.answer_format.search(sentence) is not None
+            has_asked = has_question_mark(sentence)
             own = subject.own_part(sentence)
             stated = (
                 _sentence_preferences(own, stated)
@@ -93,8 +97,10 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
             if _DIGITS.search(sentence):
                 has_budget = any(said.slot == "budget" for said in stated)
             for said in stated:
-                if not subject.is_own(said.slot) or (
-                    said.slot == "budget" and said.liked and not BOTH.number.search(said.value)
+                if (
+                    not subject.is_own(said.slot)
+                    or (is_once and said.slot == STYLE)
+                    or (said.slot == "budget" and said.liked and not BOTH.number.search(said.value))
                 ):
                     continue
                 place = said.slot, canonical_value(said.value), said.liked is None
@@ -237,15 +243,9 @@ def _sentence_preferences(sentence: str, before: Sequence[Preference] = ()) -> l
 
 def _is_known(clause: str) -> bool:
     """Return whether a clause has words of liking or disliking, or is about another person."""
-    return any(
-        pattern.search(clause)
-        for pattern in (
-            ENGLISH.likes,
-            ENGLISH.dislikes,
-            ENGLISH.once,
-            JAPANESE.not_said,
-        )
-    ) or bool(ENGLISH.not_said.search(clause) and has_question_mark(clause))
+    patterns = ENGLISH.likes, ENGLISH.dislikes, ENGLISH.once, JAPANESE.not_said
+    is_asked = has_question_mark(clause) and ENGLISH.not_said.search(clause) is not None
+    return is_asked or any(pattern.search(clause) for pattern in patterns)
 
 
 def _clause_preferences(clause: str) -> list[Preference]:

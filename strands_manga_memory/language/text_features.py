@@ -173,9 +173,13 @@ _ABBREVIATED = (
 )
 _IN_A_LIST = r"(?<!\A\d\.)(?<!\A\d\d\.)"
 """Pattern that prevents the end of a sentence after a list number, as in "2. Berserk"."""
+_NOT_IN_A_TITLE = (
+    r"(?!(?<=[！？])(?:[』」]|を|[はがのもに](?:[^ぁ-んー]|すき|ほし|あり|どこ|いくら|まだ|いい)))"
+)
+"""Pattern that prevents the end of a sentence within a title, as in 「けいおん！が好きです」."""
 _SENTENCE_END = re.compile(
     rf"(?<=[.!?]){_ABBREVIATED}{_IN_A_LIST}(?:\s+(?=[^a-z])|(?<=[a-z0-9)!?]{{2}}[.!?])\s+(?=[a-z]))|"
-    r"(?<=[。！？])|;\s|(?<=\w) ++[.!?] "
+    rf"(?<=[。！？])(?![！？]){_NOT_IN_A_TITLE}|;\s|(?<=\w) ++[.!?] "
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,12 +62,16 @@ class Documents:
 def find_json(text: str) -> tuple[str, list[Documents]]:
     """Find the JSON documents in a text.
 
-    A text that is mostly Python notation, such as ``{'a': None}``, is first rewritten as JSON.
+    A text that is mostly Python notation, such as ``{'a': None}``, is first rewritten as JSON. A
+    text that is one JSON string is first decoded.
 
     Returns:
         The text, possibly rewritten, and the documents in order, with positions in the returned
         text.
     """
+    if text[:1] == '"' == text[-1:]:
+        with suppress(ValueError):
+            text = json.loads(text)
     found = _scan(text)
     if not is_mostly_json(found, text) and (start := _PYTHON_START.search(text)) is not None:
         outermost = len(text[: start.end() - 1].rstrip("[{( \n"))

@@ -69,7 +69,8 @@ SHIPMENT = {
     "events": [{"at": f"2026-03-{n:02}", "place": prose(12)} for n in range(14)],
     "shipment": {"tracking_number": "1Z9"},
 }
-VALUES: list[Any] = [ORDERS, PRODUCT, JAPANESE, RESULTS, SHIPMENT]
+BY_ID = {f"ORD-{n:04}": {"customer": prose(3), "parts": [{"note": prose(9)}]} for n in range(28)}
+VALUES: list[Any] = [ORDERS, PRODUCT, JAPANESE, RESULTS, SHIPMENT, BY_ID]
 FORMS: dict[str, Callable[[Any], str]] = {
     "compact": lambda value: json.dumps(value, separators=(",", ":"), ensure_ascii=False),
     "escaped": json.dumps,
@@ -80,6 +81,7 @@ FORMS: dict[str, Callable[[Any], str]] = {
     "fence": lambda value: f"Here:\n```json\n{json.dumps(value, indent=2)}\n```\nAnything else?",
     "sentence": lambda value: f"The shop's answer: {json.dumps(value)}",
     "python": str,
+    "string": lambda value: json.dumps(json.dumps(value)),
     "nested": lambda value: json.dumps({"content": [{"type": "text", "text": json.dumps(value)}]}),
 }
 IDENTIFIERS = re.compile(r"ORD-\d{4}|B07X1234|注文-\d\d|\"id\": \d+|1Z9")
@@ -88,7 +90,7 @@ IDENTIFIERS = re.compile(r"ORD-\d{4}|B07X1234|注文-\d\d|\"id\": \d+|1Z9")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("number", range(len(VALUES)))
 def test_a_truncated_text_holds_all_identifiers(form: str, number: int) -> None:
-    """Forty results in eight forms keep all identifiers in 600 characters."""
+    """Values in nine forms keep all identifiers in 600 characters."""
     text = FORMS[form](VALUES[number])
     wanted = set(IDENTIFIERS.findall(json.dumps(VALUES[number], ensure_ascii=False)))
     short = truncate_text(text, 600, len)

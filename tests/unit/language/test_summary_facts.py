@@ -133,6 +133,13 @@ def test_the_number_of_a_line_stays_with_it_and_weighs_nothing() -> None:
 
 
 def test_sentences_and_their_weight() -> None:
+    with_titles = [
+        "『けいおん！』が好きです。",
+        "よつばと！は全部読みました。",
+        "いいね！",
+        "頑張って！！",
+    ]
+    assert list(split_sentences("".join(with_titles))) == with_titles
     assert list(split_sentences("One. Two? 三つ目です。四つ目\nMr. Ito came.")) == [
         "One.",
         "Two?",
