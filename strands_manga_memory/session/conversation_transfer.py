@@ -28,6 +28,8 @@ from strands_manga_memory.session.protocol.record_join import join
 from strands_manga_memory.session.session_log import turn_numbers
 from strands_manga_memory.session.tiers import ConversationKey, Tiers
 
+_ENDED = "the conversation was deleted or rewound, or has expired, meanwhile"
+
 TransferResult = Literal["new", "exists", "ended"]
 """State of a conversation in the tiers; ``ended``: it has expired or was deleted."""
 
@@ -76,11 +78,17 @@ def fork(
 
     Raises:
         ValueError: There is no turn ``at_turn``.
-        ConflictError: There is a conversation at ``to`` already, or a turn to copy is still open.
+        ConflictError: There is a conversation at ``to`` already, a turn to copy is still open, or
+            the conversation ended meanwhile.
         CorruptRecordError: A turn to copy cannot be read.
         StoreUnavailableError: A tier does not answer.
     """
-    content = content_at(_loaded(conversation_key, tiers), at_turn, now=tiers.clock())
+    source = _loaded(conversation_key, tiers)
+    content = content_at(source, at_turn, now=tiers.clock())
+    if source.durable is not None:
+        source.read_head()  # a deletion may have removed turns while the log was read
+    if source.local.base.incarnation != content.incarnation:
+        raise ConflictError(_ENDED)
     target = ConversationStorage(to, tiers, ids=ids)
     known = target.local.ids
     seen = {key: content.seen[key] for key in content.turns}
@@ -116,7 +124,7 @@ def rewind(conversation_key: ConversationKey, tiers: Tiers, *, at_turn: int) -> 
         storage.delete()
         return
     if not begin_with(storage, content_at(storage, at_turn, now=tiers.clock()), replaces=True):
-        raise ConflictError("the conversation was deleted or rewound, or has expired, meanwhile")
+        raise ConflictError(_ENDED)
 
 
 def content_at(storage: ConversationStorage, at_turn: int, *, now: float) -> Record:

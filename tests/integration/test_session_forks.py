@@ -24,6 +24,7 @@ from strands_manga_memory import (
     StoreUnavailableError,
 )
 from strands_manga_memory.state import coordinator_of
+from strands_manga_memory.stores import Item
 from strands_manga_memory.testing import ScriptedModel
 from tests.support import run
 from tests.unit.session.support import texts
@@ -301,6 +302,26 @@ def test_fork_of_a_session_that_another_process_writes(url: str, memory: MangaMe
 def elsewhere(url: str) -> MangaMemory:
     """Open the stores as another process does: with objects of its own."""
     return MangaMemory.open(durable=SQLiteTable(url.removeprefix("sqlite:///")))
+
+
+def test_fork_of_a_session_that_another_process_deletes_is_refused(
+    url: str, memory: MangaMemory
+) -> None:
+    """The log is deleted while it is read, so the fork could have a part of it."""
+    talk(memory, 1, 2)
+    with elsewhere(url) as there:
+
+        class Deleting(SQLiteTable):
+            def query(self, *arguments: Any, **options: Any) -> Iterator[Item]:
+                rows = list(super().query(*arguments, **options))
+                there.delete_session("u1", "s1")
+                return iter(rows)
+
+        table = Deleting(url.removeprefix("sqlite:///"))
+        with MangaMemory.open(durable=table) as other:
+            with pytest.raises(ConflictError, match="was deleted or rewound, or has expired"):
+                other.fork(SCOPE, 2, session_id="copy")
+            assert logged(memory, ConversationScope("u1", "copy")) == []
 
 
 @pytest.mark.parametrize("others", [0, 110])
