@@ -95,8 +95,8 @@ def budget_plan(
 ) -> BudgetPlan:
     """Plan the number of tokens for each part of a model request.
 
-    The total is above the size of a request: the plan counts the current message and its tool
-    results twice, in ``history`` and as parts of their own.
+    The plan counts the current message and its tool results twice: in ``history``, and as parts of
+    their own. A request is therefore smaller than the total.
 
     Args:
         window: Tokens of the model's context window. None if the window is unknown.

@@ -263,11 +263,9 @@ def _required(
 ) -> tuple[dict[int, str], frozenset[int]]:
     """Find the messages of a history that always stay, and those that must not be truncated.
 
-    The first turn up to its final answer, the current turn and pinned messages always stay.
-
-    Pinned messages must not be truncated, nor tool calls in the last message, which may be about to
-    run. With ``keeps_request_whole``, the user's message of the current turn must not be truncated,
-    either.
+    These messages always stay: the first turn up to its final answer, the current turn, and pinned
+    messages. These must not be truncated: pinned messages, a last message with tool calls, which
+    may be about to run, and, with ``keeps_request_whole``, the user's message of the current turn.
 
     Returns:
         The reason why each message stays, keyed by position, and the positions of messages that

@@ -205,10 +205,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             self._facts_tokens = history.max_tokens // 2
 
     def _derive_limits(self, window: int | None) -> None:
-        """Set the sizes at which turns are summarized, and at which a model call waits.
+        """Set the history sizes that start a summary, and at which a model call waits for it.
 
-        If the trigger has no number of tokens, old turns are summarized at almost twice the budget
-        of the history, but at most at half of the context ``window``.
+        By default, a summary starts at almost twice the budget of the history, but at most at half
+        of the model's context ``window``.
         """
         tokens, budget = self._trigger.tokens, self.trimmer.max_tokens
         if tokens is None:

@@ -394,8 +394,8 @@ class Trimmer:
     def _select_from_tail(self, history: list[Message]) -> tuple[Selection, list[Message]]:
         """Select the messages of a new history from the current history and evicted messages.
 
-        After a restart, earlier evicted messages are read from the session's log once. A restored
-        agent then selects from the same messages as before the restart.
+        The evicted messages are in ``tail``. The first call after a restart reads them from the
+        session's log, so that a restored agent selects as it would have without the restart.
 
         Returns:
             The selection, and the messages from which it was made.

@@ -493,7 +493,7 @@ _MAX_LEVELS, _MAX_BITS = 20, 63
 
 
 def place_of(owner: Owner, memory_id: str) -> str:
-    """Return the storage key of a memory. Encoded content can be decoded only with this key."""
+    """Return the storage key of a memory, which is also needed to decode its stored content."""
     return f"{owner.partition}/{memory_id}"
 
 

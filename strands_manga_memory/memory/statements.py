@@ -311,8 +311,8 @@ class LoggedChanges:
     Attributes:
         statements: Preferences stated in messages, in order of time.
         removals: Deleted preferences and retracted messages.
-        revision: Random text that changes whenever live agents must read the preferences again.
-        signals: Signals that the other service has not accepted yet, in order of their numbers.
+        revision: Random text. A new value tells live agents to read the preferences again.
+        signals: Reports of preferences that an external preference service has not accepted yet.
         next_number: Number of the next signal.
         erased_at: Time of the last deletion of all data of the user, in seconds since 1970. Minus
             infinity without a deletion.

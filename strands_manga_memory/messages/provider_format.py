@@ -455,7 +455,8 @@ def prompt_tokens(usage: Mapping[str, Any], model_class: type) -> int:
     """Return the number of tokens of a whole prompt, including cached tokens; 0 if not reported.
 
     Some providers include cached tokens in ``inputTokens``, and others report them separately. The
-    model's class determines the case, or else the reported total.
+    second case is assumed for known model classes, and if ``inputTokens`` and ``outputTokens`` do
+    not add up to ``totalTokens``.
 
     Args:
         usage: ``metadata.usage`` of a message. A missing value counts as 0.

@@ -249,7 +249,7 @@ def _require_message(value: object, *, record: str) -> Message:
 
 
 def _with_distinct_times(log: Iterable[tuple[Message, float]]) -> list[tuple[Message, float]]:
-    """Give a message a slightly later time if an earlier one has its tracking id and time."""
+    """Return the log, with slightly later times for repeats of a tracking id at the same time."""
     seen: set[tuple[Any, float]] = set()
     result = []
     for message, at in log:

@@ -76,7 +76,8 @@ class InstructionFiles:
         """Read all instruction files, and return their text; empty if no file can be used.
 
         Args:
-            tools: Specifications of the agent's tools, without the tools of this package.
+            tools: Specifications of the agent's tools. A file that one of them could write is not
+                read, as a user could put instructions into it. Omit the tools of this package.
         """
         folders = self._folders
         if folders is None:

@@ -265,9 +265,9 @@ class ExpiryIndex:
         return self._table.put(item, when=Condition(equals={"claimed": entry.claimed}))
 
     def move(self, entry: ExpiryEntry, *, due: float) -> None:
-        """Postpone the next check of a conversation to the time ``due``, in seconds since 1970.
+        """Postpone the check whether a conversation has expired to the time ``due``.
 
-        The check is postponed by at least one second.
+        ``due`` is in seconds since 1970. The check is postponed by at least one second.
         """
         later = self.items(entry.key, entry.ids, due=max(entry.due + 1, due))
         self._table.batch_write(puts=later)

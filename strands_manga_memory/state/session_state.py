@@ -412,7 +412,7 @@ class EnvironmentChanges:
         self._hot.put_value(self._name, uuid.uuid4().bytes, ttl=SHARED_TTL)
 
     def erase(self) -> int:
-        """Delete the announcements and the shared state of a session from the hot store.
+        """Delete the shared state of a session, and notices of its changes, from the hot store.
 
         Returns:
             Number of deleted values.

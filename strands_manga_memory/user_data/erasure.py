@@ -246,7 +246,10 @@ def _delete_preference_log(memories: Table, owner: Owner, counts: Counter[str]) 
 def _find_remaining(
     owner: Owner, hot: HotStore | None, durable: Table, memories: Table | None, sessions: set[str]
 ) -> Iterator[str]:
-    """Yield names of records that still contain a user's data, also in the deleted ``sessions``."""
+    """Yield names of records that still contain a user's data after its deletion.
+
+    ``sessions`` are the keys of the deleted sessions, which are checked for remaining records.
+    """
     listed, unreadable = list_sessions(durable, owner.user_id, owner.tenant)
     yield from (
         f"directory {one.scope.storage_session_id}" for one in listed if not one.has_hot_copies

@@ -89,7 +89,7 @@ _DEADLINES = {
 
 def bench(
     turns: Annotated[int, typer.Option(min=1, max=100_000, help="Number of turns.")] = 200,
-    rate: Annotated[float, typer.Option(min=0.1, help="Most turns per second.")] = 50.0,
+    rate: Annotated[float, typer.Option(min=0.1, help="Maximum turns per second.")] = 50.0,
     sessions: Annotated[int, typer.Option(min=1, help="Number of conversations.")] = 10,
     size: Annotated[int, typer.Option(min=1, help="Bytes of each message.")] = 500,
     hot: Hot = None,
@@ -167,7 +167,9 @@ def sweep(
     every: Annotated[
         float, typer.Option(min=1.0, max=3600.0, help="Seconds between two sweeps of --loop.")
     ] = 60.0,
-    limit: Annotated[int, typer.Option(min=1, help="Most conversations per tier and sweep.")] = 100,
+    limit: Annotated[
+        int, typer.Option(min=1, help="Maximum conversations per tier and sweep.")
+    ] = 100,
     hot: Hot = None,
     durable: Durable = None,
     users: Users = None,

@@ -99,7 +99,7 @@ def history(
     user: User = None,
     tenant: Tenant = None,
     agent: AgentName = None,
-    limit: Annotated[int, typer.Option(min=1, help="Most messages of the page.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of messages.")] = 20,
     after: Annotated[
         str | None, typer.Option(metavar="NEXT", help="Value that the page before ended with.")
     ] = None,

@@ -372,7 +372,7 @@ class LocalCopy:
         return self.tier_records.get("durable", Record())
 
     def set_head(self, head: Record) -> None:
-        """Set the known record of the durable tier, and list the turns that the log lacks."""
+        """Remember the durable tier's record, and derive from it which turns are not in the log."""
         with self.lock:
             self.tier_records["durable"] = head
             self.base = replace(self.base, unlogged=missing_turns(self.base, head))
