@@ -19,6 +19,7 @@ from strands_manga_memory.conversation.truncation import (
     CUT_MARKER,
     LEAST_WITH_NAME,
     cut_marker,
+    excerpt_text,
     truncate_text,
 )
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, DialogueAct, dialogue_act
@@ -417,7 +418,7 @@ def _condensed_result(result: Any) -> dict[str, Any]:
     return {
         "toolResult": {
             **result,
-            "content": [{"text": truncate_text(text, _MOST_CONDENSED, len)}, *notes],
+            "content": [{"text": excerpt_text(text, _MOST_CONDENSED)}, *notes],
         }
     }
 

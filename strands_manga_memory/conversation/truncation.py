@@ -82,7 +82,7 @@ def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str
     most_characters = tokens * (1 if count is len else _CHARACTERS_PER_TOKEN)
     form = None if tail else _JsonText.read(head, tokens, most_characters)
     if form is not None:
-        if (shorter := form.most_detailed(fits)) is not None:
+        if (shorter := form.most_detailed(fits, _FORMS)) is not None:
             return shorter if shorter == form.written(_WHOLE) and not gone else marked(shorter)
         head = form.written(_LEAST, is_limited=False) or ""
     elif marker is None:
@@ -105,6 +105,26 @@ def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str
         if not characters or count(shorter) <= tokens:
             return shorter
         characters = characters * 4 // 5
+
+
+def excerpt_text(text: str, characters: int) -> str:
+    """Return an excerpt of at most about ``characters`` characters, with a truncation marker.
+
+    An excerpt of JSON contains only keys and identifiers, even if there is room for more. An
+    excerpt of another text is as long as allowed. If no excerpt would be shorter than the text, the
+    text is returned unchanged.
+    """
+    form = None
+    if CUT_MARKER.search(text) is None:
+        form = _JsonText.read(text, characters, characters)
+    if form is not None:
+        shorter = form.most_detailed(
+            lambda kept: len(kept) + len(cut_marker(len(text))) <= characters, _EXCERPTS
+        )
+        if shorter is not None:
+            shorter += cut_marker(max(1, len(text) - len(shorter)))
+            return shorter if len(shorter) < len(text) else text
+    return truncate_text(text, characters, len)
 
 
 # --- Prose, tables and code -----------------------------------------------------------------------
@@ -250,6 +270,9 @@ _FORMS = (
 Lists keep all items for as long as possible.
 """
 
+_EXCERPTS = (*(form._replace(is_strict=True) for form in _REDUCED), *_FEWER_ITEMS)
+"""Levels of detail of an excerpt, which contains only keys and identifiers."""
+
 _MAP_MEMBERS = 24
 """JSON objects with more members than this number are shortened like lists."""
 
@@ -303,11 +326,12 @@ class _JsonText:
             return None
         return cls(source, found, tokens, most_characters)
 
-    def most_detailed(self, fits: Callable[[str], bool]) -> str | None:
+    def most_detailed(self, fits: Callable[[str], bool], forms: Sequence[_Form]) -> str | None:
         """Return the text in its most detailed form (level of detail) for which ``fits`` is true.
 
-        The result is None if no form fits. Some forms limit the number of items, or of detailed
-        items, in each list. This limit is raised as far as the text still fits.
+        ``forms`` are tried from most to least detail. The result is None if no form fits. Some
+        forms limit the number of items, or of detailed items, in each list. This limit is raised as
+        far as the text still fits.
         """
 
         @cache
@@ -315,7 +339,10 @@ class _JsonText:
             text = self.written(form)
             return text if text is not None and fits(text) else None
 
-        form = next((form for form in _FORMS if attempt(form) is not None), None)
+        # Shorter strings make a shorter text. A smaller group of members may be a longer one.
+        with_all = sum(form.members is _Members.ALL for form in forms)
+        at = bisect_left(forms, 1, hi=with_all, key=lambda form: attempt(form) is not None)
+        form = next((form for form in forms[at:] if attempt(form) is not None), None)
         if form is None:
             return None
         least = form.detailed or form.items

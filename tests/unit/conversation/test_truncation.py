@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.conversation import EstimateCounter
-from strands_manga_memory.conversation.truncation import CUT_MARKER, truncate_text
+from strands_manga_memory.conversation.truncation import CUT_MARKER, excerpt_text, truncate_text
 from strands_manga_memory.messages.json_text import find_json
 
 COUNTER = EstimateCounter()
@@ -89,16 +89,16 @@ IDENTIFIERS = re.compile(r"ORD-\d{4}|B07X1234|注文-\d\d|\"id\": \d+|1Z9")
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("number", range(len(VALUES)))
-def test_a_truncated_text_holds_all_identifiers(form: str, number: int) -> None:
+def test_an_excerpt_and_a_truncated_text_hold_all_identifiers(form: str, number: int) -> None:
     """Values in nine forms keep all identifiers in 600 characters."""
     text = FORMS[form](VALUES[number])
     wanted = set(IDENTIFIERS.findall(json.dumps(VALUES[number], ensure_ascii=False)))
-    short = truncate_text(text, 600, len)
-    assert set(IDENTIFIERS.findall(short)) == wanted
-    assert len(short) <= 600
-    kept = CUT_MARKER.split(short)[0]
-    _, found = find_json(kept)
-    assert sum(each.end - each.start for each in found) > 0.5 * len(kept)
+    for short in (excerpt_text(text, 600), truncate_text(text, 600, len)):
+        assert set(IDENTIFIERS.findall(short)) == wanted
+        assert len(short) <= 600
+        kept = CUT_MARKER.split(short)[0]
+        _, found = find_json(kept)
+        assert sum(each.end - each.start for each in found) > 0.5 * len(kept)
 
 
 def test_a_long_list_says_how_many_items_were_dropped() -> None:
@@ -255,6 +255,7 @@ def test_a_truncated_text_is_never_empty(text: str) -> None:
     """Even without any room some characters stay beside the marker."""
     for tokens in (1, 5, 20, 40):
         assert CUT_MARKER.sub("", truncate_text(text, tokens, COUNTER.text)).strip()
+        assert CUT_MARKER.sub("", excerpt_text(text, tokens)).strip()
 
 
 @pytest.mark.parametrize(
