@@ -149,14 +149,18 @@ def _changed_fact(sentence: str, stated: Sequence[Preference]) -> list[Preferenc
 def _changed_taste(clause: str, stated: Sequence[Preference]) -> list[Preference]:
     """Return the preferences that replace the last one in ``stated`` if a clause changes it.
 
-    The clause takes it back ("scratch that"), adds a liked thing ("also ghost stories"), or ends a
-    dislike ("now I love it"). Otherwise, the result is empty.
+    The clause takes it back ("scratch that"), corrects it ("no wait, romance"), adds a liked thing
+    ("also ghost stories"), or ends a dislike ("now I love it"). Otherwise, the result is empty.
     """
     last = stated[-1] if stated else None
     if last is None:
         return []
     if BOTH.takes_back.search(clause):
         return [replace(last, slot=DISLIKES if last.liked is False else last.slot, liked=None)]
+    if last.liked and (match := BOTH.corrects_taste.search(clause)):
+        named = _find_values(match[match.lastindex or 0])
+        same = [each for each in named if each[0] == last.slot]
+        return _as_preferences(same, liked=True, adds=False)
     if last.liked and last.slot in TASTES and (match := BOTH.continues.search(clause)):
         return [last, *_object_preferences(match[match.lastindex or 0], liked=True, adds=True)]
     if last.liked or last.slot not in _SIDES:
@@ -229,8 +233,9 @@ def _sentence_preferences(sentence: str, before: Sequence[Preference] = ()) -> l
             said = [each for each in _whole_sentence_preferences(part) if each.slot == STYLE]
             rules += said
         found += said
-    if found == rules and len(rules) == 1:
-        found = []  # a single rule is kept with the clauses around it
+    is_diet = [each.slot for each in found] == ["diet"]
+    if (found == rules and len(rules) == 1) or (is_diet and BOTH.eats.search(sentence)):
+        found = []  # a single rule, or a diet with exceptions, is kept with the clauses around it
     if ENGLISH.company.search(sentence):
         found = [said for said in found if said.slot != "hometown"]
     if len(parts) > 1 and has_question_mark(parts[-1]) and not has_question_mark(parts[0]):
@@ -300,10 +305,10 @@ def _facts_and_wishes(said: str) -> list[Preference]:
             is_named = liked is None or slot_for_key(value) != name  # "I have allergies" names none
             if is_named and not _is_no_fact(said, span):
                 found.setdefault(name, Preference(name, value, liked))
-        elif (name == "budget" or ALLERGY in name) and EN.statements.not_meant.search(
-            said[: span[0]]
+        elif (name in ("budget", "spoilers") or ALLERGY in name) and (
+            EN.statements.not_meant.search(said[: span[0]])
         ):
-            continue  # "If my budget were ..." or "if my son is allergic to ..."
+            continue  # "If my budget were ..." or "customers who hate spoilers"
         elif name == STYLE and EN.statements.not_before.search(said[: span[0]]):
             continue  # "You don't have to be brief"
         elif "language" not in found or name == STYLE:
