@@ -12,7 +12,7 @@ from strands import Agent
 from strands_manga_memory import memory
 from strands_manga_memory.arguments import check_instance
 from strands_manga_memory.html_tables import ReportList
-from strands_manga_memory.memory.records import MemoryType
+from strands_manga_memory.memory.records import MemoryType, question_id
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.scope import ConversationScope
 
@@ -119,15 +119,20 @@ def _memory_sources(user: memory.UserContext, scope: ConversationScope) -> Itera
             message_id=by.message_id,
             at=by.at,
         )
-    for record in user.known_records():
+    records = user.known_records()
+    summaries = {each.memory_id for each in records if each.type == MemoryType.SUMMARY}
+    of_summaries = set(map(question_id, summaries))
+    for record in records:
         texts = shown_texts(record)
         if not any(text in shown for text in texts) or record.content in listed:
             continue
+        if record.memory_id in of_summaries:
+            continue  # the summary, which has the same questions, is listed
         sources = record.metadata.get("sources")
         said = [each for each in sources.values() if each] if isinstance(sources, dict) else []
         yield Source(
             kind=_KINDS.get(record.type, "memory"),
-            text=record.content or next(text for text in texts if text in shown),
+            text=record.content or next(text for text in texts if text in shown).removeprefix("- "),
             scope=scope,
             session_id=record.metadata.get("session_id"),
             message_id=said[-1] if said else None,

@@ -113,6 +113,7 @@ class HotProfile:
 
     Attributes:
         writer: Writer that runs the background work on the record.
+        queue_key: Key of the background work of the user's agents, which runs in order.
         health: Availability of the hot tier.
     """
 
@@ -120,6 +121,7 @@ class HotProfile:
         self._hot = hot
         self._codec = codec or Codec()
         self.name = cache_name(owner)
+        self.queue_key = ("profile", owner)
         # Keeps the writer alive: a new writer would have another ``hot_health``.
         self.writer = shared_writer(hot, None)
         self.health = TierHealth(shared=self.writer.hot_health)

@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from datetime import UTC, datetime
 from functools import partial
 
@@ -44,6 +44,8 @@ COUNT_SECONDS = 30.0
 
 _START_PATIENCE, _PATIENCE = 1.5, 5.0
 """Most seconds that a session start and a search wait for the memory table."""
+
+_STATEMENT_PATIENCE = 1.0
 
 _SEARCHED = MemoryQuery(
     types=frozenset(MemoryType) - {MemoryType.WEEK, MemoryType.MONTH, MemoryType.QUESTION}
@@ -91,6 +93,7 @@ class MemoryReader:
         self._recent: Future[None] | None = None
         self._profile: Mapping[str, str] = {}
         self._is_fresh = False
+        self._versions: tuple[str, str] | None = None
         self._is_count_planned = False
 
     # Methods that use the snapshot
@@ -113,6 +116,19 @@ class MemoryReader:
         """
         with self._lock:
             self._snapshot = None
+
+    def read_if_changed(self, versions: Callable[[], tuple[str, str]]) -> None:
+        """Read the memories from the table if the versions of the preference log have changed.
+
+        Without a hot tier, nothing is read. With one, its cache is not used, because other
+        processes may have another hot tier.
+        """
+        if self._hot is None:
+            return
+        self._wait_for_statements()
+        if (current := versions()) != self._versions:
+            self._read(is_cached=False)
+            self._versions = current
 
     def update_snapshot(self, memory_id: str, record: MemoryRecord | None) -> None:
         """Replace a changed memory in this process's copy of the memories.
@@ -182,6 +198,7 @@ class MemoryReader:
         """
         if limit is not None:
             check_positive_int("limit", limit)
+        self._wait_for_statements()
         with measured(RECALL, operation="recall") as noted:
             self._word_list = None  # another process may have changed the stored list
             query = query if query is not None and query.strip() else None
@@ -215,6 +232,15 @@ class MemoryReader:
 
     # Inside
 
+    def _wait_for_statements(self) -> None:
+        """Wait, for at most 1 second, until the preferences of ended turns are in the table."""
+        until = time.monotonic() + _STATEMENT_PATIENCE
+        queues = [(self._writer, self._partition.log_key)]
+        if self._hot is not None:
+            queues.insert(0, (self._hot.writer, self._hot.queue_key))
+        for writer, key in queues:
+            wait([writer.submit(key, lambda: None)], max(0.0, until - time.monotonic()))
+
     def _ranked(self, loaded: PartitionContent) -> Snapshot:
         return Snapshot(loaded, retention=self._retention, embed=self._embed)
 
@@ -223,7 +249,7 @@ class MemoryReader:
         uses = self._partition.uses() if any(records) else {}
         return [record and self._pii_filter.opened(counted(record, uses)) for record in records]
 
-    def _read(self) -> None:
+    def _read(self, *, is_cached: bool = True) -> None:
         """Read the user's memories, and the user's profile in another service, into this process.
 
         If the hot tier has no cached memories, those for a session start are read from the table. A
@@ -231,7 +257,7 @@ class MemoryReader:
         the hot tier.
         """
         hot, owner = self._hot, self._partition.owner
-        cached, version = (None, None) if hot is None else hot.load_memories()
+        cached, version = hot.load_memories() if hot and is_cached else (None, None)
         loaded = cached
         if loaded is None:
             loaded = self._health.call_in_thread(self._partition.load_start, _START_PATIENCE)
@@ -495,12 +521,15 @@ def shown_texts(record: MemoryRecord) -> list[str]:
     """
     if record.type == MemoryType.EPISODE:
         return [escape_line(passage, ENTRY_CHARACTERS) for passage in record.listed("passages")]
+    questions = [f"- {_safe(each)}" for each in record.listed("open_questions")]
+    if record.type == MemoryType.QUESTION:
+        return questions
     key, value = _pair(record)
     texts = [escape_line(record.content, ENTRY_CHARACTERS)]
     if key:
         texts += [f"- {_safe(key)}: {_safe(value)}", f"{_safe(key, 30)}={_safe(value, 30)}"]
     if record.type in (MemoryType.SUMMARY, MemoryType.WEEK, MemoryType.MONTH):
-        texts += [_line(record), *(f"- {_safe(each)}" for each in record.listed("open_questions"))]
+        texts += [_line(record), *questions]
     return texts
 
 

@@ -158,6 +158,7 @@ class UserPartition:
     are always encoded, which compresses them.
 
     Attributes:
+        log_key: Key of the background work that writes the user's preference log.
         guard: Check that ``update`` adds to its writes, to detect a deletion of all data; or None.
     """
 
@@ -171,6 +172,7 @@ class UserPartition:
     ) -> None:
         self.table = table
         self.owner = owner
+        self.log_key = ("preferences", owner)
         self.codec = codec
         self.clock = clock
         self.guard: Write | None = None

@@ -197,7 +197,7 @@ class PreferenceLog:
         """
         # Queued first, because a hot tier in an outage delays the publishing.
         writer = shared_writer(None, self.partition.table)
-        writer.repeat(("preferences", self.partition.owner), lambda: self._store(change))
+        writer.repeat(self.partition.log_key, lambda: self._store(change))
         if change.statements:
             self._publish(statements=change.statements)
 

@@ -75,7 +75,7 @@ class ProfileCache:
         self._reads_revision = reads_revision
         self._health = self._profile.health
         self.writer = self._profile.writer
-        self.queue_key = ("profile", store.owner)
+        self.queue_key = self._profile.queue_key
         self._lock = threading.RLock()
         self._erased_at = -math.inf  # time of the last known erasure
         self._unpublished: list[Statement] = []  # statements that the last known record lacks

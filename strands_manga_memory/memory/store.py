@@ -371,8 +371,8 @@ class UserMemoryStore(MemoryStore):
         Memories that are similar to ``query``, important or recent come first. Usually, only the
         latest, the most important and the matching memories are read. All memories are read if
         ``limit`` is None, if the filters leave too few memories, or if ``query`` is compared by
-        vectors. The recall is recorded in the background, so the returned ``access_count`` and
-        ``accessed_at`` do not include it.
+        vectors. Preferences of a turn that has just ended are included. The recall is recorded in
+        the background, so the returned ``access_count`` and ``accessed_at`` do not include it.
 
         Args:
             type: Type of the memories. Default: all types except those in ``DERIVED`` (stored
@@ -424,8 +424,7 @@ class UserMemoryStore(MemoryStore):
             with suppress(CorruptRecordError):  # a damaged record can still be deleted
                 record = self.partition.get(memory_id)
         if record is None:
-            partition = self.owner.partition
-            if exists := self.partition.table.get(partition, memory_id) is not None:
+            if exists := self.partition.table.get(self.owner.partition, memory_id) is not None:
                 self.preference_log.record_deletion(memory_id, now)
             self._delete([memory_id])
             return exists
@@ -491,15 +490,17 @@ class UserMemoryStore(MemoryStore):
     def build_agent_context(self, max_tokens: int = MAX_TOKENS) -> str:
         """Return a short, escaped text about the user for an agent.
 
-        Without memories, the text is ``No prior interaction history.``. The table is read only if
-        the memories have not been read yet.
+        Without memories, the text is ``No prior interaction history.``. With a hot tier, as in
+        stores of ``MangaMemory.user``, changed memories are read again; otherwise, they are not.
 
         Args:
             max_tokens: Maximum number of tokens. Default 800.
 
         Raises:
             ValueError: ``max_tokens`` is not a positive whole number.
+            StoreUnavailableError: The table does not answer.
         """
+        self.reader.read_if_changed(self.preference_log.versions)
         return self.agent_context(max_tokens).text
 
     def agent_context(self, max_tokens: int = MAX_TOKENS) -> AgentContext:
@@ -549,7 +550,7 @@ class UserMemoryStore(MemoryStore):
         if record.type == MemoryType.SUMMARY and "ended_at" in record.metadata:
             questions = self.partition.store_questions(record, self._retention[MemoryType.QUESTION])
             self.reader.update_snapshot(question_id(id_), questions)
-        self.preference_log.notify_agents()
+        self.preference_log.notify_agents(drops_context=record.type == MemoryType.SUMMARY)
         if record.type == MemoryType.SUMMARY and record.version > 1:
             delete_word_list(self.partition)
         return self._in_snapshot(record)

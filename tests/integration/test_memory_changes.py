@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from strands_manga_memory.memory import (
     UserMemoryStore,
 )
 from strands_manga_memory.memory.hot_profile import HotProfile
+from strands_manga_memory.stores.table import Write
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests.servers import wait_until
 from tests.support import finish_writes
@@ -183,6 +185,46 @@ def test_forgotten_preference_leaves_live_and_new_sessions(shop: Deployment, by:
     shop.end("monday")
     assert shop.preferences() == set()
     assert "horror" not in shop.asked("wednesday")
+
+
+class SlowTable(SQLiteTable):
+    """Table whose transactions take a fifth of a second."""
+
+    def transact(self, writes: Sequence[Write]) -> bool:
+        time.sleep(0.2)
+        return super().transact(writes)
+
+
+def test_recall_and_context_right_after_a_turn_have_its_preferences(tmp_path: Path) -> None:
+    table = SlowTable(tmp_path / "memories.sqlite3", USER_MEMORY)
+    table.create_if_missing()
+    with MangaMemory.open("memory://", memories=table) as memory:
+        agent = memory.agent(ScriptedModel(), user_id=USER, session_id="monday")
+        agent("My favorite genre is horror.")
+        assert "genre: horror" in memory.user(USER).build_agent_context()
+        agent("Actually, make that romance.")
+        [record] = memory.user(USER).recall(type="preference")
+        assert record.content == "genre: romance"
+
+
+def test_context_of_a_store_object_that_is_kept_is_current(shop: Deployment) -> None:
+    kept = shop.page.user(USER)
+    assert kept.build_agent_context() == "No prior interaction history."
+    shop.agent("monday")("My favorite genre is horror.")
+    shop.settle()
+    shop.app.user(USER).store_session_summary("shop", "The user ordered Uzumaki.")
+    assert "genre: horror" in kept.build_agent_context()
+    assert "The user ordered Uzumaki" in kept.build_agent_context()
+    shop.app.user(USER).forget(shop.id_of("genre: horror"))
+    assert "horror" not in kept.build_agent_context()
+    shop.app.forget_user(USER)
+    assert kept.build_agent_context() == "No prior interaction history."
+
+
+def test_stored_session_summary_is_in_the_next_session(shop: Deployment) -> None:
+    shop.asked("monday")
+    shop.app.user(USER).store_session_summary("phone", "The user ordered Uzumaki.")
+    assert "The user ordered Uzumaki" in shop.asked("tuesday")
 
 
 def test_forgotten_preference_leaves_the_system_prompt_of_a_live_session(shop: Deployment) -> None:

@@ -105,6 +105,28 @@ def test_summary_of_an_earlier_session_is_listed_with_it(shop: MangaMemory) -> N
     assert "Uzumaki" not in request(model)
 
 
+def test_open_question_is_listed_with_its_summary_or_by_itself(shop: MangaMemory) -> None:
+    monday = agent_of(shop, "monday", ScriptedModel(["I will check and come back to you."]))
+    monday("When does volume 4 of 『Uzumaki』 arrive?")
+    shop.finalize(ConversationScope("u1", "monday"))
+    tuesday = agent_of(shop, "tuesday")
+    tuesday("hello")
+    assert [(each.kind, each.session_id) for each in shop.explain(tuesday)] == [
+        ("summary", "monday")
+    ]
+    for number in range(10):  # the start of a session no longer reads Monday's summary
+        shop.user("u1").store_session_summary(f"s{number}", "The user thanked.")
+    wednesday = agent_of(shop, "wednesday", model := ScriptedModel())
+    wednesday("hello")
+    assert "When does volume 4" in request(model)
+    source = only(shop.explain(wednesday), "memory")
+    assert "When does volume 4" in source.text
+    assert source.session_id == "monday"
+    shop.retract(source)
+    wednesday("hello again")
+    assert "When does volume 4" not in request(model)
+
+
 def test_entity_and_slot_are_listed_and_leave_every_agent_of_the_session(shop: MangaMemory) -> None:
     slots = {
         "intents": {
