@@ -81,6 +81,17 @@ class PiiPolicy:
             return f"[pii:{rule.name}:{sealed}]"
         return f"[{rule.name}]"
 
+    def cuts(self, value: str, text: str) -> bool:
+        """Return whether a value from a text is only a part of personal data in the text.
+
+        An example is ``ken`` of ``ken@example.com``, which no rule recognizes by itself.
+        """
+        cleaned, own = (
+            replace_personal_data(each, self._rules, lambda rule, _: f"[{rule.name}]").casefold()
+            for each in (text, value)
+        )
+        return own in text.casefold() and own not in cleaned
+
     def applied_to(self, value: Any, *, place: str = "") -> Any:
         """Apply the policy to all texts in a JSON value, including the keys of objects.
 

@@ -39,6 +39,7 @@ from strands_manga_memory.language.preference_slots import (
     Preference,
     parse_preference,
     remove_values,
+    split_values,
 )
 from strands_manga_memory.language.preferences import extract_preferences
 from strands_manga_memory.language.session_summaries import run_with_timeout
@@ -117,14 +118,14 @@ class Learner:
         writer: Writer that runs the requests in the background.
         queue_key: Key of the writer's queue in which ``store`` is called.
         store: Function that stores preferences. Its arguments are the id of the message, the
-            preferences and the time of the message.
+            preferences, and the texts and the time of the message.
     """
 
     def __init__(
         self,
         writer: Writer,
         queue_key: Hashable,
-        store: Callable[[str, list[Preference], float], None],
+        store: Callable[[str, list[Preference], Sequence[str], float], None],
     ) -> None:
         self._writer = writer
         self._queue_key = queue_key
@@ -163,7 +164,7 @@ class Learner:
 
         def store() -> None:
             for id_, stated in found.items():
-                self._store_preferences(id_, stated, messages[id_][1])
+                self._store_preferences(id_, stated, *messages[id_])
 
         self._writer.submit(self._queue_key, store)
 
@@ -347,17 +348,29 @@ class UserContext(Plugin):
             at = ids.index(id_) if id_ in history else len(ids)
             before = [text for each in ids[max(0, at - 2) : at] for text in history[each]]
             with logged_errors(logger, "failed to store preferences"):
-                self._store_preferences(id_, extract_preferences(texts, before), times[id_])
+                stated = extract_preferences(texts, before)
+                self._store_preferences(id_, stated, texts, times[id_])
         if model is not None:
             self._learner.ask(
                 model, {id_: (texts, times[id_]) for id_, texts in texts_by_id.items()}
             )
 
     def _store_preferences(
-        self, message_id: str, preferences: Sequence[Preference], at: float
+        self,
+        message_id: str,
+        preferences: Sequence[Preference],
+        texts: Sequence[str],
+        at: float,
     ) -> None:
+        pii, text = self._store.pii_filter.pii, "\n".join(texts)
+        whole = [
+            each
+            for each in preferences
+            if each.slot == "birthday"
+            or not any(pii.cuts(part, text) for part in split_values(each.value))
+        ]
         self._cache.add_statements(
-            preferences, message_id=message_id or None, session_id=self._session_id, at=at
+            whole, message_id=message_id or None, session_id=self._session_id, at=at
         )
 
     def redacted(self, message_id: str) -> None:

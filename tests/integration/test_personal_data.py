@@ -20,6 +20,7 @@ from strands_manga_memory.conversation import SummarySchedule, SummaryTrigger
 from strands_manga_memory.language import SHOP
 from strands_manga_memory.memory import PiiPolicy
 from strands_manga_memory.state import export_for_human
+from strands_manga_memory.stores.cipher import AesGcmCipher
 from strands_manga_memory.testing import ScriptedModel
 from tests.unit.session.support import tool_use
 
@@ -170,6 +171,20 @@ def test_card_number_is_in_no_memory_and_in_no_export_for_a_human(tmp_path: Path
         exported = memory.export_user("u1")
         assert not holds_card(json.dumps(exported["memories"], ensure_ascii=False, default=str))
         assert not holds_card(export_for_human(agent).model_dump_json())
+
+
+@pytest.mark.parametrize("action", ["redact", "encrypt", "refuse"])
+def test_part_of_an_address_or_mail_address_is_no_preference(tmp_path: Path, action: Any) -> None:
+    actions = dict.fromkeys(["email", "address"], action)
+    policy = PiiPolicy(actions=actions, cipher=AesGcmCipher({"k": b"0" * 32}, current="k"))
+    with MangaMemory.open(None, f"sqlite:///{tmp_path}/m", memories=True, pii=policy) as memory:
+        agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1")
+        agent("I'm a fan of ken@example.com. I prefer horror.")
+        agent("My favorite author is ken.smith@example.com.")
+        agent("Call me ken.smith@example.com")
+        agent("I live at 1-2-3 Marunouchi, Chiyoda-ku, Tokyo 100-0001.")
+        known = memory.user("u1").recall(type="preference")
+        assert [record.content for record in known] == ["genre: horror"]
 
 
 def test_model_cannot_put_a_card_number_into_slots_goals_or_tasks() -> None:
