@@ -141,10 +141,13 @@ def _wrong_type_text(name: str, value: Any, kind: Any, annotation: str, *, is_se
     return f"{name} must be {allowed}, got {shown}{lacks}"
 
 
-def unknown_setting_text(name: str, known: Iterable[str]) -> str:
-    """Return an error text with the closest known name, or all known names if none is close."""
+def unknown_setting_text(name: str, known: Iterable[str], others: Iterable[str] = ()) -> str:
+    """Return an error text with the closest known name, or all known names if none is close.
+
+    ``others`` are names of other calls. They are suggested, but not listed.
+    """
     known = [each for each in known if each != "self"]
-    close = difflib.get_close_matches(name, known, n=1)
+    close = difflib.get_close_matches(name, [*known, *others], n=1)
     hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}"
     return f"Unknown setting {name!r:.80}. {hint}"
 

@@ -77,7 +77,7 @@ def check_options(
                 name,
                 f"Unknown setting {name!r:.80}. {advice.format(name)}"
                 if name in elsewhere
-                else unknown_setting_text(name, names),
+                else unknown_setting_text(name, names, elsewhere),
             )
             for name in unknown
         ]

@@ -10,9 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from strands_manga_memory.assembly.facade import MangaMemory
-from strands_manga_memory.assembly.settings import MangaMemorySettings
+from strands_manga_memory.assembly.settings import MangaMemorySettings, SettingsError
+from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager
+from strands_manga_memory.session.tiers import damaged_heads
 from strands_manga_memory.stores.codec import Codec
 
 Hot = Annotated[
@@ -69,10 +71,27 @@ def read_settings(**options: Any) -> MangaMemorySettings:
     """Return the settings of a deployment, from environment variables and command options.
 
     ``options``, such as ``hot_url``, override environment variables, unless they are None.
+
+    Raises:
+        BadParameter: An option has a wrong value.
+        SettingsError: An environment variable has a wrong value.
     """
-    return MangaMemorySettings.from_env(
-        **{name: value for name, value in options.items() if value is not None}
-    )
+    given = {name: value for name, value in options.items() if value is not None}
+    try:
+        return MangaMemorySettings.from_env(**given)
+    except SettingsError as error:
+        if given.keys().isdisjoint(name for name, _ in error.problems):
+            raise
+        raise typer.BadParameter(str(error)) from error
+
+
+@contextmanager
+def refusing_wrong_urls() -> Iterator[None]:
+    """Replace each ``ValueError`` of a ``with`` block, such as for a URL, by a ``BadParameter``."""
+    try:
+        yield
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def hot_store_warnings(settings: MangaMemorySettings) -> list[str]:
@@ -94,9 +113,9 @@ def open_memory(*, codec: str | None = None, **options: Any) -> MangaMemory:
     ``codec`` is named as ``module:name``. ``options`` are settings, such as ``hot_url``, that
     override environment variables.
     """
-    return MangaMemory.open(
-        defaults=read_settings(**options), create_tables=False, codec=load_codec(codec)
-    )
+    settings, loaded = read_settings(**options), load_codec(codec)
+    with refusing_wrong_urls():
+        return MangaMemory.open(defaults=settings, create_tables=False, codec=loaded)
 
 
 def session_target(session: str, user: str | None, tenant: str | None) -> str | ConversationScope:
@@ -134,12 +153,16 @@ def open_conversation(
 
     Raises:
         BadParameter: The session has several agents, and ``agent`` is None.
+        CorruptRecordError: The agent is not found, and a conversation of the session is damaged.
         ValueError: The session is not stored, or does not have the given agent.
     """
     target = session_target(session, user, tenant)
     with open_memory(**options) as memory:
         manager = memory.session(target)
         agents = manager.agents()
+        damaged = [] if agent in agents else damaged_heads(memory.durable, manager.session_id)
+        if damaged:
+            raise CorruptRecordError(f"record={damaged[0]!r} is damaged", record=damaged[0])
         if agent is None and len(agents) > 1:
             raise typer.BadParameter(
                 f"the session has several agents: choose one with --agent: {', '.join(agents)}"

@@ -77,6 +77,7 @@ def test_known_options_are_those_that_constructors_take() -> None:
         ({"refresh": "tun"}, "refresh must be one of 'never', 'turn', got 'tun'"),
         ({"max_tokens": 3}, r"'max_tokens'. It belongs to memory.agent\(model, ..., max_tokens="),
         ({"system_prompt": ""}, r"It belongs to memory.agent\(model, ..., system_prompt=...\)$"),
+        ({"max_token": 3}, r"Unknown setting 'max_token'\. Did you mean 'max_tokens'\?$"),
         ({"memorys": True}, r"Unknown setting 'memorys'\. Did you mean 'memories'\?$"),
         (
             {"create_table": True},

@@ -198,6 +198,9 @@ def test_export_and_import_bring_a_user_elsewhere(url: str, tmp_path: Path, caps
     memory.close()
     (tmp_path / "bad.json").write_text('{"user_id": "u1"}')
     assert run(["import", str(tmp_path / "bad.json"), *there]) == 2
+    (tmp_path / "bad.json").write_text("[" * 100_000 + "]" * 100_000)
+    assert run(["import", str(tmp_path / "bad.json"), *there]) == 2
+    assert "must be a JSON file from export" in capsys.readouterr().err
 
 
 def test_an_import_says_what_it_did_not_store_and_why(
@@ -352,7 +355,7 @@ def test_a_template_and_a_policy_refuse_a_wrong_url(wrong: str, capsys: Any) -> 
     for command in ("init-table", "permissions"):
         assert (
             run([command, *(["--print"] if command == "init-table" else []), "--durable", wrong])
-            == 1
+            == 2
         )
         printed = capsys.readouterr()
         assert "cannot be opened" in printed.err
@@ -443,6 +446,42 @@ def test_exit_status_tells_what_went_wrong(url: str, capsys: Any) -> None:
     hot = f"redis://127.0.0.1:{servers.free_port()}"
     assert run(["sweep", "--durable", url, "--hot", hot]) == 3
     assert "doctor" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", ["nowhere://x", "sqlite:///s.sqlite3?colour=red"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["users"],
+        ["sessions", "u1"],
+        ["history", "s1"],
+        ["sweep"],
+        ["init-table"],
+        ["ttl-advice"],
+        ["export", "u1"],
+        ["bench"],
+    ],
+)
+def test_a_wrong_url_is_a_wrong_command_line(command: list[str], wrong: str, capsys: Any) -> None:
+    assert run([*command, "--durable", wrong]) == 2
+    assert wrong in capsys.readouterr().err
+
+
+def test_a_damaged_session_is_not_called_missing(url: str, capsys: Any) -> None:
+    held(url)
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as file:
+        file.execute("UPDATE manga_sessions SET item = substr(item, 1, length(item) - 20)")
+    for command in (["history", "s1"], ["fork", "s1", "1", "--to", "s2"], ["rewind", "s1", "1"]):
+        assert run([*command, "--user", "u1", "--durable", url]) == 1
+        assert "is damaged" in capsys.readouterr().err
+
+
+def test_deleting_an_unknown_session_of_a_user_suggests_the_tenant(url: str, capsys: Any) -> None:
+    held(url)
+    assert run(["delete-session", "s9", "--user", "u1", "--yes", "--durable", url]) == 0
+    printed = capsys.readouterr().err
+    assert "--tenant" in printed
+    assert "--user" not in printed
 
 
 def test_a_command_loads_its_own_file_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from strands_manga_memory.cli.options import Durable, Json, read_settings
+from strands_manga_memory.cli.options import Durable, Json, read_settings, refusing_wrong_urls
 from strands_manga_memory.cli.output import console, print_json, print_table
 from strands_manga_memory.ops.advice import LEAST_GAPS, TtlAdvice
 from strands_manga_memory.ops.advice import ttl_advice as advised
@@ -146,7 +146,9 @@ def ttl_advice(
     Show the share of users who return within various TTLs.
     """
     url = read_settings(durable_url=durable).durable_url
-    with closing(open_table(url)) as table:
+    with refusing_wrong_urls():
+        opened = open_table(url)
+    with closing(opened) as table:
         gaps = stored_gaps(table, since=time.time() - days * 86_400)
     if not gaps.total:
         raise ValueError(

@@ -208,7 +208,8 @@ def delete_session(
             memory.delete_session(user, session, tenant=tenant)
     text = f"session {session!r} is deleted; agents: {', '.join(agents)}"
     if not agents:
-        text = f"no agent had a conversation in {session!r}; does it belong to a user (--user)?"
+        owner = "a user (--user)" if user is None else "another tenant (--tenant)"
+        text = f"no agent had a conversation in {session!r}; does it belong to {owner}?"
     print_result({"session": session, "agents": agents}, text, as_json=as_json)
 
 

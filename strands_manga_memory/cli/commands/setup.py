@@ -9,7 +9,13 @@ from typing import Annotated
 import typer
 
 from strands_manga_memory.assembly.settings import MangaMemorySettings, setting_rows
-from strands_manga_memory.cli.options import Durable, Json, Users, read_settings
+from strands_manga_memory.cli.options import (
+    Durable,
+    Json,
+    Users,
+    read_settings,
+    refusing_wrong_urls,
+)
 from strands_manga_memory.cli.output import messages, print_json, print_lines
 from strands_manga_memory.ops.provisioning import cloudformation_yaml, iam_policy
 from strands_manga_memory.stores import SESSIONS, USER_MEMORY, open_table
@@ -31,12 +37,14 @@ def init_table(
     """Create missing tables, indexes and TTL settings."""
     urls = _table_urls(read_settings(durable_url=durable, users_url=users))
     if print_:
-        tables = [replace(schema, name=table_name(url, schema)) for schema, url in urls.items()]
+        with refusing_wrong_urls():
+            tables = [replace(schema, name=table_name(url, schema)) for schema, url in urls.items()]
         print(cloudformation_yaml(*tables), end="")  # noqa: T201
         return
     made = []
     for schema, url in urls.items():
-        table = open_table(url, schema)
+        with refusing_wrong_urls():
+            table = open_table(url, schema)
         with messages.status(f"creating {schema.name}"):
             table.create_if_missing()
         table.close()
@@ -68,10 +76,11 @@ def permissions(
 ) -> None:
     """Print the IAM policy with the least permissions that a worker needs."""
     settings = read_settings(durable_url=durable, users_url=users)
-    arns = [
-        f"arn:aws:dynamodb:{region}:{account}:table/{table_name(url, schema)}"
-        for schema, url in _table_urls(settings).items()
-    ]
+    with refusing_wrong_urls():
+        arns = [
+            f"arn:aws:dynamodb:{region}:{account}:table/{table_name(url, schema)}"
+            for schema, url in _table_urls(settings).items()
+        ]
     print_json(iam_policy(*arns, setup=setup, stream=stream))
 
 

@@ -89,7 +89,7 @@ def import_(
         exported = json.loads(source.read_text(encoding="utf-8"))
         who = exported["user_id"]
         count, memories = len(exported["sessions"]), len(exported["memories"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise typer.BadParameter(
             f"{str(source)!r} must be a JSON file from export, with user_id, sessions and"
             " memories;"
