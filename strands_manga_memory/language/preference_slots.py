@@ -154,14 +154,15 @@ def remove_values(text: str, value: str) -> str:
 def _without_subject(slot: str, text: str, subject: str) -> str:
     """Remove all values about a subject from the stored text of a slot.
 
-    For example, the subject "mechs" removes "anything with mechs".
+    For example, the subject "mechs" removes "anything with mechs". The slot counts, too: "son's
+    allergy" removes the text of the slot ``son's allergy``.
     """
-    gone, terms = canonical_value(subject), subject_terms(subject)
+    gone, terms, named = canonical_value(subject), subject_terms(subject), subject_terms(slot)
     values = split_values(text) if slot in (*TASTES, *_MOST_VALUES, STYLE) else [text]
     kept = [
         each
         for each in values
-        if canonical_value(each) != gone and not (terms and terms <= subject_terms(each))
+        if canonical_value(each) != gone and not (terms and terms <= subject_terms(each) | named)
     ]
     return ", ".join(kept) if len(kept) < len(values) else text
 

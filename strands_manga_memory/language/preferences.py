@@ -97,8 +97,11 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
             if _DIGITS.search(sentence):
                 has_budget = any(said.slot == "budget" for said in stated)
             for said in stated:
+                # "Forget my son's allergy" is about a slot of the user.
+                withdraws = not said.slot and said.liked is None and ALLERGY in said.value
+                is_own = withdraws or subject.is_own(said.slot)
                 if (
-                    not subject.is_own(said.slot)
+                    not is_own
                     or (is_once and said.slot == STYLE)
                     or (said.slot == "budget" and said.liked and not BOTH.number.search(said.value))
                 ):
