@@ -95,15 +95,16 @@ class ProfileCache:
         """Recently stated preferences that ``context`` lacks, keyed by subject such as ``genre``.
 
         ``context`` is the text about the user that was read at session start. Statements that are
-        not yet in the hot tier are included.
+        not yet in the hot tier are included. Encrypted personal data are decrypted.
         """
+        opened = self._store.pii_filter.opened_text
         with self._lock:
             slots = slot_states(
                 recent(merged(self._state.statements, self._unpublished), self._state.removals)
             )
             known = self.context.changed_at
             return {
-                slot: state
+                slot: replace(state, value=opened(state.value))
                 for slot, state in slots.items()
                 if state.statement.at > known.get(slot, -math.inf)
             }

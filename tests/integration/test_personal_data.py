@@ -187,6 +187,18 @@ def test_part_of_an_address_or_mail_address_is_no_preference(tmp_path: Path, act
         assert [record.content for record in known] == ["genre: horror"]
 
 
+def test_encrypted_preference_is_readable_in_the_session_that_states_it(tmp_path: Path) -> None:
+    cipher = AesGcmCipher({"k": b"0" * 32}, current="k")
+    policy = PiiPolicy(actions={"address": "encrypt"}, cipher=cipher)
+    with MangaMemory.open(None, f"sqlite:///{tmp_path}/m", memories=True, pii=policy) as memory:
+        model = ScriptedModel()
+        agent = memory.agent(model, user_id="u1", session_id="s1")
+        agent("I live at 742 Evergreen Terrace, Springfield, OR 97477.")
+        agent("hello")
+        assert "- home: 742 Evergreen Terrace" in injected(model, agent)
+        assert "home: 742 Evergreen Terrace" in [each.text for each in memory.explain(agent)]
+
+
 def test_model_cannot_put_a_card_number_into_slots_goals_or_tasks() -> None:
     """Identifiers are refused in slots, and replaced in goals and steps."""
 
