@@ -289,11 +289,12 @@ def content_list(result: Mapping[str, Any]) -> list[Any]:
 
 
 def progress_text(event: Any) -> str:
-    """Return the text of a progress event that a running tool has sent, up to 500 characters."""
+    """Return the text of a running tool's progress event, up to 500 characters, without secrets."""
     try:
         value = event.get("tool_stream_event", event) if isinstance(event, Mapping) else event
         value = value.get("data", value) if isinstance(value, Mapping) else value
-        return (value if isinstance(value, str) else _json_head(value))[:PARTIAL_CHARACTERS]
+        text = value if isinstance(value, str) else _json_head(value)
+        return redact_secrets(text[:PARTIAL_CHARACTERS])[:PARTIAL_CHARACTERS]
     except Exception:  # noqa: BLE001 - a tool may stream anything
         return type(event).__name__
 

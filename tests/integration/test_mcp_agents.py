@@ -191,6 +191,22 @@ def test_what_a_tool_streamed_before_the_deadline_is_a_partial_result() -> None:
     json.dumps(answer.result)  # a session can keep it
 
 
+def test_a_partial_result_has_no_secrets() -> None:
+    @tool
+    async def migrate() -> AsyncGenerator[Any, None]:
+        """Migrate the orders."""
+        yield "connected to postgres://shop:hunter2@db/orders"
+        yield {"step": 2, "password": "hunter2"}
+        raise RuntimeError("the table is locked")
+
+    agent = agent_of(guard_tool(migrate), uses=[("migrate", {})])
+    agent("go")
+    answer = results_of(agent)["migrate"]
+    assert "connected to postgres" in answer.text
+    assert "step" in answer.text
+    assert "hunter2" not in str(answer.result)
+
+
 def test_background_tools_are_guarded(client: MCPClient) -> None:
     guarded = guard_tool(add)
     blocks = [tool_use("u1", "add", a=1, b=2)]
