@@ -107,14 +107,9 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
                 ):
                     continue
                 place = said.slot, canonical_value(said.value), said.liked is None
-                adds = (
-                    said.adds
-                    or said.slot == STYLE
-                    or (
-                        _is_one_of_several(said, found.values())
-                        and not BOTH.corrects.search(sentence)
-                    )
-                )
+                adds = said.adds or said.slot == STYLE
+                if not BOTH.corrects.search(sentence):
+                    adds = adds or _is_one_of_several(said, found.values())
                 found.pop(place, None)
                 found[place] = replace(said, adds=adds)
     chosen = sorted(found.values(), key=lambda said: not said.slot)[:MOST_PREFERENCES]

@@ -17,7 +17,7 @@ AT_THE_BEGINNING = 12
 """Number of characters at the beginning of a clause in which its subject is expected."""
 
 
-_LASTING = frozenset((*TASTES, DISLIKES, ""))
+_LASTING = frozenset((*TASTES, DISLIKES, STYLE, "language", ""))
 """Keys of preferences that a wish for one occasion does not change."""
 _OF_A_PERSON = _LASTING | {"language", "budget", *FACTS}
 """Keys of preferences that belong to the person whom a sentence is about.

@@ -35,7 +35,7 @@ from strands_manga_memory.memory.partition import (
     UserPartition,
     not_erased_since,
 )
-from strands_manga_memory.memory.pii_policy import PiiPolicy
+from strands_manga_memory.memory.pii_policy import PiiPolicy, mask_encrypted
 from strands_manga_memory.memory.preference_log import PreferenceLog, erased_at, forgotten_id
 from strands_manga_memory.memory.records import (
     DAY,
@@ -275,8 +275,10 @@ class MemoryKeeper:
         An earlier summary is replaced if messages were added or redacted after it was made. If all
         data of the user are deleted in the meantime, nothing is stored and the result is None.
         """
+        # A summarizer would shorten encrypted data, which can then not be decrypted.
+        lines = [(role, mask_encrypted(text)) for role, text in transcript.lines]
         summary = summarize_session(
-            self.summarizer, transcript.lines, max_tokens=SUMMARY_TOKENS, timeout=self.timeout
+            self.summarizer, lines, max_tokens=SUMMARY_TOKENS, timeout=self.timeout
         )
         cleaned = self.pii.applied_to(summary.model_dump(), place=user.partition.owner.partition)
         summary = SessionSummary.model_validate(cleaned)

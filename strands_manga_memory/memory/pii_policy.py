@@ -129,6 +129,11 @@ class PiiPolicy:
         return _SEALED.sub(clear, text)
 
 
+def mask_encrypted(text: str) -> str:
+    """Replace encrypted personal data in a text by the names of their rules, such as ``[card]``."""
+    return _SEALED.sub(r"[\1]", text)
+
+
 _MAX_CHARACTERS = 4_000
 """Most characters of a stored text."""
 _MAX_METADATA_BYTES, _MAX_METADATA_LEVELS = 16_384, 100

@@ -11,6 +11,7 @@ from strands import Agent, tool
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 
 from strands_manga_memory import (
+    ConversationScope,
     HistoryRecall,
     MangaMemory,
     StateCoordinator,
@@ -22,6 +23,7 @@ from strands_manga_memory.memory import PiiPolicy
 from strands_manga_memory.state import export_for_human
 from strands_manga_memory.stores.cipher import AesGcmCipher
 from strands_manga_memory.testing import ScriptedModel
+from tests.support import settle
 from tests.unit.session.support import tool_use
 
 CARDS = [
@@ -194,9 +196,24 @@ def test_encrypted_preference_is_readable_in_the_session_that_states_it(tmp_path
         model = ScriptedModel()
         agent = memory.agent(model, user_id="u1", session_id="s1")
         agent("I live at 742 Evergreen Terrace, Springfield, OR 97477.")
+        settle(memory)
         agent("hello")
         assert "- home: 742 Evergreen Terrace" in injected(model, agent)
         assert "home: 742 Evergreen Terrace" in [each.text for each in memory.explain(agent)]
+
+
+def test_summary_has_the_kind_of_encrypted_data_instead_of_ciphertext(tmp_path: Path) -> None:
+    cipher = AesGcmCipher({"k": b"0" * 32}, current="k")
+    policy = PiiPolicy(actions={"email": "encrypt"}, cipher=cipher)
+    with MangaMemory.open(None, f"sqlite:///{tmp_path}/m", memories=True, pii=policy) as memory:
+        agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1")
+        agent("Please send the invoice for Monster to ken@example.com.")
+        agent("And tell me when volume 3 of Monster arrives.")
+        memory.finalize(ConversationScope("u1", "s1"))
+        [summary] = memory.user("u1").recall(type="interaction_summary")
+        assert "[email]" in summary.content
+        assert "pii:" not in summary.content
+        assert summary.metadata["topics"] == ["Monster"]
 
 
 def test_model_cannot_put_a_card_number_into_slots_goals_or_tasks() -> None:
