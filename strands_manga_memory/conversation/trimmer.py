@@ -35,8 +35,8 @@ from strands_manga_memory.messages import (
     content_fingerprint,
     for_model,
     id_of,
-    is_of_tools,
     is_turn_start,
+    tool_result_ids,
     turns,
 )
 from strands_manga_memory.telemetry import TRIM, record_event
@@ -48,8 +48,10 @@ logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-_TURNS_COMPARED = 3
-"""Number of latest turns whose tool calls and results predict the size of those in a new turn."""
+_LARGE_RESULTS = 8
+"""Divisor: with ``trim_every``, tool results from 1/8 of the budget on count as large.
+They are truncated when the next turn begins, even if the history is not full.
+"""
 
 _MOST_GIVEN_UP = 3
 """Divisor: the room for later turns is at most a third of the budget."""
@@ -183,10 +185,8 @@ class Trimmer:
     def is_over(self, messages: Sequence[Message], tokens: int) -> bool:
         """Return whether a history must be trimmed, because it has too many tokens or turns.
 
-        With ``trim_every``, a history is also trimmed when a turn begins, if the tool calls and
-        results of one of the last three turns would not fit into the free tokens. Tool results
-        then rarely cause a trimming in the middle of the turn. ``tokens`` is the token count of the
-        messages.
+        With ``trim_every``, a history is also trimmed when a turn begins after a turn with large
+        tool results. ``tokens`` is the token count of the messages.
         """
         in_tokens = self.calibration.to_local_tokens
         full = in_tokens(max(self.limit, self.high_water_mark - self.reserved))
@@ -194,18 +194,16 @@ class Trimmer:
             return True
         if self.max_turns is not None and sum(map(is_turn_start, messages)) > self.max_turns:
             return True
+        large = self.limit // _LARGE_RESULTS
         makes_room = self.trim_every and self.high_water_mark <= self.max_tokens
         if (
-            not makes_room
-            or tokens <= in_tokens(self._low_water_mark)
-            or not is_turn_start(messages[-1])
+            makes_room
+            and tokens > in_tokens(self._low_water_mark - large)
+            and is_turn_start(messages[-1])
         ):
-            return False
-        of_tools = [
-            self.features.total([messages[at] for at in turn if is_of_tools(messages[at])])
-            for turn in turns(messages[:-1])[-_TURNS_COMPARED:]
-        ]
-        return tokens + max(of_tools, default=0) > full + self._headroom(messages, full)[0]
+            before = [messages[at] for turn in turns(messages[:-1])[-1:] for at in turn]
+            return self.features.total(list(filter(tool_result_ids, before))) >= in_tokens(large)
+        return False
 
     def _headroom(self, messages: Sequence[Message], budget: int) -> tuple[int, bool]:
         """Return the tokens that :meth:`headroom` adds to a budget, by the local count.

@@ -106,58 +106,23 @@ def test_large_results_of_a_turn_that_is_over_make_room_before_the_history_is_fu
     assert ([{"text": found}] not in [block["content"] for block in blocks]) == makes_room
 
 
-def talk_with_tools(
-    manager: ImportanceWeightedConversationManager, calls: list[int], characters: int
-) -> tuple[Any, list[int]]:
-    """Run one turn for each number of tool calls; return the model and each turn's first request.
-
-    Each tool result has the given number of characters.
-    """
-    said, start = sentences(11), itertools.count(0, 997)
-    left = 0
+def test_the_tools_stay_equal_when_a_result_is_truncated_in_the_middle_of_a_turn() -> None:
+    start = itertools.count(0, 997)
 
     @tool
     def find(title: str) -> str:
         """Search the catalogue."""
-        at = next(start) % (len(prose()) - characters)
-        return prose()[at : at + characters]
+        at = next(start)
+        return prose()[at : at + 6_000]
 
-    def reply(_: Any) -> Any:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            return next(said)
-        return [tool_use(f"call-{len(model.requests)}", "find", title="Monster")]
-
-    model = ScriptedModel(reply, usage=lambda _: 0)
-    agent = Agent(model=model, tools=[find], conversation_manager=manager, callback_handler=None)
-    starts = []
-    for left in calls:  # noqa: B007 - each reply counts one call down
-        starts.append(len(model.requests))
-        agent(next(said))
-    return model, starts
-
-
-def test_the_tools_stay_equal_when_a_result_is_truncated_in_the_middle_of_a_turn() -> None:
-    model, _ = talk_with_tools(ImportanceWeightedConversationManager(2_000), [4], 6_000)
+    calls = [[tool_use(f"call-{number}", "find", title="Monster")] for number in range(4)]
+    model = ScriptedModel([*calls, "Found."], usage=lambda _: 0)
+    manager = ImportanceWeightedConversationManager(2_000)
+    Agent(model=model, tools=[find], conversation_manager=manager, callback_handler=None)("Search.")
     first, *later = model.requests
     assert "read_cut_message('" not in str(first.messages)
     assert "read_cut_message('" in str(later[-1].messages)
     assert all(request.tool_specs == first.tool_specs for request in later)
-
-
-def test_room_for_the_results_of_a_turn_is_made_when_the_turn_begins() -> None:
-    manager = ImportanceWeightedConversationManager(16_384, trim_every=7)
-    model, starts = talk_with_tools(manager, [1, 3, 2] * 14, 1_500)
-    sizes = [sum(map(default_counter().count, request.messages)) for request in model.requests]
-    assert max(sizes) <= 16_384
-    assert any(after < before for before, after in itertools.pairwise(sizes)), "it was trimmed"
-    for start, end in itertools.pairwise([*starts, len(model.requests)]):
-        assert whole_prefixes(model.requests[start:end]) == 1.0
-    of_turns = [
-        whole_prefixes([model.requests[start - 1], model.requests[start]]) for start in starts[1:]
-    ]
-    assert sum(of_turns) / len(of_turns) >= 0.85
 
 
 def test_the_facade_trims_in_steps_and_the_monitor_counts_what_that_brings(tmp_path: Path) -> None:
