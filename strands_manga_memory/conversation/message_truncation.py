@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -487,7 +488,9 @@ class FullTextArchive:
             return
         self.has_tool = self.has_tool or shows_short_name(messages)
         if self.has_tool or agent.tool_names:
-            agent.tool_registry.register_tool(self.read_cut_message)
+            # Strands' registry is part of a reference cycle, which must not hold the conversation.
+            reader = type(self).read_cut_message.__get__(weakref.proxy(self))
+            agent.tool_registry.register_tool(reader)
 
     @tool(name=READER)
     def read_cut_message(self, name: str, offset: int = 0) -> str:

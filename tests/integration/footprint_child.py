@@ -40,9 +40,10 @@ def look(title: str) -> str:
 
 
 def _is_ours(found: Any) -> bool:
-    if isinstance(found, types.FrameType):
-        return found.f_code.co_filename.startswith(_PACKAGE)
-    module = found.__module__ if isinstance(found, types.FunctionType) else type(found).__module__
+    kind = type(found)  # unlike isinstance, this does not use the object of a weak proxy
+    if issubclass(kind, types.FrameType):
+        return bool(found.f_code.co_filename.startswith(_PACKAGE))
+    module = found.__module__ if issubclass(kind, types.FunctionType) else kind.__module__
     return str(module).startswith("strands_manga_memory")
 
 
