@@ -477,17 +477,16 @@ class FullTextArchive:
         self._latest = latest
 
     def add_tool(self, agent: Agent, messages: Iterable[Message]) -> None:
-        """Give an agent the tool that reads full texts, if the agent has tools or needs this tool.
+        """Give an agent the tool that reads full texts, if one of its messages needs the tool.
 
-        An agent with other tools gets the tool before its first request, so that the tools do not
-        change when a tool result is truncated in the middle of a turn. An agent without tools gets
-        the tool when a truncated message shows a short name, with which the model can request the
-        full text. An agent that had the tool before a restart (``has_tool``) always gets the tool.
+        The tool is needed if a truncated message shows a short name, with which the model can
+        request the full text. An agent that had the tool before a restart (``has_tool``) always
+        gets the tool.
         """
         if READER in agent.tool_names:
             return
         self.has_tool = self.has_tool or shows_short_name(messages)
-        if self.has_tool or agent.tool_names:
+        if self.has_tool:
             # Strands' registry is part of a reference cycle, which must not hold the conversation.
             reader = type(self).read_cut_message.__get__(weakref.proxy(self))
             agent.tool_registry.register_tool(reader)

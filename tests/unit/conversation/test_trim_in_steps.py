@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from strands import Agent, tool
+from strands import Agent
 
 from strands_manga_memory import (
     ImportanceWeightedConversationManager,
@@ -104,25 +104,6 @@ def test_large_results_of_a_turn_that_is_over_make_room_before_the_history_is_fu
         if "toolResult" in block
     ]
     assert ([{"text": found}] not in [block["content"] for block in blocks]) == makes_room
-
-
-def test_the_tools_stay_equal_when_a_result_is_truncated_in_the_middle_of_a_turn() -> None:
-    start = itertools.count(0, 997)
-
-    @tool
-    def find(title: str) -> str:
-        """Search the catalogue."""
-        at = next(start)
-        return prose()[at : at + 6_000]
-
-    calls = [[tool_use(f"call-{number}", "find", title="Monster")] for number in range(4)]
-    model = ScriptedModel([*calls, "Found."], usage=lambda _: 0)
-    manager = ImportanceWeightedConversationManager(2_000)
-    Agent(model=model, tools=[find], conversation_manager=manager, callback_handler=None)("Search.")
-    first, *later = model.requests
-    assert "read_cut_message('" not in str(first.messages)
-    assert "read_cut_message('" in str(later[-1].messages)
-    assert all(request.tool_specs == first.tool_specs for request in later)
 
 
 def test_the_facade_trims_in_steps_and_the_monitor_counts_what_that_brings(tmp_path: Path) -> None:
