@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypedDict
 
 from strands import Agent
@@ -168,7 +169,8 @@ class AgentConversation:
 
     def _open(self, *, inspect: bool) -> list[Message] | None:
         storage, local = self.storage, self.local
-        error = storage.load(touch=not inspect, read=self._read_tier)
+        start = partial(self.tiers.writer.submit, (self.key, "hot"))  # both tiers at once
+        error = storage.load(touch=not inspect, read=self._read_tier, start=start)
         if error is not None:
             logger.warning("error=<%s> | the other tier is used", cause_of(error))
         if storage.hot is not None:

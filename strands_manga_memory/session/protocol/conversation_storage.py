@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -103,6 +104,7 @@ class ConversationStorage:
         *,
         touch: bool = True,
         read: Callable[[str, Callable[[], Any]], Any] = lambda tier, work: work(),
+        start: Callable[[Callable[[], Any]], Future[Any]] = lambda work: _done(work()),
     ) -> StoreUnavailableError | None:
         """Read the conversation from the hot and the durable tier.
 
@@ -110,6 +112,7 @@ class ConversationStorage:
             touch: Whether reading restarts the time to live. An inspection passes False.
             read: Calls the function that reads a tier. Its arguments are the tier's name and the
                 function.
+            start: Runs a function, perhaps in a thread, and returns a future with its result.
 
         Returns:
             Error of the tier that did not answer; None if no tier failed.
@@ -117,14 +120,16 @@ class ConversationStorage:
         Raises:
             StoreUnavailableError: The answers do not show whether the conversation exists.
         """
-        hot_error = head_error = None
-        if self.hot is not None:
-            read_hot = partial(self.read_hot, touch=touch)
-            hot_error = self._attempt(read, "hot", read_hot)[1]
-        is_hot_empty = self.hot is not None and self.hot.record.is_empty
+        read_hot = partial(self._attempt, read, "hot", partial(self.read_hot, touch=touch))
+        hot = _done((None, None)) if self.hot is None else start(read_hot)
+        head_error = None
         if self.durable is not None:
-            read_head = partial(self.read_head, adds_unlisted=is_hot_empty and not hot_error)
-            head_error = self._attempt(read, "durable", read_head)[1]
+            head_error = self._attempt(read, "durable", self.read_head)[1]
+        hot_error = hot.result()[1]
+        is_hot_empty = self.hot is not None and self.hot.record.is_empty
+        if self.durable is not None and is_hot_empty and not (hot_error or head_error):
+            read_log = partial(self.read_head, adds_unlisted=True)
+            head_error = self._attempt(read, "durable", read_log)[1]
         error = hot_error or head_error
         is_head_missing = self.durable is None or head_error is not None
         if error is not None and is_head_missing and (self.hot is None or is_hot_empty):
@@ -569,3 +574,9 @@ class ConversationStorage:
             return call(*arguments), None
         except StoreUnavailableError as error:
             return None, error
+
+
+def _done(result: Any) -> Future[Any]:
+    future = Future[Any]()
+    future.set_result(result)
+    return future
