@@ -143,7 +143,9 @@ class ConversationStorage:
         self._revalidate()
         found = self.read_hot() if self.hot is not None else Record()
         if self.durable is not None and not found.incarnation:
-            self.read_head(adds_unlisted=self.hot is not None)
+            self.read_head()
+            if self.hot is not None:
+                self.read_head(adds_unlisted=True)
 
     def read_hot(self, *, touch: bool = True) -> Record:
         """Read the hot tier's record of the conversation; merge it into this process's copy."""
@@ -161,15 +163,13 @@ class ConversationStorage:
     def read_head(self, *, adds_unlisted: bool = False) -> Record:
         """Read the durable tier's record of the conversation; merge it into this process's copy.
 
-        With ``adds_unlisted``, also read the turns in the log that the record does not list as
-        logged. They are needed if the hot tier is empty.
+        With ``adds_unlisted``, add to the record read before the turns in the log that it does not
+        list as logged. They are needed if the hot tier is empty.
         """
         durable = self._durable()
         with durable.io:
             try:
-                found = durable.read()
-                if adds_unlisted:
-                    found = durable.with_unlisted_turns()
+                found = durable.with_unlisted_turns() if adds_unlisted else durable.read()
                 self._merge_record(found)
                 self.local.set_head(found)
                 if possibly_lost := self.local.possibly_lost:
