@@ -119,6 +119,7 @@ class EndedConversation:
             CorruptRecordError: The record cannot be read.
         """
         if self.durable is not None:
+            self.storage.read_head()
             self.storage.read_head(adds_unlisted=True)
         else:
             self.storage.read_hot(touch=False)

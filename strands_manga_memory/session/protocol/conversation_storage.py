@@ -301,6 +301,7 @@ class ConversationStorage:
         try:
             if self.hot is not None and self.hot.is_known and self.local.base.incarnation:
                 # The hot tier has lost its record, perhaps in the middle of a flush.
+                self.read_head()
                 self.read_head(adds_unlisted=True)
             self._save_head()
         except StoreUnavailableError as error:
