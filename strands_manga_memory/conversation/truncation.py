@@ -463,13 +463,13 @@ class _Pruning:
         first, note, last = _first_and_last(names, self._form.items)
         finer, most = self._finer(), self._form.detailed
         pruned = {name: finer.value(value[name]) for name in first[:most]}
-        pruned |= {name: self._of_name(name, value[name]) for name in first[most:]}
+        pruned |= {name: self._member(name, value[name]) for name in first[most:]}
         if note:
             pruned[_GAP_KEY] = _gap(note[0])
-        return pruned | {name: self._of_name(name, value[name]) for name in last}
+        return pruned | {name: self._member(name, value[name]) for name in last}
 
-    def _of_name(self, name: str, value: Any) -> Any:
-        """Return a smaller copy of a member of a large object; its name may be an identifier."""
+    def _member(self, name: str, value: Any) -> Any:
+        """Shorten the value of a member of a large object, or omit it if the name identifies it."""
         is_known_by_name = self._form.members is _Members.KEY and _CODE.match(name) is not None
         self._count_characters(len(name))
         return {} if is_known_by_name and isinstance(value, dict) else self.value(value)

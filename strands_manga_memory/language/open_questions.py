@@ -76,10 +76,10 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
 
 
 def _is_withdrawn(question: str, later: Sequence[str]) -> bool:
-    """Return whether a later message of the user takes a question back.
+    """Return whether a later message of the user withdraws a question.
 
-    "Never mind, I found it" takes back only the question in the message before. "Forget the
-    surfboard" takes back each question about it.
+    "Never mind, I found it" withdraws only the question in the message before. "Forget the
+    surfboard" withdraws each question about the surfboard.
     """
     found = [ANY.questions.withdrawn.search(head_and_tail(text)) for text in later]
     return any(

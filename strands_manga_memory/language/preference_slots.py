@@ -62,7 +62,7 @@ class Preference:
             ``likes`` or ``name``. Empty for a statement without such a key.
         value: Preferred value, or the whole statement.
         liked: True if the user wants the value, False if not. None if an earlier liking (or, in the
-            slot ``dislikes``, an earlier dislike) has ended. None without a slot takes back all
+            slot ``dislikes``, an earlier dislike) has ended. None without a slot retracts all
             earlier statements about the value.
         adds: Whether the value is added to earlier values of the slot instead of replacing them.
     """

@@ -147,13 +147,13 @@ def _changed_fact(sentence: str, stated: Sequence[Preference]) -> list[Preferenc
 def _changed_taste(clause: str, stated: Sequence[Preference]) -> list[Preference]:
     """Return the preferences that replace the last one in ``stated`` if a clause changes it.
 
-    The clause takes it back ("scratch that"), corrects it ("no wait, romance"), adds a liked thing
+    The clause retracts it ("scratch that"), corrects it ("no wait, romance"), adds a liked thing
     ("also ghost stories"), or ends a dislike ("now I love it"). Otherwise, the result is empty.
     """
     last = stated[-1] if stated else None
     if last is None:
         return []
-    if BOTH.takes_back.search(clause):
+    if BOTH.retracts.search(clause):
         return [replace(last, slot=DISLIKES if last.liked is False else last.slot, liked=None)]
     if last.liked and (match := BOTH.corrects_taste.search(clause)):
         named = _find_values(match[match.lastindex or 0])

@@ -81,7 +81,7 @@ class PiiPolicy:
             return f"[pii:{rule.name}:{sealed}]"
         return f"[{rule.name}]"
 
-    def cuts(self, value: str, text: str) -> bool:
+    def is_part_of_data(self, value: str, text: str) -> bool:
         """Return whether a value from a text is only a part of personal data in the text.
 
         An example is ``ken`` of ``ken@example.com``, which no rule recognizes by itself.

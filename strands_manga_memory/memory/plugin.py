@@ -367,7 +367,7 @@ class UserContext(Plugin):
             each
             for each in preferences
             if each.slot == "birthday"
-            or not any(pii.cuts(part, text) for part in split_values(each.value))
+            or not any(pii.is_part_of_data(part, text) for part in split_values(each.value))
         ]
         self._cache.add_statements(
             whole, message_id=message_id or None, session_id=self._session_id, at=at

@@ -163,8 +163,8 @@ class ConversationStorage:
     def read_head(self, *, adds_unlisted: bool = False) -> Record:
         """Read the durable tier's record of the conversation; merge it into this process's copy.
 
-        With ``adds_unlisted``, add to the record read before the turns in the log that it does not
-        list as logged. They are needed if the hot tier is empty.
+        With ``adds_unlisted``, the record is not read again: it gets the turns in the log that it
+        does not list as logged. They are needed if the hot tier is empty.
         """
         durable = self._durable()
         with durable.io:

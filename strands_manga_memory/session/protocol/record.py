@@ -31,7 +31,7 @@ class TurnKey(NamedTuple):
 
     def __str__(self) -> str:
         """Convert the key to text, such as ``1790000000000.5c8e01f2``. Texts sort like keys."""
-        return f"{self.time:012d}.{self.tag}"
+        return f"{self.time:013d}.{self.tag}"
 
     @classmethod
     def parse(cls, text: str) -> TurnKey:
