@@ -294,7 +294,7 @@ def progress_text(event: Any) -> str:
         value = event.get("tool_stream_event", event) if isinstance(event, Mapping) else event
         value = value.get("data", value) if isinstance(value, Mapping) else value
         text = value if isinstance(value, str) else _json_head(value)
-        return redact_secrets(text[:PARTIAL_CHARACTERS])[:PARTIAL_CHARACTERS]
+        return redact_secrets(text)[:PARTIAL_CHARACTERS]  # first, as the limit may cut a secret
     except Exception:  # noqa: BLE001 - a tool may stream anything
         return type(event).__name__
 

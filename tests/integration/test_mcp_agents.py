@@ -197,6 +197,7 @@ def test_a_partial_result_has_no_secrets() -> None:
         """Migrate the orders."""
         yield "connected to postgres://shop:hunter2@db/orders"
         yield {"step": 2, "password": "hunter2"}
+        yield "row " * 120 + "postgres://shop:hunter2@db/orders"  # longer than what is kept
         raise RuntimeError("the table is locked")
 
     agent = agent_of(guard_tool(migrate), uses=[("migrate", {})])
@@ -204,7 +205,7 @@ def test_a_partial_result_has_no_secrets() -> None:
     answer = results_of(agent)["migrate"]
     assert "connected to postgres" in answer.text
     assert "step" in answer.text
-    assert "hunter2" not in str(answer.result)
+    assert "hunt" not in str(answer.result)
 
 
 def test_background_tools_are_guarded(client: MCPClient) -> None:
