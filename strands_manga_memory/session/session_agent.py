@@ -62,6 +62,8 @@ class SessionAgent:
         self.agent = weakref.ref(agent)
         self.conversation = conversation
         self._initial_states = _states_of(agent)
+        self._attached = attachments(agent)
+        self._gaps = gaps_of(conversation.tiers.writer, conversation.tiers.durable)
         self._redactions: set[Future[None]] = set()
         self.in_turn = False
         renew_in_child(self)
@@ -200,7 +202,7 @@ class SessionAgent:
         tiers, used = conversation.tiers, conversation.local.base.last_used
         if used:
             now = tiers.clock()
-            gaps_of(tiers.writer, tiers.durable).add(now - used, now, tiers.writer)
+            self._gaps.add(now - used, now, tiers.writer)
 
     def _adopt_changes(self, agent: Agent) -> None:
         """Give an agent the history and states that other processes have changed, if any."""
@@ -316,10 +318,10 @@ class SessionAgent:
             await asyncio.wait(pending, timeout=self.conversation.tiers.durable_deadline)
         self.wait_for_redactions(timeout=0.0)
 
-    def end_turn(self, agent: Agent) -> None:
+    def end_turn(self) -> None:
         """Mark the end of the agent's turn in its conversation. The turn is saved later."""
         self.in_turn = False
-        self._set_changed_meta(agent)  # the intent at the end of the turn is stored with the turn
+        self._set_changed_meta()  # the intent at the end of the turn is stored with the turn
         self.conversation.end_turn()
 
     async def after_turn(self, event: AfterInvocationEvent) -> None:
@@ -348,10 +350,10 @@ class SessionAgent:
 
     def _capture(self, agent: Agent) -> None:
         self.conversation.capture(agent.messages, _states_of(agent))
-        self._set_changed_meta(agent)
+        self._set_changed_meta()
 
-    def _set_changed_meta(self, agent: Agent) -> None:
-        self.conversation.set_changed_meta(attachments(agent).get("metadata", dict)())
+    def _set_changed_meta(self) -> None:
+        self.conversation.set_changed_meta(self._attached.get("metadata", dict)())
 
 
 def _is_interrupted(agent: Agent) -> bool:

@@ -159,7 +159,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         self._session_agent(event.agent).append(event.message, event.agent)
 
     def _turn_ended(self, event: AfterInvocationEvent) -> None:
-        self._session_agent(event.agent).end_turn(event.agent)
+        self._session_agent(event.agent).end_turn()
 
     def _before_run(self, event: BeforeMultiAgentInvocationEvent) -> None:
         conversation = self._run(event.source.id)
