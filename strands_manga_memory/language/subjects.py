@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from strands_manga_memory.language.dialogue_acts import without_questions_about_oneself
 from strands_manga_memory.language.packs import ANY, EN
-from strands_manga_memory.language.preference_slots import DISLIKES, FACTS, STYLE, TASTES
+from strands_manga_memory.language.preference_slots import ALLERGY, DISLIKES, FACTS, STYLE, TASTES
 from strands_manga_memory.language.text_features import has_question_mark, split_sentences
 from strands_manga_memory.messages.texts import head_and_tail
 
@@ -19,6 +19,8 @@ AT_THE_BEGINNING = 12
 
 _LASTING = frozenset((*TASTES, DISLIKES, STYLE, "language", ""))
 """Keys of preferences that a wish for one occasion does not change."""
+_PERMANENT = frozenset(("name", "hometown", "health", "size", ALLERGY))
+"""Keys of facts that a sentence with an end does not limit ("I'm away until Friday; I'm Ken")."""
 _OF_A_PERSON = _LASTING | {"language", "budget", *FACTS}
 """Keys of preferences that belong to the person whom a sentence is about.
 Other keys, such as "sister's birthday", name the person.
@@ -41,6 +43,11 @@ def split_clauses(sentence: str) -> list[str]:
     ]
 
 
+def lasting_text(text: str) -> str:
+    """Return a text without the sentences that state an end of their validity."""
+    return "\n".join(each for each in split_sentences(text) if not ANY.subjects.until.search(each))
+
+
 class SubjectTracker:
     """Tracker of the person that each sentence of a message is about: the user or another person.
 
@@ -52,7 +59,7 @@ class SubjectTracker:
 
     def __init__(self, before: Sequence[str] = ()) -> None:
         self._is_other = self._ends_with_other = self._names_other = self._has_other_budget = False
-        self._is_occasional = self._names_own_budget = False
+        self._is_occasional = self._has_end = self._names_own_budget = False
         for text in before:
             for sentence in split_sentences(head_and_tail(text)):
                 self.own_part(sentence)
@@ -77,6 +84,7 @@ class SubjectTracker:
             )
             is not None
         )
+        self._has_end = ANY.subjects.until.search(sentence) is not None
         is_gift = ANY.subjects.gift.search(sentence) is not None
         self._has_other_budget = (
             self._has_other_budget
@@ -110,12 +118,15 @@ class SubjectTracker:
         """Return whether a preference is lasting and about the user.
 
         The preference must be in the sentence that ``own_part`` has read last. The budget for a
-        gift and the name of a pet are not about the user. A wish just for today is not lasting.
+        gift and the name of a pet are not about the user. A wish for today, or until Friday, is not
+        lasting.
 
         Args:
             slot: Key of the preference, such as ``genre``.
         """
         if self._is_occasional and slot in _LASTING:
+            return False
+        if self._has_end and slot not in _PERMANENT and ALLERGY not in slot:
             return False
         if self._opens_with_other and slot in (STYLE, "spoilers"):
             return False

@@ -43,6 +43,7 @@ from strands_manga_memory.language.preference_slots import (
 )
 from strands_manga_memory.language.preferences import extract_preferences
 from strands_manga_memory.language.session_summaries import run_with_timeout
+from strands_manga_memory.language.subjects import lasting_text
 from strands_manga_memory.language.summary_facts import Fact, FactKind
 from strands_manga_memory.language.verification import SearchableText
 from strands_manga_memory.memory.hot_profile import PATIENCE
@@ -174,7 +175,8 @@ def _extracted(
 ) -> dict[str, list[Preference]]:
     """Return the preferences that a model finds in messages, keyed by message id.
 
-    A preference is left out if the message does not contain the words of its value.
+    A preference is left out if the message does not contain the words of its value, or only in a
+    sentence that limits its validity ("until Friday").
     """
     lines = [
         (id_, head_and_tail(text))
@@ -194,7 +196,7 @@ def _extracted(
         if not 0 < each.line <= len(lines):
             continue
         id_, text = lines[each.line - 1]
-        if SearchableText(text).mentions(Fact(FactKind.STATEMENT, each.value)):
+        if SearchableText(lasting_text(text)).mentions(Fact(FactKind.STATEMENT, each.value)):
             found.setdefault(id_, []).extend(parse_preference(each.key, each.value))
     return {id_: stated[:_MAX_OF_MESSAGE] for id_, stated in found.items()}
 

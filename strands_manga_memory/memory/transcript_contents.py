@@ -17,6 +17,7 @@ from strands_manga_memory.language.preference_slots import (
 )
 from strands_manga_memory.language.preferences import extract_preferences
 from strands_manga_memory.language.search import long_numbers, split_passages
+from strands_manga_memory.language.subjects import lasting_text
 from strands_manga_memory.language.summary_facts import Fact, FactKind
 from strands_manga_memory.language.verification import SearchableText
 from strands_manga_memory.memory.pii_policy import PiiPolicy
@@ -71,7 +72,7 @@ def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[State
 
 def _states(text: str, preference: Preference) -> bool:
     """Return whether a text has the value of a preference, possibly in another language."""
-    if SearchableText(text).mentions(Fact(FactKind.STATEMENT, preference.value)):
+    if SearchableText(lasting_text(text)).mentions(Fact(FactKind.STATEMENT, preference.value)):
         return True
     stated = {
         canonical_value(value)

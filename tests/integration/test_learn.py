@@ -178,3 +178,10 @@ def test_a_next_session_knows_it(tmp_path: Path) -> None:
         answers = ScriptedModel()
         memory.agent(answers, user_id="u", session_id="next")("hello")
         assert "spines" in str(answers.requests[0].system_prompt_content)
+
+
+def test_a_model_keeps_nothing_that_ends_at_a_stated_time(tmp_path: Path) -> None:
+    model = Thinking([preferences((1, "style", "the shelves go by colour"), (1, "name", "Ken"))])
+    with open_memory(tmp_path) as memory:
+        agent_of(memory, model)("Until Friday, the shelves go by colour. Folks call me Ken.")
+        assert known(memory) == {"name: Ken"}

@@ -382,8 +382,12 @@ def test_the_preferences_of_other_agents_are_seen_with_a_damaged_log(tmp_path: P
         )
         second("Hello!")
         first("I only read paperbacks.")
-        second("What do I read?")
-        assert "paperbacks" in str(model.requests[-1].messages)
+
+        def is_seen() -> bool:
+            second("What do I read?")
+            return "paperbacks" in str(model.requests[-1].messages)
+
+        wait_until(is_seen, "the shared preference")  # patterns are compiled at first use
         user.partition.table.delete(OWNER.changes_partition, "~changes")
 
 
