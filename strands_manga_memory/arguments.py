@@ -142,9 +142,14 @@ def _wrong_type_text(name: str, value: Any, kind: Any, annotation: str, *, is_se
 
 
 def unknown_setting_text(name: str, known: Iterable[str], others: Iterable[str] = ()) -> str:
-    """Return an error text with the closest known name, or all known names if none is close.
+    """Return an error text for an unknown setting, with the closest known name if one is close.
 
-    ``others`` are names of other calls. They are suggested, but not listed.
+    Args:
+        name: The unknown name.
+        known: Names that the called function accepts. The text lists all of them if no name is
+            close.
+        others: Names that another function accepts, such as ``memory.agent``. The text suggests a
+            close one, but never lists them all.
     """
     known = [each for each in known if each != "self"]
     close = difflib.get_close_matches(name, [*known, *others], n=1)

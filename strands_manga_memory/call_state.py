@@ -33,11 +33,11 @@ else:
 
 
 class CallState(_Dict):
-    """Invocation state of one tool call, in which parallel calls cannot replace the agent.
+    """Invocation state for one tool call, which always refers to the agent that made the call.
 
-    Parallel nodes of a Graph share one invocation state (the dict that Strands passes to tools).
-    Strands writes the agent of each call into this dict, where a tool that waits could find the
-    agent of another node. A ``CallState`` keeps the agent of its own call, and the agent's model,
+    Strands passes the invocation state, a dict, to tools. Parallel nodes of a Graph share one dict,
+    and Strands writes the agent of each call into it. A tool that waits could then find the agent
+    of another node. A ``CallState`` keeps the agent of its own call, and the agent's model,
     messages, system prompt and tool configuration. All other keys are those of the shared dict.
 
     Args:

@@ -418,8 +418,9 @@ class MangaMemory:
     def delete_session(self, user_id: str, session_id: str, *, tenant: str | None = None) -> None:
         """Delete a session with its conversations, dialogue state and announced ``changes``.
 
-        Memories of the session stay until ``user(...).forget`` or ``forget_user`` deletes them.
-        If a store does not answer, StoreUnavailableError is raised: repeat the call.
+        Announced changes are notices that, for example, the user's cart has changed. Memories of
+        the session stay until ``user(...).forget`` or ``forget_user`` deletes them. If a store does
+        not answer, StoreUnavailableError is raised: repeat the call.
         """
         self.session(ConversationScope(user_id, session_id, tenant=tenant)).delete_session()
         self.changes(user_id=user_id, session_id=session_id, tenant=tenant).erase()

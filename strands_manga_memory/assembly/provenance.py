@@ -159,7 +159,10 @@ def _state_sources(
 def _quote_sources(
     recall: conversation.HistoryRecall, question: str, agent: Agent, scope: ConversationScope
 ) -> Iterator[Source]:
-    """Yield the old messages that the last request quoted. Its search for them is repeated."""
+    """Yield the old messages that the last request quoted.
+
+    Requests keep no list of the quoted messages, so this function searches for them again.
+    """
     quoted = recall.quote(question, agent.messages)
     for hit in recall.search(question) if quoted else ():
         lines = [escape_line(line)[:60] for line in hit.message.text.splitlines() if line.strip()]

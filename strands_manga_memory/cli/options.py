@@ -153,7 +153,8 @@ def open_conversation(
 
     Raises:
         BadParameter: The session has several agents, and ``agent`` is None.
-        CorruptRecordError: The agent is not found, and a conversation of the session is damaged.
+        CorruptRecordError: The session has a damaged conversation. Damage is ignored if ``agent``
+            has an undamaged conversation.
         ValueError: The session is not stored, or does not have the given agent.
     """
     target = session_target(session, user, tenant)

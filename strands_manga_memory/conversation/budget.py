@@ -75,7 +75,7 @@ class BudgetPlan:
 
     @property
     def total(self) -> int:
-        """Number of tokens of the whole plan: the sum of all parts."""
+        """Total tokens of the plan: the sum of its parts, from the system prompt to the answer."""
         return sum(getattr(self, part.name) for part in fields(self))
 
     def fits(self, window: int) -> bool:

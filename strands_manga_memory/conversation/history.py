@@ -146,11 +146,12 @@ class Layout:
         """Rebuild the agent's history from the messages that a session restored.
 
         Args:
-            restored: The message log without its first ``skip`` records, or the history itself.
+            restored: Messages of the log from index ``skip`` on, or the agent's history. The
+                session manager decides which.
 
         Returns:
-            The history. None if ``restored`` must be used unchanged: it lacks a needed message, or
-            is the history itself.
+            The history. None if ``restored`` is to be used unchanged, because it is the history
+            already, or because a needed message is missing in it.
         """
         ids = [message.get("tracking_id") for message in restored]
         found = dict(zip(ids, restored, strict=True)) | self.bodies
@@ -304,17 +305,18 @@ _SLACK = 5
 
 
 class LogTail:
-    """Latest messages of a conversation in full: the history, and evicted messages that may return.
+    """Latest messages of a conversation in full, including evicted messages that may return.
 
-    The trimmer evicts and truncates messages of the history. It selects the messages of a new
-    history from these full messages.
+    The trimmer evicts and truncates messages of the agent's history. It selects each new history
+    from these full messages, so that an evicted message can return.
 
-    A message that other code (such as a plugin) edits replaces the stored message. If other code
-    removes or inserts messages, for example a summary, the messages evicted so far never return.
+    Other code may change the history, too. If a plugin edits a message, the edited message replaces
+    the full message. If other code removes or inserts messages, as a summarizer does, all messages
+    evicted so far are forgotten and never return.
 
     Attributes:
-        discarded_until: Tracking id of the message up to which evicted messages never return,
-            because other code changed the history. None without such a change.
+        discarded_until: Tracking id of the last message at the time when other code last removed or
+            inserted messages. Messages evicted before never return. None without such a change.
     """
 
     def __init__(self) -> None:
@@ -328,10 +330,11 @@ class LogTail:
         return iter(list(self._messages.values()))  # a tool may read them in another thread
 
     def discard_if_changed(self, history: Sequence[Message]) -> None:
-        """Forget the evicted messages if code other than the trimmer has changed the history.
+        """Forget the evicted messages if code other than the trimmer removed or inserted messages.
 
-        Other code, such as a summary, removes or inserts messages. Messages appended at the end do
-        not count as a change.
+        For example, a summarizer replaces old messages by a summary. The evicted messages among
+        them must not return next to the summary. Messages appended at the end do not count as a
+        change.
         """
         before, self._window = self._window, list(map(id_of, history))
         if before == self._window[: len(before)] and len({*self._window}) == len(history):

@@ -83,9 +83,9 @@ _HIGH_FROM, _MIDDLE_FROM = 0.8, 0.5
 
 
 def band_of(score: float) -> Band:
-    """Return the importance level for an importance score from 0 to 1.
+    """Return the importance level (``Band``) of a message from its importance score.
 
-    The level is low for scores below 0.5, and high for scores of at least 0.8.
+    The level is low for scores below 0.5, high for scores of at least 0.8, and middle between them.
     """
     return HIGH if score >= _HIGH_FROM else MIDDLE if score >= _MIDDLE_FROM else LOW
 
@@ -339,11 +339,11 @@ class Vocabulary:
 
     @property
     def service(self) -> float:
-        """Style of the assistant, from 0 (acts like a companion) to 1 (acts like a help desk).
+        """Degree to which the assistant acts as a help desk (1) rather than as a companion (0).
 
-        The style of a companion is to talk about itself in at least 15 % of its messages, and to
-        write at most twice as much as the user. In the first few messages, every assistant counts
-        as a help desk.
+        A companion talks about itself in at least 15 % of its messages, and writes at most twice as
+        much as the user. Old messages of a help desk count as less important. The value is 1 at
+        first.
         """
         rate = self._texts_of_self / (self._texts + self._PRIOR_TEXTS)
         tells = (rate - self._SERVING_RATE) / (self._COMPANION_RATE - self._SERVING_RATE)

@@ -389,12 +389,11 @@ class ImportanceWeightedConversationManager(ConversationManager):
     def reserve(self, tokens: int) -> int:
         """Reserve tokens of each request for the quotes of the plugin ``HistoryRecall``.
 
-        With ``includes_recall``, these tokens are a part of the history's budget, and the history
-        gets the rest. Without ``includes_recall``, the quotes are not part of the budget.
+        If the budget of the history includes quotes (``includes_recall``), the history gives up
+        these tokens, at most half of its budget. Otherwise, quotes are added on top of the budget.
 
         Returns:
-            The number of tokens for quotes: ``tokens``, but with ``includes_recall`` at most half
-            of the budget.
+            The number of tokens that the quotes may have.
         """
         return self.history.reserve(tokens) if self.includes_recall else tokens
 

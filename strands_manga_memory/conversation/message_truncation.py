@@ -168,10 +168,12 @@ class MessageTruncator:
     def replace_media(self, positions: Iterable[int], target: int) -> None:
         """Replace images, documents, video and audio by notes, until all messages fit a target.
 
-        Media in tool results are replaced, too. Locked messages stay whole.
+        Media in tool results are replaced, too. Messages that must not change (locked), such as
+        pinned messages, keep their media.
 
         Args:
-            positions: Positions of the messages whose media may be replaced, in this order.
+            positions: Positions of the messages whose media may be replaced. The media of the first
+                position are replaced first.
             target: Total tokens to reach for all messages.
         """
         for at in positions:

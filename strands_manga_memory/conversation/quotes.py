@@ -106,10 +106,17 @@ class QuoteFormatter:
         shown: Iterable[str],
         latest: Mapping[str, int],
     ) -> dict[RecallHit, str]:
-        """Select further messages to quote, while tokens remain. Return their quoted texts.
+        """Select further messages to quote, while tokens remain. Return the text to quote of each.
 
-        ``quoted`` has the messages quoted so far. ``latest`` is the result of ``_latest_passages``,
-        by which outdated passages are recognized.
+        Args:
+            hits: Messages that may be quoted, the best first.
+            left: Number of remaining tokens.
+            quoted: Texts that are already selected, keyed by message.
+            terms: Search terms of the question.
+            shown: Texts that the request already contains.
+            latest: Position of the last message that contains a passage, keyed by the passage with
+                ``#`` in place of each number. Earlier passages with other numbers are outdated and
+                not quoted.
         """
         chosen: dict[RecallHit, str] = {}
         days = {_day(hit.message) for hit in quoted}
@@ -141,10 +148,10 @@ class QuoteFormatter:
         terms: Collection[str],
         omitted: Callable[[str], bool],
     ) -> tuple[str, int]:
-        """Return the text to quote from a message, and the number of tokens of its line.
+        """Return the text to quote from a message, and the number of tokens that the quote adds.
 
         A short message is quoted whole. Of a long message, the passages that fit the question best
-        are quoted. A quote of more than ``room`` tokens must not be used.
+        are quoted. If no quote fits the remaining tokens, the returned number exceeds ``room``.
         """
         text, size = hit.message.text, self._tokens("\n" + _line(hit.message, hit.message.text))
         is_whole = size <= max(_WHOLE_TOKENS, self.max_tokens * _WHOLE_SHARE)

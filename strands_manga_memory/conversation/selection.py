@@ -308,11 +308,11 @@ def _make_room(
     most: int,
     headroom: int,
 ) -> None:
-    """Truncate the messages that always stay in a history, until they fit the budget.
+    """Truncate the messages that a history must keep, such as the first turn, to fit the budget.
 
-    A long answer in the first turn is always truncated. Large tool results, and a final answer in
-    the current turn, may be truncated even if all fits. This makes room for optional messages,
-    which need not stay. If the budget is still exceeded, these steps follow:
+    All other messages are optional. To make room for them, a long answer in the first turn is
+    always truncated. Large tool results, and a final answer in the current turn, are truncated if
+    they leave too little room. If the messages to keep still exceed the budget, these steps follow:
 
     1. Truncate texts of the first turn.
     2. Remove the oldest tool calls of the current turn, with their results.
@@ -324,13 +324,13 @@ def _make_room(
     is left out.
 
     Args:
-        truncator: The messages that always stay.
-        required: Reason why each of these messages stays, keyed by position.
+        truncator: The messages to keep.
+        required: Reason why each of these messages is kept, keyed by position.
         cycles: Positions of each tool call of the current turn with its result.
         demand: Tokens of the optional messages of each importance level. They limit the room to
             make.
         wanted_by_user: Tokens of the user's optional messages, of any importance.
-        budget: Maximum tokens of the messages that always stay.
+        budget: Maximum tokens of the messages to keep.
         most: Maximum tokens of the history with optional messages. At most ``budget``.
         headroom: Part of ``most`` that only the user's message of the current turn may use.
     """

@@ -184,8 +184,9 @@ def split_history(history: Sequence[Message], keep_recent_turns: int) -> Summary
 def split_at(history: Sequence[Message], split: int) -> SummarySpan:
     """Divide a history at a position into messages to summarize and recent messages.
 
-    The messages before position ``split`` are to be summarized. Already summarized messages just
-    before ``split`` count as recent messages.
+    The messages before position ``split`` are to be summarized, except those that an earlier
+    summary covers. A covered message just before ``split`` stays in the history because its turn
+    has a pinned message. It therefore counts as a recent message.
 
     Raises:
         CorruptRecordError: The summary record is malformed, or has another format version.
@@ -265,7 +266,8 @@ def breaker_to_state(breaker: CircuitBreaker) -> dict[str, Any]:
 def restore_breaker(breaker: CircuitBreaker, state: Any) -> None:
     """Restore a circuit breaker from the state that ``breaker_to_state`` returned.
 
-    An unreadable state counts as no failures. Calls remain blocked for at most five more minutes.
+    If the restored breaker blocks calls, it does so for at most five more minutes. An unreadable
+    state counts as no failures.
     """
     match state:
         case {"failures": int(failures), "until": int(until) | float(until)}:

@@ -164,14 +164,14 @@ def render_summary(
 ) -> list[Message]:
     """Create the messages that show a summary to the model.
 
-    These are one or two user messages, each followed by a short acknowledgement of the assistant.
-    The last user message contains the summary text, and below it the latest facts that the text
-    does not mention. If there are more facts, an additional user message before it lists the
-    earlier ones. Corrections are listed even if the text mentions them.
+    The result is a user message with the summary text, and a short acknowledgement of the
+    assistant. Below the text, the user message lists the latest facts that the text does not
+    mention. If not all facts have room there, another user message with its acknowledgement comes
+    first, and lists the earlier facts. Corrections are listed even if the text mentions them.
 
     If there is no room for all facts, the least important ones are left out, such as statements,
-    and among equally important ones the oldest. Facts that were left out stay in the
-    summary's record, as far as ``summary_tokens + facts_tokens`` tokens allow.
+    and among equally important ones the oldest. Facts that were left out stay in the summary's
+    record, as far as ``summary_tokens + facts_tokens`` tokens allow.
 
     Args:
         summary: The summary.

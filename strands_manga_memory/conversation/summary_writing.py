@@ -326,10 +326,10 @@ class SummaryWriter:
     async def write(
         self, earlier: Summary | None, messages: Sequence[Message], summarizer: Summarizer | None
     ) -> Summary:
-        """Return a new summary: an earlier one, with text and facts about further messages.
+        """Extend a summary by text and facts about further messages, and return the new summary.
 
-        If the summary then has many parts, some parts are merged: their original turns are
-        summarized again. Without a summarizer, only facts are added.
+        If the new summary has many parts, some parts are merged: their original turns are
+        summarized again. Without a summarizer (a model that writes the text), only facts are added.
         """
         earlier = earlier or Summary(version=0)
         # From the log if possible, because messages of the history may be truncated.
@@ -437,10 +437,16 @@ class SummaryWriter:
     ) -> str:
         """Ask the summarizer for a text about messages. Return the best of at most three drafts.
 
-        The best draft lacks the fewest required facts. The text is empty if no draft is usable. The
-        requests are added to ``cost``.
+        The best draft lacks the fewest required facts. The text is empty if no draft is usable.
 
-        ``text_count`` is the number of texts that share the tokens of the summary.
+        Args:
+            messages: The messages to summarize.
+            earlier: Summary of the messages before them.
+            slots: Facts from which the required facts are chosen.
+            summarizer: The model or function that writes the text.
+            cost: Counter to which the requests and their tokens are added.
+            text_count: Number of texts that the whole summary will have. The more texts, the
+                shorter each.
         """
         source = self._source(messages, self._source_limit(summarizer))
         if not source.strip():

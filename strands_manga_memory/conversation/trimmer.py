@@ -175,9 +175,10 @@ class Trimmer:
     def headroom(self, messages: Sequence[Message], limit: int) -> int:
         """Return the number of tokens by which a large message of the user raises a limit.
 
-        The user's latest message then need not be truncated at once. It raises the limit by its
-        excess over half of the limit: a message of 3,000 tokens raises a limit of 4,000 by 1,000.
-        The model's context window bounds the result. All numbers are tokens as the model counts.
+        The raised limit keeps the user's latest message whole, and leaves half of the limit to
+        other messages. For example, a message of 3,000 tokens raises a limit of 4,000 to 5,000. A
+        message of at most half of the limit raises nothing. The model's context window bounds the
+        result. All numbers are tokens as the model counts.
         """
         tokens, _ = self._headroom(messages, self.calibration.to_local_tokens(limit))
         return self.calibration.to_model_tokens(tokens)
@@ -185,8 +186,9 @@ class Trimmer:
     def is_over(self, messages: Sequence[Message], tokens: int) -> bool:
         """Return whether a history must be trimmed, because it has too many tokens or turns.
 
-        With ``trim_every``, a history is also trimmed when a turn begins after a turn with large
-        tool results. ``tokens`` is the token count of the messages.
+        With ``trim_every``, each trimming makes room for several turns. A history that fills more
+        than about half of its budget is then also trimmed when a turn begins after large tool
+        results. ``tokens`` is the token count of the messages.
         """
         in_tokens = self.calibration.to_local_tokens
         full = in_tokens(max(self.limit, self.high_water_mark - self.reserved))
@@ -206,9 +208,10 @@ class Trimmer:
         return False
 
     def _headroom(self, messages: Sequence[Message], budget: int) -> tuple[int, bool]:
-        """Return the tokens that :meth:`headroom` adds to a budget, by the local count.
+        """Return the tokens that the user's latest message adds to a budget, see :meth:`headroom`.
 
-        The second result is whether the user's message then fits without truncation.
+        The tokens are counted locally, not by the model. The second result is whether the raised
+        budget has room for the whole message.
         """
         latest, agent = next(filter(is_turn_start, reversed(messages)), None), self.agent
         if latest is None or agent is None:

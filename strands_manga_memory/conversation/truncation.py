@@ -232,12 +232,13 @@ class _Form(NamedTuple):
     """Level of detail at which JSON in a text is written.
 
     Attributes:
-        members: Group of members (keys with values) that each object in a list keeps.
+        members: Members (keys with values) that each object in a list keeps, from only its
+            identifier or name (``KEY``) to all members (``ALL``).
         characters: Maximum characters of a string.
         items: Maximum items of each list.
         is_strict: Whether objects outside of lists lose members, too.
-        detailed: Number of items at the start of each list that are written in more detail: with
-            the next larger group of members.
+        detailed: Number of items at the start of each list whose objects keep more members: those
+            of the next value of ``_Members``.
     """
 
     members: _Members
@@ -353,7 +354,7 @@ class _JsonText:
         return attempt(more[bisect_left(more, 1, lo=1, key=lambda form: attempt(form) is None) - 1])
 
     def written(self, form: _Form, *, is_limited: bool = True) -> str | None:
-        """Write the text in a form (a level of detail). None if the result is too long.
+        """Return the text with its JSON in a given level of detail; None if the result is too long.
 
         If ``is_limited`` is false, any length is allowed.
         """
@@ -407,8 +408,9 @@ class _Pruning:
     def value(self, value: Any, *, in_list: bool = True) -> Any:
         """Return a smaller copy of a JSON value.
 
-        An object outside of lists (``in_list`` is False) keeps all its members, unless it has more
-        than 24 members.
+        Objects in a list keep only the members that the level of detail allows. Objects outside of
+        lists (``in_list`` is False) keep all members. Objects of more than 24 members keep only the
+        first and last ones.
         """
         if isinstance(value, dict):
             return self._object(value, in_list=in_list)
@@ -469,7 +471,11 @@ class _Pruning:
         return pruned | {name: self._member(name, value[name]) for name in last}
 
     def _member(self, name: str, value: Any) -> Any:
-        """Shorten the value of a member of a large object, or omit it if the name identifies it."""
+        """Shorten the value of a member of a large JSON object.
+
+        At the lowest level of detail, an object is emptied if its key is an identifier, such as an
+        order number. The identifier alone shows which object it is.
+        """
         is_known_by_name = self._form.members is _Members.KEY and _CODE.match(name) is not None
         self._count_characters(len(name))
         return {} if is_known_by_name and isinstance(value, dict) else self.value(value)

@@ -309,12 +309,13 @@ _OPEN_TO_CHANGE = frozenset({DialogueAct.CONSTRAINT, DialogueAct.DECISION, Dialo
 def act_of_reply(
     text: str, answer: str, act: str, features: TextFeatures, *, answers_question: bool = False
 ) -> str:
-    """Correct the dialogue act (purpose) of a user's message by the assistant's previous message.
+    """Correct the dialogue act (purpose) of a user's message that replies to the assistant.
 
-    The act ``act`` was found by the words of the user's message alone. It changes in these cases:
+    The act ``act`` was found by the words of the user's message alone. The assistant's previous
+    message changes the act in these cases:
 
-    - A constraint, a decision or an unmatched message that proposes something else after a refusal
-      is a correction: "how about eight?" after "there is no table at seven".
+    - After a refusal, a message that proposes something else is a correction: "how about eight?"
+      after "there is no table at seven". Its act must be constraint, decision or unmatched.
     - A decision with a number or a time is a constraint.
     - An unmatched message with a number, a time or a name is a constraint.
     - "No, just the address" only declines an offer. Its act is the act of "just the address".

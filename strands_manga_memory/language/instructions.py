@@ -131,9 +131,10 @@ def contradicts_instruction(text: str, earlier: str) -> bool:
 
 
 def _ends_reason(text: str, instruction: str) -> bool:
-    """Return whether a text ends the reason of an instruction.
+    """Return whether a text says that the reason of a standing instruction no longer holds.
 
-    "I don't work nights any more" ends the reason of "never call me in the morning, I work nights".
+    For example, the instruction is "never call me in the morning, I work nights", and the text is
+    "I don't work nights any more".
     """
     ended = [
         subject_terms(each)

@@ -133,16 +133,19 @@ _SAME_SUBJECT = 0.75
 def is_answer(answer: str, question: str, asked: str = "") -> bool:
     """Return whether a message of the assistant certainly answers a question of the user.
 
-    Only yes-or-no questions, and questions for a value such as a price, have certain answers. One
-    sentence of the answer must contain the value, and otherwise only words of the question.
-    ``answer`` and ``asked`` together must contain most terms of the question, and all its numbers
-    and names.
+    Only yes-or-no questions, and questions for a value such as a price, have certain answers. An
+    answer meets two conditions:
 
-    In two cases, the answer may be shorter:
+    - One sentence contains the value. All other terms of the sentence are in the question.
+    - The answer, together with the user's message before it, contains most terms of the question,
+      and all its numbers and names.
 
-    - ``asked`` repeats a yes-or-no question, and the answer begins with yes or no.
-    - ``asked`` asks for news about the question ("What about the parking?"), and the answer is
-      definite.
+    A shorter answer is enough in two cases:
+
+    - The user's message before it repeats a yes-or-no question, and the answer begins with yes or
+      no.
+    - The user's message before it asks for news about the question ("What about the parking?"), and
+      the answer is definite.
 
     A message that only asks, or that promises an answer ("I will check"), is no answer.
 
@@ -207,11 +210,14 @@ def _answers_yes_or_no(answer: str, question: str) -> bool:
 
 
 def _is_news(answer: str, question: str, asked: str) -> bool:
-    """Return whether a message of the assistant gives news about a question of the user.
+    """Return whether the assistant gives the news about an older question that the user asked for.
 
-    The message before it, ``asked``, must ask for the news, as in "What about the parking?", and
-    must name only the subject of the question. If the question is for a date, a price or a number,
-    the news must contain such a value.
+    Args:
+        answer: Text of the assistant's message. If the question is for a date, a price or a number,
+            the text must contain such a value.
+        question: The user's older question, such as "When does the parking reopen?".
+        asked: Text of the user's message before the answer. It must ask for news, as in "What about
+            the parking?", and name only the subject of the question.
     """
     kinds, _ = _asked_kinds(question)
     clauses = [each for each in _CLAUSES.split(asked) if ANY.questions.asks_for_news.search(each)]

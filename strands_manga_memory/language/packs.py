@@ -242,7 +242,7 @@ ANY = PatternSections(EN, JA)
 
 
 def groups_of_all(name: str) -> tuple[tuple[str, ...], ...]:
-    """Return the groups of words with the same meaning in all languages.
+    """Return the groups of synonyms in the packs of all languages.
 
     Args:
         name: Section and name of the groups in all packs, separated by a dot.

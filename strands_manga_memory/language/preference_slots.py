@@ -61,9 +61,9 @@ class Preference:
         slot: Key under which the preference is stored, such as ``genre``, ``budget``, ``style``,
             ``likes`` or ``name``. Empty for a statement without such a key.
         value: Preferred value, or the whole statement.
-        liked: True if the user wants the value, False if not. None if an earlier liking (or, in the
-            slot ``dislikes``, an earlier dislike) has ended. None without a slot retracts all
-            earlier statements about the value.
+        liked: True if the user wants the value, False if not. None if an earlier preference for the
+            value has ended. In the slot ``dislikes``, this is an earlier dislike. Without a slot,
+            None retracts all earlier statements about the value.
         adds: Whether the value is added to earlier values of the slot instead of replacing them.
     """
 
@@ -118,7 +118,10 @@ def split_values(text: str) -> list[str]:
 
 
 def statement_key(statement: str) -> str:
-    """Return the key of a statement that fits no slot: its first 40 characters."""
+    """Return the key under which a statement is stored that fits no usual key, such as ``genre``.
+
+    The key is the beginning of the statement: 40 characters in lower case.
+    """
     return shorten_line(statement.rstrip(".!。！").lower(), 40)
 
 

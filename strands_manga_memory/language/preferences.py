@@ -145,10 +145,11 @@ def _changed_fact(sentence: str, stated: Sequence[Preference]) -> list[Preferenc
 
 
 def _changed_taste(clause: str, stated: Sequence[Preference]) -> list[Preference]:
-    """Return the preferences that replace the last one in ``stated`` if a clause changes it.
+    """Return the preferences that replace the last one in ``stated``, if a clause changes it.
 
-    The clause retracts it ("scratch that"), corrects it ("no wait, romance"), adds a liked thing
-    ("also ghost stories"), or ends a dislike ("now I love it"). Otherwise, the result is empty.
+    The clause may retract the last preference ("scratch that"), correct it ("no wait, romance"),
+    add a liked thing to it ("also ghost stories"), or end a dislike ("now I love it"). Otherwise,
+    the result is empty.
     """
     last = stated[-1] if stated else None
     if last is None:
@@ -245,7 +246,7 @@ def _sentence_preferences(sentence: str, before: Sequence[Preference] = ()) -> l
 
 
 def _is_known(clause: str) -> bool:
-    """Return whether a clause has words of liking or disliking, or is about another person."""
+    """Return whether a clause is about a like or dislike, of the user or of another person."""
     patterns = ENGLISH.likes, ENGLISH.dislikes, ENGLISH.once, JAPANESE.not_said
     is_asked = has_question_mark(clause) and ENGLISH.not_said.search(clause) is not None
     return is_asked or any(pattern.search(clause) for pattern in patterns)
@@ -389,7 +390,11 @@ def _find_values(text: str) -> list[tuple[str, str, int]]:
 def _as_preferences(
     named: Sequence[tuple[str, str, int]], *, liked: bool | None, adds: bool
 ) -> list[Preference]:
-    """Convert found values, such as genres, to preferences: one for all wanted values of a slot."""
+    """Convert values found in a text, such as genres, to preferences.
+
+    Liked values of one slot, such as ``genre``, become one preference. Each other value becomes
+    one.
+    """
     found: list[Preference] = []
     for slot in dict.fromkeys(slot for slot, _, _ in named):
         names = list(dict.fromkeys(value for at, value, _ in named if at == slot))[:3]
@@ -447,7 +452,7 @@ def _object_preferences(
 ) -> list[Preference]:
     """Return the preferences in the object of a verb such as "love".
 
-    They are the known values, such as genres, in the object. Without any, it is the whole object.
+    They are the known values in the object, such as genres, or else the object as a whole.
     """
     whole = _SENTENCE_ENDS.sub("", rest.strip()).strip(" ,;:-\"'")
     thing = ENGLISH.ends.sub("", whole).strip(" ,;:-\"'")
@@ -467,10 +472,7 @@ def _object_preferences(
 
 
 def _is_particular_item(thing: str) -> bool:
-    """Return whether an object is a particular item ("this volume") or a service of the shop.
-
-    Such an object does not show the user's taste.
-    """
+    """Return whether a thing shows no taste: a particular item ("this volume") or shop service."""
     return BOTH.shop.search(thing) is not None or (
         EN.tastes.at_hand.match(thing) is not None
         and not any(word[:1].isupper() and word != "I" for word in thing.split())
@@ -519,11 +521,11 @@ def _is_the_speakers(text: str, named: Sequence[tuple[str, str, int]]) -> bool:
 
 
 def _habit_score(rest: str, slots: set[str]) -> int:
-    """Return 1 if a habit shows that a user likes a value, -1 if it shows a dislike, or 0.
+    """Return 1 if a habit or need shows a like of a value, -1 if it shows a dislike, or 0.
 
-    A habit ("I read horror on the train") shows a like, and so does "I need it in English". A
-    denied habit shows a dislike. A denial next to a language shows neither, because it is usually
-    about another thing: "not npm; comments in English".
+    "I read horror on the train" and "I need it in English" show likes, and "I don't read horror"
+    shows a dislike. A negation next to a language shows neither, because it is usually about
+    another thing: "not npm; comments in English".
     """
     if ENGLISH.needed.search(rest) and slots <= {"format", "language"}:
         return 1

@@ -69,10 +69,12 @@ class SubjectTracker:
         self._names_other = False
 
     def own_part(self, sentence: str) -> str:
-        """Read the next sentence of a message, and return its clauses about the user.
+        """Read a sentence of a message, and return its clauses about the user.
 
-        The whole sentence is returned if it mentions no other person, or if it has no clause about
-        the user. Use ``is_own`` to check a preference in the returned text.
+        Read all sentences of a message in order, because each may continue the subject of the one
+        before it. The whole sentence is returned if it mentions no other person. It is also
+        returned if it has no clause about the user, so use ``is_own`` to check a preference in the
+        returned text.
         """
         clauses = split_clauses(sentence)
         asks = len(clauses) > 1 and has_question_mark(sentence)

@@ -125,11 +125,10 @@ _COMPARED = frozenset(
 
 
 def _correctable_values(text: str, types: EntityTypes) -> dict[tuple[str, str], Entity]:
-    """Return the values in a text that the user may correct, such as dates and prices.
+    """Return the values in a text that a later message may correct, such as dates and prices.
 
-    If a later message corrects a value, the new value replaces the old value with the same key in
-    earlier facts. The key is the entity type and, for a quantity, the unit. Of several values with
-    the same key, the last is returned.
+    A value is keyed by its entity type and, for a quantity, its unit. A later value with the same
+    key corrects the earlier value. Of several values with the same key, the last is returned.
     """
     compared = (entity for entity in types.find(text) if entity.type in _COMPARED)
     return {
@@ -254,11 +253,15 @@ _ENOUGH = 0.5
 
 
 class RuleFactExtractor:
-    """Extractor of facts from messages that uses rules, without a model.
+    """Extractor that finds facts in messages by rules, without a model.
 
-    The user's messages give preferences, corrections, decisions, open questions and other
-    statements. The assistant's messages give promises, outcomes, findings and identifiers, such as
-    order numbers. Tool calls give tasks. Tool results give no facts, because they are large.
+    - The user's messages contain preferences, corrections, decisions, open questions and other
+      statements.
+    - The assistant's messages contain promises, outcomes, findings and identifiers, such as order
+      numbers.
+    - Tool calls are tasks.
+    - Tool results are ignored, because they are large.
+
     Numbers of cards, accounts and official documents are redacted.
 
     Args:

@@ -66,10 +66,11 @@ class ResultCache:
         self._kept: OrderedDict[Key, tuple[float, list[dict[str, Any]]]] = OrderedDict()
 
     def keep(self, key: Key, result: Mapping[str, Any]) -> None:
-        """Store a successful result, keyed by tenant, user, server, tool and arguments of the call.
+        """Store the result of a successful tool call, in place of the last result of the same call.
 
-        A result that is too large, or has other blocks than text and JSON, only removes the earlier
-        result.
+        The key of a call is its tenant, user, server, tool and arguments. A result is not stored if
+        it is too large, or has other blocks than text and JSON. The last result of the call is then
+        deleted, because it is outdated.
         """
         try:
             content = list(result.get("content") or ())

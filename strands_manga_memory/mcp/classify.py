@@ -38,7 +38,7 @@ from strands.types.exceptions import (
 
 
 class Outcome(StrEnum):
-    """Effect of a tool call: success, failure of the tool, failure of its server, or none."""
+    """Outcome of a tool call, by which circuit breakers count failures of tools and servers."""
 
     SUCCESS = "success"
     """The tool works."""
@@ -49,7 +49,7 @@ class Outcome(StrEnum):
     Counts against no tool. The server must be reconnected.
     """
     IGNORED = "ignored"
-    """No effect, for example because the call was cancelled, interrupted or invalid."""
+    """Not counted, for example because the call was cancelled, interrupted or invalid."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Only access of the package to private attributes of Strands' ``MCPClient``.
+"""Functions that use private attributes of Strands' ``MCPClient``; no other module uses them.
 
 If Strands removes an attribute, the functions still work without it. A test detects the removal.
 """

@@ -107,8 +107,9 @@ class ToolStatus(TypedDict):
     Attributes:
         server: Name of the tool's MCP server, or None.
         server_state: ``up``, ``down`` or ``reconnecting``; None without a server.
-        health: ``healthy``, ``degraded`` (breaker half open, or closed with at least half of the
-            failures that open it) or ``unavailable`` (breaker open, or server not up).
+        health: ``healthy``, ``degraded`` or ``unavailable``. A tool is unavailable if its breaker
+            is open or its server is not up. It is degraded if its breaker is half open, or has
+            counted at least half of the failures that open it.
         state: State of the breaker: ``closed``, ``open`` or ``half_open``.
         retry_after_s: Seconds until a call may be allowed; 0 for immediately.
         failures_in_a_row: Number of failures in a row.
@@ -185,7 +186,7 @@ class CallLog:
         return now - began
 
     def count_rejection(self, code: str, text: str = "") -> None:
-        """Count a call that was rejected before it reached the tool, by its error code."""
+        """Count a call that was rejected before it reached the tool, in total and by error code."""
         with self._lock:
             self._counts["rejected"] += 1
             self._failures[code] += 1

@@ -320,8 +320,9 @@ class MemoryKeeper:
     ) -> None:
         """Mark open questions of the last 7 days as answered if a later session answered them.
 
-        This transcript may answer questions of earlier sessions. Later sessions that were finalized
-        already may answer its questions, which are listed in the summary ``id_``.
+        The session being finalized may answer questions of earlier sessions. Its own questions,
+        which its summary ``id_`` lists, may be answered in later sessions that were finalized
+        before it.
         """
         oldest = self.clock() - RECENT_DAYS * DAY
         summaries = [

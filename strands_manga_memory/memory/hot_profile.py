@@ -270,8 +270,12 @@ class HotProfile:
     def store_memories(self, loaded: PartitionContent, version: tuple[int, int]) -> bool:
         """Cache memories of the user in the hot tier, and return whether this succeeded.
 
-        Nothing is cached if the user's record no longer has the ``version`` from ``load_memories``,
-        if the memories take over 512 KiB or are unreadable in part, or if the hot tier fails.
+        Nothing is cached in these cases:
+
+        - The user's record has changed since ``load_memories`` returned ``version``.
+        - The memories have more than 512 KiB.
+        - Some of the memories are unreadable.
+        - The hot tier fails.
         """
         content = replace(loaded, records=dict(loaded.records))
         data = self._codec.encode(

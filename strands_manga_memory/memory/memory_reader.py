@@ -307,8 +307,9 @@ class MemoryReader:
     ) -> None:
         """Read older memories from the table, and add them to ``snapshot``.
 
-        They have a word of the query or, without a query, are the most important memories of
-        ``types``. If ``snapshot`` has 40 preferences or more, all preferences are added.
+        With a query, memories that contain a word of the query are added. Without a query, the most
+        important memories of ``types`` are added. All preferences are added, too, if ``snapshot``
+        has at least 40, the most that a session reads at its start.
         """
         older, self._word_list = find_older(
             self._partition,

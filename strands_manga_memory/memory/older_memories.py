@@ -48,11 +48,12 @@ _MAX_FOUND, _MAX_IMPORTANT = 64, 192
 class WordList:
     """Index of the words in a user's memories, so that a search need not read all memories.
 
-    Preferences are not in the index. Each memory has a row number, from 0 for the latest memory. A
-    search reads only the parts of the index that it needs:
+    Preferences are not in the index. Each memory has a row number, from 0 for the latest memory.
+    The index is stored in parts, of which a search reads only those that it needs:
 
-    - ``words.N``: rows of the memories with each word. ``N`` is computed from the word's checksum.
-    - ``ids.N``: memory ids of 512 rows.
+    - ``words.00`` to ``words.31``: row numbers of the memories that contain each word. The checksum
+      of a word selects the part.
+    - ``ids.00``, ``ids.01`` and so on: memory ids of 512 rows each.
     - ``important``: the 192 most important memories of each type.
 
     Attributes:
@@ -161,14 +162,15 @@ def find_older(
     known: Collection[str],
     listed: WordList | None = None,
 ) -> tuple[PartitionContent, WordList]:
-    """Find up to 64 memories of a user that this process has not read yet.
+    """Find memories of a user that this process has not read yet, at most 64.
 
-    They have a word of ``query`` or, without a query, are the most important memories of ``types``.
+    With a query, memories that contain a word of the query are found. Without a query, the most
+    important memories of ``types`` are found.
 
-    The first call reads all memories, stores a list of their words, and also returns all
-    preferences. Calls of the next seven days, in all processes, read only the list and the found
-    memories. The list lacks memories that were stored later. If this process may not have read them
-    all, a new list is made.
+    The first call reads all memories, and stores a list of their words. For seven days, calls in
+    all processes read only the list and the found memories. The list lacks memories that were
+    stored later. If this process may not have read all of these, a new list is made. A call that
+    makes a list also returns all preferences.
 
     Args:
         partition: Memories of the user.
@@ -210,11 +212,11 @@ def find_older(
 
 
 def delete_word_list(partition: UserPartition) -> None:
-    """Delete a user's stored word list, because the user's memories no longer match it.
+    """Delete a user's stored word list (search index), because it no longer matches the memories.
 
-    A deleted memory, new words of a memory, or a memory with an old date are reasons. The next
-    search makes a new list. Call this function after ``PreferenceLog.notify_agents``, so that a
-    list that a search is making is not stored.
+    Reasons are a deleted memory, new words of a memory, or a memory with an old date. The next
+    search makes a new list. Call this function after ``PreferenceLog.notify_agents``. A search that
+    is making a list at that time then does not store the list.
     """
     stored = partition.table.query(
         partition.owner.partition, first=_WORDS, last=f"{_WORDS}~", attributes=[]
@@ -259,7 +261,7 @@ def _checksum(term: str) -> str:
 
 
 def _part_of_ids(row: int) -> str:
-    """Return the name of the ``WordList`` part that has the memory id of a row."""
+    """Return the name of the ``WordList`` part with the memory id of a row (number of a memory)."""
     return f"ids.{row // _ROWS:02}"
 
 

@@ -79,7 +79,7 @@ class PartitionContent:
     since: float = 0.0
 
     def add(self, more: PartitionContent) -> None:
-        """Add memories of the same user from a later read."""
+        """Add the memories of the same user that another query has read."""
         self.records |= more.records
         self.unreadable += more.unreadable
         self.expired += more.expired
@@ -191,9 +191,10 @@ class UserPartition:
     def load_context(self, ages: Mapping[MemoryType, float]) -> PartitionContent:
         """Read the summaries that are needed to make memories from an ended conversation.
 
-        Of over 128 session and monthly summaries, only the latest 128 are read, and up to 400
-        session summaries that a weekly or monthly summary may still have to cover. Recent recalls
-        and the ids of expired memories are read, too.
+        The latest 128 session and monthly summaries are read. If there are more, older session
+        summaries are read, too, which a weekly or monthly summary does not cover yet: up to 400 for
+        each type in ``ages``. Recent uses of memories and the ids of expired memories are also
+        read.
 
         Args:
             ages: Least age in seconds of the sessions that a weekly or monthly summary covers,
@@ -488,7 +489,7 @@ class UserPartition:
         )
 
     def uses(self) -> UseCounts:
-        """Return the recalls of memories that the stored access counts do not include yet."""
+        """Return recent uses of memories. The stored access counts do not include them yet."""
         return self._load([_LEDGER]).uses
 
     def count_uses(self) -> int:

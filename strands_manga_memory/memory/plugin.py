@@ -148,7 +148,7 @@ class Learner:
             self._writer.submit(("learn", id(self)), lambda: self._ask(model), slow=True)
 
     def drop(self, message_id: str) -> None:
-        """Discard an edited or redacted message that the model has not read yet."""
+        """Exclude an edited or redacted message from the next request to the model."""
         with self._lock:
             self._waiting.pop(message_id, None)
 
@@ -491,13 +491,13 @@ class UserContext(Plugin):
     def collect_results(self, context: InjectionFormatContext, **_: Any) -> str:
         """Keep the search results of a ``MemoryManager``, to add them to all requests of this turn.
 
-        Pass this method as ``MemoryManager(injection={"format": ...})``. The manager itself would
-        add the results to the first request of a turn only. The returned text is empty, because
-        this plugin adds the results to the requests.
+        Pass this method as ``MemoryManager(injection={"format": ...})``. The manager adds the text
+        that this method returns to the first request of a turn only. The returned text is therefore
+        empty, and this plugin adds the search results to each request.
 
-        The results are a title, and one line for each result, which begins with the date of the
-        memory's session, if known. Results that the request already contains, and results beyond
-        the token budget, are left out.
+        The plugin adds a title, and one line for each search result. The line begins with the date
+        of the memory's session, if known. Search results that the request already contains, and
+        those beyond the token budget, are left out.
         """
         shown = "\n".join(self._other_texts())
         texts = [*self._other_texts(), _RESULTS_TITLE]

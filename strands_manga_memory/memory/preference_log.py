@@ -413,9 +413,13 @@ class PreferenceLog:
         )
 
     def _replaced(self, known: MemoryRecord, new: MemoryRecord) -> MemoryRecord:
-        """Return the stored preference ``known`` with the new value that ``prefer`` set in ``new``.
+        """Return a stored preference with a new value, which the application set with ``prefer``.
 
-        The metadata keep the earlier values that ``prefer`` set.
+        The metadata also keep the values that the application set earlier.
+
+        Args:
+            known: Stored record of the preference.
+            new: Record with the new value.
         """
         earlier = [
             each
@@ -541,7 +545,8 @@ def _set_statements(record: MemoryRecord) -> list[Statement]:
 def _sources(value: str, statements: Sequence[Statement]) -> dict[str, str]:
     """Map each value of a preference to the id of the latest message that states the value.
 
-    ``value`` is a text with one or more values.
+    ``value`` is the stored text of the preference, which may list several values: "horror,
+    romance".
     """
     ids = {
         canonical_value(one): each.message_id or ""

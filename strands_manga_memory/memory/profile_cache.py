@@ -234,10 +234,10 @@ class ProfileCache:
         return followed
 
     def _load_context(self, state: ProfileState) -> None:
-        """Load the text about the user from the record ``state``, or make a new text.
+        """Load the text about the user from the user's record in the hot tier, or make a new text.
 
         A new text is made if the text is missing or old. It is stored in the record, unless
-        memories change meanwhile. If this fails, the next refresh tries again.
+        memories change meanwhile. If the text cannot be made, a later ``refresh`` tries again.
         """
         context = state.context
         # The limit matters if a removal could not be published.

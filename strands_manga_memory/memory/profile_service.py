@@ -212,7 +212,10 @@ class ProfileReader:
     def wrap(
         cls, source: ProfileSource | None, *, deadline: float = PROFILE_DEADLINE
     ) -> ProfileReader | None:
-        """Return a reader of a source. A reader, or None, is returned unchanged."""
+        """Return a reader for a source of profiles, so that callers may pass a source or a reader.
+
+        If ``source`` is a reader or None, it is returned unchanged.
+        """
         if source is None or isinstance(source, cls):
             return source
         return cls(source, deadline=deadline)
@@ -253,7 +256,7 @@ class PreferenceSink(Protocol):
     """
 
     def send(self, signal: PreferenceSignal) -> None:
-        """Receive the report of a preference or retraction.
+        """Send the report of a preference or retraction to the service.
 
         If the method raises an exception, the report is sent again later.
         """

@@ -290,8 +290,8 @@ class PreferenceChange:
         statements: New statements of messages.
         removals: Deleted preferences and retracted messages.
         record: Record of a preference that ``UserMemoryStore.prefer`` set, or None.
-        dropped: Id of a preference record to delete, or None. It is needed for a value that
-            ``prefer`` set, because ``removals`` delete only values from messages.
+        dropped: Id of a preference record to delete, or None. ``removals`` delete only statements
+            of messages, and not a value that ``UserMemoryStore.prefer`` set in the record.
         signals: Signals of the statements and retractions.
         sent: Ids of signals that the other service has accepted. They are deleted.
     """
@@ -328,9 +328,12 @@ class LoggedChanges:
     def admit(self, statements: Iterable[Statement]) -> tuple[Statement, ...]:
         """Return the new statements that may be stored in the log.
 
-        A statement is left out if it was removed, or if it is older than the last deletion of all
-        data of the user. A full log, with 300 removals, also leaves out statements older than its
-        oldest removal, because an earlier removal may be missing.
+        A statement is left out in these cases:
+
+        - The statement was removed.
+        - The statement is older than the last deletion of all data of the user.
+        - The log is full, with 300 removals, and the statement is older than all of them. A removal
+          that the log has discarded may apply to the statement.
         """
         since = max(self.erased_at, complete_since(self.removals))
         return tuple(each for each in valid(statements, self.removals) if each.at > since)

@@ -490,8 +490,8 @@ class UserMemoryStore(MemoryStore):
     def build_agent_context(self, max_tokens: int = MAX_TOKENS) -> str:
         """Return a short, escaped text about the user for an agent.
 
-        Without memories, the text is ``No prior interaction history.``. With a hot tier, as in
-        stores of ``MangaMemory.user``, changed memories are read again; otherwise, they are not.
+        Without memories, the text is ``No prior interaction history.``. A store with a hot tier,
+        such as that of ``MangaMemory.user``, reads memories again that another process has changed.
 
         Args:
             max_tokens: Maximum number of tokens. Default 800.

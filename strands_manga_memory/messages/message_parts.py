@@ -245,7 +245,10 @@ def _parts(value: Any) -> Iterator[tuple[type, Any]]:
 
 
 def text_of(value: Any, written: Callable[[Any], str] = str) -> str:
-    """Convert a value to text with ``written``; if this fails, to its type, such as ``<Order>``."""
+    """Convert a value to text with the function ``written``.
+
+    If the function fails, the text is the type of the value, such as ``<Order>``.
+    """
     try:
         return written(value)
     except Exception:  # noqa: BLE001 - a foreign __str__

@@ -102,10 +102,15 @@ def _with_valid_blocks(message: Message) -> Message:
 
 
 def _is_allowed_at(block: dict[str, Any], at: int, contents: Sequence[int]) -> bool:
-    """Return whether providers accept the position of a reasoning block or cache point.
+    """Return whether providers accept a reasoning block or cache point at a position in a message.
 
-    Reasoning must not be the last block of a message, and a cache point must not be the first.
-    Blocks of other kinds are always accepted. ``contents`` are the positions of these other blocks.
+    A block of another kind must follow a reasoning block, and must precede a cache point. Blocks of
+    other kinds are accepted at each position.
+
+    Args:
+        block: The block.
+        at: Position of the block in the message.
+        contents: Positions of the message's blocks of other kinds.
     """
     if "reasoningContent" in block:
         return at < contents[-1]
@@ -283,7 +288,8 @@ def _with_id(block: Any, kind: str, id_: str) -> Any:
 def _results(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Message:
     """Return the message with the results of the tool calls in the message at position ``at``.
 
-    If the next message has tool results, it is used, with these results and its cache points.
+    If the next message has tool results, the message is a copy of it with the results of these
+    calls, and keeps its cache points. Otherwise, the message is new.
     """
     content: list[Any] = [call.result for call in sorted(calls, key=lambda call: call.place)]
     following = messages[at + 1] if at + 1 < len(messages) else None
@@ -454,9 +460,12 @@ _CACHED_TOKENS_APART = frozenset(
 def prompt_tokens(usage: Mapping[str, Any], model_class: type) -> int:
     """Return the number of tokens of a whole prompt, including cached tokens; 0 if not reported.
 
-    Some providers include cached tokens in ``inputTokens``, and others report them separately. The
-    second case is assumed for known model classes, and if ``inputTokens`` and ``outputTokens`` do
-    not add up to ``totalTokens``.
+    Some providers include cached tokens in ``inputTokens``. Others report them separately, so they
+    must be added. They are added in these cases:
+
+    - ``model_class`` is known to report them separately.
+    - There are more cached tokens than ``inputTokens``.
+    - ``inputTokens`` and ``outputTokens`` do not add up to ``totalTokens``.
 
     Args:
         usage: ``metadata.usage`` of a message. A missing value counts as 0.

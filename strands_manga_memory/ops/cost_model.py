@@ -205,7 +205,7 @@ class CostModel:
 
     @property
     def replicas(self) -> int:
-        """Number of replicas per shard of the hot store. The published design has none."""
+        """Number of replicas per shard of the hot store; 0 in the design of ``CostModel.paper``."""
         return 0 if self.preset == "paper" else self.workload.replicas
 
     def use(self) -> MonthlyUse:

@@ -78,7 +78,10 @@ class SessionsReport:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of sessions for each outcome, and of imported messages (key ``messages``)."""
+        """Number of imported messages (key ``messages``), and of sessions (keyed by outcome).
+
+        Outcomes are the values of ``ImportedSession.outcome``, such as ``imported`` and ``failed``.
+        """
         counts: Counter[str] = Counter(one.outcome for one in self.sessions)
         counts["messages"] = sum(one.messages for one in self.sessions if one.outcome == "imported")
         return dict(counts)
@@ -249,7 +252,10 @@ def _require_message(value: object, *, record: str) -> Message:
 
 
 def _with_distinct_times(log: Iterable[tuple[Message, float]]) -> list[tuple[Message, float]]:
-    """Return the log, with slightly later times for repeats of a tracking id at the same time."""
+    """Return a log of messages and times, in which repeats of a message have different times.
+
+    If a tracking id occurs again with the same time, the later message gets a slightly later time.
+    """
     seen: set[tuple[Any, float]] = set()
     result = []
     for message, at in log:
@@ -296,7 +302,7 @@ class _RestoredHistory(ConversationManager):
 
     @property
     def summary(self) -> Message | None:
-        """Summary of the messages that the original manager removed, or None without summary."""
+        """Summary of removed messages by the source's conversation manager; None without one."""
         return self._state.get("summary_message")
 
     def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:

@@ -214,8 +214,9 @@ def _hot_state(
 def _durable_state(head: Record, base: Record, tier: DurableTier, tiers: Tiers) -> dict[str, Any]:
     """Return the properties of a conversation in the durable table, such as its version.
 
-    ``head`` is the stored conversation. ``base`` also has the changes in the hot store: if its
-    version is newer, the durable table is behind.
+    ``head`` is the conversation's record in the durable table. ``base`` is the merged record of the
+    hot store and the durable table. The property ``ahead`` is True if the hot store may have
+    changes that the durable table lacks.
     """
     is_behind = base.version[:2] > head.version[:2] or not (head.is_closed or head.is_empty)
     return {

@@ -35,8 +35,15 @@ logger = logging.getLogger(__name__)
 class Cause(StrEnum):
     """Reason why the provider's prompt cache could not serve a request.
 
-    ``CONSTRAINTS``: plugins changed their text in the system prompt. ``DEPLOY``: the conversation
-    is new to this process, as after a deployment.
+    Attributes:
+        PROMPT: The agent's system prompt changed.
+        CONSTRAINTS: The text that plugins add to the system prompt changed.
+        TOOLS: The tool specifications changed.
+        VARIANT: The model id, or the configured variant of the prompt, changed.
+        HISTORY: Earlier messages changed or were removed.
+        GAP: The last request is older than the lifetime of the cache.
+        DEPLOY: The conversation is new to this process, as after a deployment.
+        UNKNOWN: None of these reasons applies.
     """
 
     PROMPT = "prompt changed"

@@ -101,15 +101,15 @@ def messages_of(
     before: Sequence[Slot] = (),
     present: Sequence[Message] = (),
 ) -> list[Message]:
-    """Return the messages of an agent's history, given references to them.
+    """Return the messages of an agent's new history, given references to them.
 
     A placeholder replaces each message that cannot be read.
 
     Args:
-        view: References to the messages.
+        view: References to the messages of the new history.
         stored: Returns the serialized message of a reference; None if it cannot be read now.
-        before: References to the messages in ``present``.
-        present: The agent's present messages. Those that stay are reused, not read again.
+        before: References to the messages of the present history.
+        present: Messages of the present history. Those that stay are reused, not read again.
     """
     kept = dict(zip(before, present, strict=True)) if len(before) == len(present) else {}
     messages: list[Message] = []
@@ -177,9 +177,10 @@ def entries_of(snapshot: Mapping[str, Any]) -> tuple[dict[str, bytes], bytes | N
 
 
 def given_entries(states: Mapping[str, Any]) -> dict[str, bytes]:
-    """Serialize the agent's states among the values that are stored with a conversation.
+    """Serialize the states of an agent: values of ``agent.state``, interrupts and model state.
 
-    Other values, such as metadata, and deleted states are left out.
+    ``states`` are all values that are stored with a conversation. Other values, such as metadata,
+    are left out, and so are deleted states.
     """
     return {
         name: dump(value)

@@ -81,7 +81,8 @@ class ConversationSaver:
         """Save the changes of the conversation in the background.
 
         Returns:
-            Future that ends when one tier has stored the changes. It does not wait for a flush.
+            Future that ends when one tier has stored the changes. The durable tier may get them
+            later.
         """
         if self._is_scheduled:
             self._is_scheduled = False

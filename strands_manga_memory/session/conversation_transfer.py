@@ -261,10 +261,10 @@ def begin_with(storage: ConversationStorage, content: Record, *, replaces: bool)
 
 
 def _with_new_unlogged(storage: ConversationStorage, content: Record) -> Record:
-    """Return the stored state of a conversation, prepared for a rewind that keeps the newest turns.
+    """Return the stored state of a conversation, changed so that a rewind keeps the newest turns.
 
-    The newest turns are those that were stored after ``content`` was read. They are listed as
-    missing in the log, because a rewind removes all other turns.
+    The newest turns are those that were stored after ``content`` was read. A rewind keeps only
+    turns that are missing in the log, so the newest turns are listed as missing.
 
     Args:
         storage: Access to the conversation, with its stored state.

@@ -168,8 +168,9 @@ class SessionAgent:
 
         Raises:
             StoreUnavailableError: ``max_unsaved`` or more messages are unsaved.
-            ConflictError: Another process's change cannot be merged. Or the interrupt for which the
-                agent waits has ended. The agent's next turn is then a usual one.
+            ConflictError: A change of another process cannot be merged, or has ended the interrupt
+                for which the agent waits. After an ended interrupt, call the agent with a new
+                request.
             CorruptRecordError: A stored record is damaged.
         """
         conversation = self.conversation
@@ -216,7 +217,7 @@ class SessionAgent:
         self._refill_stash(agent)
 
     def end_interrupt(self) -> None:
-        """End the interrupt for which an agent waits if it was deleted or removed by a rewind.
+        """End the interrupt for which an agent waits, if a deletion or rewind removed its turn.
 
         Otherwise Strands rejects a new request before any hook of the turn.
         """

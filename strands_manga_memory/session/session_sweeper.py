@@ -128,9 +128,8 @@ class EndedConversation:
     def ended_incarnations(self) -> list[int]:
         """Numbers of the conversation's expired runs (incarnations) that are still in the log.
 
-        A run ends when the conversation expires, and the next begins when the user returns. The log
-        has an old run if no sweeper worked in between, or if the table itself has deleted the
-        expired record.
+        A run ends when the conversation expires, and the next begins when the user returns. A
+        sweeper deletes an ended run from the log.
         """
         first, present = max(1, self.record.logs_from), self.record.incarnation
         numbers = [] if self.durable is None else self.durable.incarnations()

@@ -247,7 +247,7 @@ class StoredSession:
     def rewind(self, at_turn: int, *, agent_id: str | None = None) -> None:
         """Remove the stored turns of a conversation after the turn ``at_turn``.
 
-        A turn that is stored during the call stays. With ``at_turn`` 0, it is removed, too. If
+        A new turn that another process stores during the call stays, unless ``at_turn`` is 0. If
         ``at_turn`` is not the last turn, the new history has at most 100 turns, and state values
         that were set after ``at_turn`` are missing.
 

@@ -40,10 +40,10 @@ class ActiveEntity(StateItem):
         type: Name of the entity type, such as ``"asin"``.
         value: Value in the standard form of its type, by which entities are compared.
         text: Value as written in the message.
-        is_confirmed: Whether the user named the entity, or the application set it, so that it is
-            not only inferred.
-        message: Id (``tracking_id``) of the message that named the entity; empty if the entity
-            was set by ``ActiveEntities.set``.
+        is_confirmed: True if the user named the entity, or the application set it. False if only
+            the assistant or a tool named it.
+        message: Id (``tracking_id``) of the message that named the entity; empty if the entity was
+            set by ``ActiveEntities.set``.
         turn: Number of the last turn in which the entity was named.
     """
 
@@ -158,11 +158,12 @@ class ActiveEntities(StatePart):
     def mention(self, entities: Iterable[ActiveEntity], *, by_user: bool = True) -> None:
         """Replace the active entities of some types, such as ASINs, by newly named entities.
 
-        New entities of a type that the user did not name (``by_user`` is False) are ignored if
+        If the user did not name the new entities (``by_user`` is False), those of a type are
+        ignored in these cases:
 
-        - one of them is active already, and then counts as named again,
-        - there are more than ``MAX_VALUES`` (5) of them, or
-        - a confirmed entity of the type was named in the same turn.
+        - One of them is active already. Its last turn is updated.
+        - There are more than ``MAX_VALUES`` (5) of them.
+        - A confirmed entity of the type was named in the same turn.
         """
         named: dict[str, dict[str, ActiveEntity]] = {}
         for entity in entities:

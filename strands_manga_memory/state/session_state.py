@@ -222,7 +222,11 @@ class SessionState:
         self._writer.submit(self._name, self._push, is_needed=lambda: False)
 
     def _write(self) -> bool:
-        """Merge this agent's changes into the shared state; return False for a retry later."""
+        """Merge this agent's changes into the shared state, and store it.
+
+        Return False if other agents changed the shared state during each attempt. The caller then
+        tries again later.
+        """
         return any(self._replace(self._hot.get_value(self._name)) for _ in range(_MAX_ATTEMPTS))
 
     def _replace(self, found: bytes | None) -> bool:
@@ -339,8 +343,8 @@ class Environment(StateItem):
     def part_of_day(self, now: float) -> str | None:
         """Return the time of day of the user, such as ``morning``; None if it is unknown.
 
-        If the source provides no ``time_of_day``, it is derived from the user's time zone and from
-        ``now``, the time in seconds since 1970.
+        Without a given ``time_of_day``, it is derived from the user's time zone and from ``now``,
+        the time in seconds since 1970.
         """
         if self.time_of_day is not None or self.timezone is None:
             return self.time_of_day
@@ -379,9 +383,9 @@ class EnvironmentSource(Protocol):
     """Function that reads the environment, such as the user's cart, from other systems."""
 
     def __call__(self, scope: ConversationScope, /) -> Environment | Mapping[str, Any] | None:
-        """Return the environment of a conversation, or its fields; None if it is unknown.
+        """Return the user's environment, such as the cart, in a conversation; None if unknown.
 
-        The function may block.
+        A mapping has the fields of ``Environment``. The function may block.
         """
 
 

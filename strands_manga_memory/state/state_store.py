@@ -37,7 +37,7 @@ class StateLimits:
 
     Args:
         goal_tokens: Maximum estimated tokens of the active goal and the archived goals together.
-        goal_warn_tokens: Estimated tokens of all goals from which a warning is logged.
+        goal_warn_tokens: If all goals together have more estimated tokens, a warning is logged.
         goal_archive_tokens: Maximum estimated tokens of the archived goals.
         goals_kept: Maximum number of archived goals. 0: goals that end are not archived.
         executions_kept: Number of the active goal's last tool calls that are kept one by one. Older
@@ -403,10 +403,15 @@ class StateStore:
     def shared_texts(
         self, known: Mapping[str, str]
     ) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
-        """Return this agent's state for the session's other agents: first as texts, then as values.
+        """Return this agent's state in two forms, to be shared with the session's other agents.
 
-        ``known`` has the texts of the current shared state. A text that this release cannot read is
-        kept unchanged. All mappings are keyed by ``StatePart.KEY``.
+        Args:
+            known: Texts in the shared state now. A text that this release cannot read is kept
+                unchanged.
+
+        Returns:
+            The JSON text of each part of the state, to be stored, and the values of each part, for
+            ``set_shared``. All mappings are keyed by ``StatePart.KEY``.
         """
         texts, shared = dict(known), {}
         for entry in self._readable():
@@ -425,9 +430,9 @@ class StateStore:
 
         Args:
             shared: Texts of the state's parts in the shared state, keyed by ``StatePart.KEY``.
-            revision: Revision number of the shared state. A lower number than at the last merge
-                means that the store has lost newer shared state. All values of this agent are
-                then merged as changes.
+            revision: Revision number of the shared state. If it is lower than at the last merge,
+                the store has lost newer shared state. Values of this agent that differ from the
+                defaults then count as its changes, and are shared again.
         """
         with self.lock:
             for entry in self._readable():
@@ -443,11 +448,11 @@ class StateStore:
             self.set_shared({}, max(revision, self.revision))
 
     def set_shared(self, shared: Mapping[str, dict[str, Any]], revision: int) -> None:
-        """Remember the shared state of the session, to find later changes of this agent.
+        """Remember the session's shared state. Later, values that differ from it are to be shared.
 
         Args:
-            shared: Values of the state's parts in the shared state, keyed by ``StatePart.KEY``.
-                Parts without a key keep their earlier remembered values.
+            shared: Values of each part of the shared state, keyed by ``StatePart.KEY``. For a
+                missing part, the values remembered before are kept.
             revision: Revision number of the shared state, which is also stored in ``agent.state``.
         """
         with self.lock:

@@ -333,7 +333,10 @@ class Connection(psycopg.Connection[Any]):
             raise
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        """Run an operation of psycopg for at most ``timeout`` seconds, or until the deadline."""
+        """Run an operation of psycopg for at most ``timeout`` seconds.
+
+        Without ``timeout``, the operation may run until the deadline of the connection (``until``).
+        """
         if timeout is None and self.until < math.inf:
             timeout = max(0.0, self.until - time.monotonic())
         try:

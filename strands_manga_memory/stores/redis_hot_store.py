@@ -153,7 +153,10 @@ class RedisHotStore:
         return self._record(conversation, _LOAD, int(touch), self._grace, *names)
 
     def write(self, conversation: str, write: HotWrite) -> bool:
-        """Write fields of a conversation, if it has the expected epoch and version."""
+        """Write fields of a conversation, if the conversation has not changed since it was read.
+
+        Return False if its epoch or version is not the one that ``write`` expects.
+        """
         expected = write.expect or ("-", "-")
         times = _milliseconds(write.ttl), self._grace
         counts = int(write.replace), len(write.removed)

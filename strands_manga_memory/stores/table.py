@@ -157,8 +157,8 @@ class Table(Protocol):
             item: The record.
             when: Condition on the stored record. None for no condition.
             scrub: Whether a replaced record must be unreadable in all files of the store when the
-                call returns. With False, which is faster, it may stay in a file until the next
-                delete, or write with ``scrub``.
+                call returns. False is faster, but a file may still contain the replaced record. A
+                later deletion, or a later write with True, then makes it unreadable.
 
         Returns:
             True. False if the condition is not met; nothing is written then.

@@ -185,10 +185,10 @@ class TierHealth:
         return done
 
     def wait_limit(self, seconds: float) -> float:
-        """Return how long to wait for the store's response: ``seconds`` while the store works.
+        """Return how many seconds to wait for the store's response: ``seconds`` while it works.
 
-        During an outage, only the first calls are delayed. Their wait ends ``seconds`` after the
-        start of the first failed call. Later calls wait 0.05 s.
+        An outage delays only the first calls. A call waits until ``seconds`` have passed since the
+        first failed call began. A later call waits 0.05 s.
         """
         if self._shared is not None:
             return self._shared.wait_limit(seconds)
@@ -420,7 +420,7 @@ class Writer:
 
     @property
     def has_repeated(self) -> bool:
-        """Whether work queued by ``repeat``, which repeats it until it succeeds, is unfinished."""
+        """Whether work that ``repeat`` queued has not succeeded yet."""
         return bool(self._repeated)
 
     def cancel_later(self, key: Hashable) -> None:

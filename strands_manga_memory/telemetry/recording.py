@@ -220,7 +220,7 @@ def count_missed_deadline(tier: str) -> None:
 
 @contextmanager
 def watch_deadline(tier: str, deadline: float) -> Iterator[None]:
-    """Count a missed deadline of a store if the ``with`` block takes over ``deadline`` seconds.
+    """Count a missed deadline of a store if the ``with`` block runs for over ``deadline`` seconds.
 
     The block is not interrupted.
     """
@@ -307,7 +307,11 @@ def with_turn_timing(registry: HookRegistry) -> HookRegistry:
 
 
 class _TurnClock:
-    """Stopwatch for a turn, and for the part in this package's callbacks (``layer``)."""
+    """Stopwatch for a turn, and for the time of the turn that callbacks of this package take.
+
+    Attributes:
+        layer: Seconds of the turn that passed in callbacks of this package.
+    """
 
     def __init__(self) -> None:
         self.layer = 0.0

@@ -195,12 +195,11 @@ class ConversationStorage:
     def history(
         self, *, newest: int | None = None, until: TurnKey | None = None
     ) -> list[tuple[TurnKey, Turn]]:
-        """Return all turns of the conversation in order: those in the log, and unsaved ones.
+        """Return the turns of the conversation in order: those in the log, and unsaved ones.
 
         Args:
-            newest: Number of last messages to read, at least, from a durable tier. None: all
-                messages.
-            until: Key of the last turn to read from a durable tier. None: all turns.
+            newest: Minimum number of messages to read, from the end of a durable log. None: all.
+            until: Key of the last turn to read from a durable log. None: all turns.
         """
         with self.local.lock:
             base = self.local.base
@@ -252,9 +251,12 @@ class ConversationStorage:
     def save_hot(self, *, fills: bool = False) -> bool:
         """Save the conversation's changes in the hot tier with one compare-and-set.
 
+        Args:
+            fills: Whether to save a conversation that the hot tier lacks. By default, it is not
+                saved here, because the durable tier must have it first.
+
         Returns:
-            Whether the changes are saved. If the hot tier is empty, they are saved only with
-            ``fills``, because the durable tier gets a new conversation first.
+            Whether the changes are saved.
         """
         self._revalidate()
         hot = self._hot()
@@ -365,9 +367,10 @@ class ConversationStorage:
         """Write the conversation to the durable tier once: first its log, then its record.
 
         Args:
-            least_logged: Number of ended turns from which on they are written to the log. The
-                record has the messages of the others.
-            closes: Whether the record is marked as complete.
+            least_logged: Minimum number of ended turns to write to the log. If fewer turns have
+                ended, they are stored only in the record, and a later call writes them to the log.
+            closes: Whether the record is marked as complete. A restore then needs no newer data
+                from the hot tier.
 
         Returns:
             False if another process has changed the record.
@@ -412,7 +415,11 @@ class ConversationStorage:
         }
 
     def _redact_log(self, record: Record, head: Record) -> None:
-        """Replace redacted messages in the log, unless ``head`` lists them as redacted."""
+        """Replace redacted messages in the durable log.
+
+        Redactions that the durable record ``head`` already has are skipped, because the log has
+        them.
+        """
         noted = head.redactions if head.incarnation == record.incarnation else {}
         new = {key: found for key, found in record.redactions.items() if noted.get(key) != found}
         if not new:

@@ -228,10 +228,13 @@ class DurableTier:
         return not item or self._table.delete(*self._key, when=when)
 
     def _ended_below(self, tombstones: Iterable[Item]) -> int:
-        """Return the number (incarnation) of the first log that no deletion marker deletes.
+        """Return the lowest log number (incarnation) that no tombstone of session or user deletes.
 
-        It is 0 if no marker (tombstone of the session or user) is valid. A damaged marker raises
-        ``CorruptRecordError``.
+        A tombstone deletes all logs with lower numbers. Without an unexpired tombstone, the result
+        is 0.
+
+        Raises:
+            CorruptRecordError: A tombstone is damaged.
         """
         with parsing(f"tombstones of {self._session}"):
             return max(
@@ -310,7 +313,8 @@ class DurableTier:
 
         Args:
             incarnation: Number of the log. Each deletion, expiry or rewind begins a new log.
-            newest: Number of messages to read, at least, from the last turns. None: all turns.
+            newest: Number of messages after which reading stops, from the last turn backwards.
+                Turns are read whole. None: all turns.
             until: Key of the last turn to read. None: all turns.
         """
         prefix, turns, count = self._prefix(incarnation), {}, 0
@@ -354,7 +358,11 @@ class DurableTier:
         return [str(row[self._table.schema.sort]) for row in rows]
 
     def with_unlisted_turns(self) -> Record:
-        """Return the record, and add turns in the log that the record does not list as logged."""
+        """Return the conversation's record, extended by the turns that only the log has.
+
+        A turn is first written to the log, and then listed in the record. A process may fail in
+        between.
+        """
         head = self.record
         turns = (
             self.get_turns(head.incarnation, self.unlisted_keys(head)) if head.incarnation else {}

@@ -84,11 +84,11 @@ _FIELD_OF = {
 
 @dataclass
 class StoredHash:
-    """Content of the hash that stores a conversation in the hot tier, as last read or written.
+    """Conversation in the hot tier, which keeps it as a hash of fields, as last read or written.
 
     Args:
-        expect: Stored epoch and version, which the next compare-and-set expects; None if the hash
-            is missing.
+        expect: Epoch and version of the stored hash. The next write succeeds only if they are
+            unchanged. None if the hash is missing.
         epoch: Epoch of the next write, a number that grows with each deletion, and with each
             reservation by a sweeper (background job for expired conversations).
         record: The state of the conversation.

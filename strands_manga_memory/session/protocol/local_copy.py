@@ -333,8 +333,11 @@ class LocalCopy:
     def merge_record(self, found: Record, logged: Mapping[TurnKey, int]) -> None:
         """Merge a tier's record into this copy of the conversation.
 
-        ``logged`` has the turns that are too old for the newer record's list ``seen``, with their
-        number of messages in the log.
+        Args:
+            found: Record of the tier.
+            logged: Turns that are too old for the newer record's list of known turns (``seen``),
+                with the number of their messages in the log. The history does not get these
+                messages again.
         """
         with self.lock:
             if self.answered_at is None or found.incarnation:
@@ -379,9 +382,10 @@ class LocalCopy:
 
     @property
     def possibly_lost(self) -> dict[TurnKey, int]:
-        """Turns of the history that a table restored from a backup may have lost, or lost in part.
+        """Turns of the history that the durable table may lack after a restore from a backup.
 
-        The value of a turn is the number of its messages that are known to exist.
+        The table may also lack only the last messages of a turn. The value of a turn is the number
+        of its messages that certainly exist.
         """
         with self.lock:
             base, head = self.base, self.known_head
@@ -450,7 +454,10 @@ class LocalCopy:
             return lengths
 
     def next_version(self, *others: Record) -> Version:
-        """Return a version that is higher than all known ones and those of ``others``."""
+        """Return a new version, which is higher than all versions that this process knows.
+
+        It is also higher than the versions of the records ``others``.
+        """
         version = Version(self._next_time(*others), secrets.token_hex(4))
         self._own_tags.append(version.tag)
         return version

@@ -21,9 +21,9 @@ SEEN_TURNS = 100
 class TurnKey(NamedTuple):
     """Unique key of a turn of a conversation. Keys are compared to put turns in order.
 
-    A key has the time when the turn began and a random tag of the process that began it. The time
-    is in milliseconds since 1970, or later if that is needed to be greater than all keys that the
-    process knows (a hybrid logical clock).
+    A key has a time in milliseconds since 1970, and a random tag of the process that began the
+    turn. The time is the clock's time at the beginning of the turn. If the process knows a key with
+    the same or a later time, it takes the next greater number instead (a hybrid logical clock).
     """
 
     time: int
@@ -364,8 +364,8 @@ class Record:
     def normalize(self) -> Record:
         """Return a copy of the record with redactions applied, without turns that are not needed.
 
-        Turns in the agent's history and turns that the log may lack are needed. The list ``seen``
-        always keeps these turns and the newest 100 turns.
+        A turn is needed if it is in the agent's history, or if the log may lack it. The list of
+        known turns (``seen``) keeps the needed turns and the newest 100 turns.
         """
         window = self.without_redacted_bodies(self.window)
         needed = self.unlogged | self.shown_keys

@@ -408,9 +408,13 @@ def window_from_text(
     lengths: Lengths,
     bodies: Mapping[str, bytes],
 ) -> tuple[Slot, ...]:
-    """Convert text of ``window_to_text`` back to an agent's history.
+    """Convert the text that ``window_to_text`` returned back to an agent's history.
 
-    Turns that are not in ``numbers`` are left out. ``bodies`` has the messages of ``body_fields``.
+    Args:
+        text: The text.
+        numbers: Number of each turn in the text. Other turns are left out.
+        lengths: Number of messages of each turn.
+        bodies: Messages that no turn contains, keyed as by ``body_fields``.
 
     Raises:
         ValueError: The history has too many messages.

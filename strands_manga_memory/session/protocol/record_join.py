@@ -143,8 +143,8 @@ def new_slots(
 ) -> list[Slot]:
     """Return the messages of another history that must be added to an agent's history.
 
-    They are the messages that are not in ``known``. If the agent's history has no message of their
-    turn, the known messages of the turn are added, too.
+    These are the messages that are not in ``known``. If the agent's history has no message of their
+    turn, all messages of the turn are returned, so that the history gets the whole turn.
 
     Args:
         window: The agent's history.
