@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import AsyncIterable, Iterable, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -91,6 +91,39 @@ def open_session(kind: str, folder: Path | str, session: str | ConversationScope
     )
 
 
+class WatchedStore:
+    """A store that tells functions of its calls: they may wait, raise, or change the store.
+
+    ``before`` and ``after`` get the name of the method and its arguments.
+    """
+
+    def __init__(
+        self,
+        store: Any,
+        before: Callable[..., object] | None = None,
+        after: Callable[..., object] | None = None,
+    ) -> None:
+        self._store, self._before, self._after = store, before, after
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+        if not callable(method):
+            return method
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            self.calls.append(name)
+            if self._before is not None:
+                self._before(name, *arguments, **named)
+            answer = method(*arguments, **named)
+            if self._after is not None:
+                answer = iter(list(answer)) if name == "query" else answer
+                self._after(name, *arguments, **named)
+            return answer
+
+        return call
+
+
 def printed_by(*arguments: object, **settings: Any) -> str:
     """Run Python in a child, which must succeed, and return what it printed."""
     command = [sys.executable, *map(str, arguments)]
@@ -119,17 +152,22 @@ class SmallModel(ScriptedModel):
 class GuardedModel(ScriptedModel):
     """A model whose guardrail replaces a secret at the end of the stream, as Bedrock's does."""
 
-    def __init__(self, replies: Any = (), *, secret: str, shown: str = "[redacted]") -> None:
-        super().__init__(replies)
+    def __init__(
+        self, replies: Any = (), *, secret: str, shown: str = "[redacted]", **settings: Any
+    ) -> None:
+        super().__init__(replies, **settings)
         self._secret, self._shown = secret, shown
 
     async def stream(self, messages: Any, *arguments: Any, **named: Any) -> AsyncIterable[Any]:
-        """Answer as the script says, and redact the message."""
-        is_refused = self._secret in str(messages[-1])
+        """Answer as the script says, and redact the message and the answer."""
+        is_refused, is_answer_refused = self._secret in str(messages[-1]), False
         async for event in super().stream(messages, *arguments, **named):
+            is_answer_refused = is_answer_refused or self._secret in str(event)
             yield event
         if is_refused:
             yield {"redactContent": {"redactUserContentMessage": self._shown}}
+        if is_answer_refused:
+            yield {"redactContent": {"redactAssistantContentMessage": self._shown}}
 
 
 def tool_results(messages: Iterable[Any]) -> list[Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -34,6 +33,7 @@ from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests import servers
 from tests.benchmarks import progress, text
 from tests.benchmarks.wire import READS, Wire, requests
+from tests.support import WatchedStore
 
 BUDGETS: dict[str, str | float] = {
     "durable_requests_at_session_start": "<= 5",  # two of them in the background
@@ -220,12 +220,8 @@ def _measure_session(
     table: SQLiteTable, durable: SQLiteTable, user: str, session: str
 ) -> dict[str, tuple[int, float]]:
     """Return the requests and processor seconds of each step of a session."""
-    counts = Counter[str]()
     found: dict[str, tuple[int, float]] = {}
-    stores: dict[str, Any] = {
-        "memories": _CountingStore(table, counts, "memories"),
-        "durable": _CountingStore(durable, counts, "durable"),
-    }
+    stores: dict[str, Any] = {"memories": WatchedStore(table), "durable": WatchedStore(durable)}
     with MangaMemory(hot=InMemoryHotStore(), **stores) as memory:
 
         def first_turn() -> None:
@@ -246,11 +242,13 @@ def _measure_session(
                 UserMemoryStore(
                     table, user_id=user
                 ).partition.count_uses()  # one write for each recalled memory
-            counts.clear()
+            for store in stores.values():
+                store.calls.clear()
             start = time.process_time()
             work()
             assert shared_writer(None, memory.memories).drain(30)
-            found[step] = counts.total(), time.process_time() - start
+            calls = sum(len(store.calls) for store in stores.values())
+            found[step] = calls, time.process_time() - start
     return found
 
 
@@ -300,21 +298,3 @@ def _measure_context(folder: Path) -> dict[str, float]:
         ),
         "open_questions_missing_from_it": float(sum(question not in context for question in asked)),
     }
-
-
-class _CountingStore:
-    """Store whose calls are counted."""
-
-    def __init__(self, store: Any, counts: Counter[str], name: str) -> None:
-        self._store, self._counts, self._name = store, counts, name
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._store, name)
-        if not callable(found):
-            return found
-
-        def called(*args: Any, **settings: Any) -> Any:
-            self._counts[self._name] += 1
-            return found(*args, **settings)
-
-        return called

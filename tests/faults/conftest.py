@@ -113,6 +113,17 @@ def new_process(unique: str) -> Iterator[NewProcess]:
                 store.close()
 
 
+def check_turns(new_process: NewProcess, stores: Stores, *turns: tuple[str, str]) -> None:
+    """Each turn is once in the log and in the window, whole, with the hot tier and without."""
+    wanted = sorted(mark for tag, kind in turns for mark in talk.wanted_marks(tag, kind))
+    for there in (stores, Stores(None, stores.durable)):
+        found = new_process(there)
+        assert sorted(talk.marks(found.log()).elements()) == wanted
+        assert sorted(talk.marks(found.agent.messages).elements()) == wanted
+        assert talk.problems(found.agent.messages) == []
+        assert talk.split_pairs(found.log()) == []
+
+
 SESSION = "s"
 _tables = itertools.count(1)
 

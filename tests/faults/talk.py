@@ -18,6 +18,7 @@ from strands_manga_memory.messages import for_model
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.stores import open_hot_store, open_table
 from strands_manga_memory.testing import ScriptedModel
+from tests import histories
 
 KINDS = ("text", "japanese", "tool", "parallel", "sequential")
 """The turns a worker makes. Their user texts are ``<tag> <kind>``."""
@@ -128,29 +129,9 @@ def plain(messages: Iterable[Message]) -> list[dict[str, Any]]:
 
 def problems(messages: Sequence[Message]) -> list[str]:
     """Return why a provider would refuse these messages before a user's message; [] if not."""
-    found: list[str] = []
-    if messages and (messages[0]["role"] != "user" or result_ids(messages[0])):
-        found.append(f"the first message is {_shown(messages[0])}")
-    for number, message in enumerate(messages):
-        following = messages[number + 1] if number + 1 < len(messages) else None
-        before = messages[number - 1] if number else None
-        if not message["content"]:
-            found.append(f"message {number} is empty")
-        if before is not None and before["role"] == message["role"]:
-            found.append(
-                f"messages {number - 1} and {number} have one role: {_shown(before)},"
-                f" {_shown(message)}"
-            )
-        wanted = Counter(use_ids(message))
-        given = Counter(result_ids(following)) if following else Counter()
-        if wanted and wanted != given:
-            found.append(f"message {number} calls {sorted(wanted)}, answered are {sorted(given)}")
-        asked = Counter(use_ids(before)) if before else Counter()
-        if result_ids(message) and Counter(result_ids(message)) != asked:
-            found.append(
-                f"message {number} answers {result_ids(message)}, asked were {sorted(asked)}"
-            )
-    if messages and messages[-1]["role"] == "user":
+    found = histories.problems(messages)
+    found += [f"message {at} is empty" for at, each in enumerate(messages) if not each["content"]]
+    if messages and (messages[-1]["role"] == "user" or use_ids(messages[-1])):
         found.append(f"the last message is {_shown(messages[-1])}")
     return found
 

@@ -157,7 +157,7 @@ def test_a_request_that_a_provider_would_refuse_is_found() -> None:
     ]
     verdict = judged(Scenario.drawn(7), events, [], {user: Kept([], {}) for user in range(2)})
     assert any(
-        "invalid: a request of worker 0.0, messages 0 and 1 have one role" in wrong
+        "invalid: a request of worker 0.0, messages 0 and 1 are both of role user" in wrong
         for wrong in verdict.wrong
     )
 

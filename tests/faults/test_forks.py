@@ -10,24 +10,11 @@ import pytest
 from strands_manga_memory import DynamoDBTable, open_table
 from strands_manga_memory.exceptions import StoreUnavailableError
 from tests.faults import talk
-from tests.faults.conftest import NewProcess, Process
+from tests.faults.conftest import NewProcess, check_turns
 from tests.faults.forks import Child, forked_child, result_of_child
 from tests.faults.talk import Stores
 
 TURNS = 10
-
-
-def check(
-    process: Process, new_process: NewProcess, stores: Stores, *turns: tuple[str, str]
-) -> None:
-    process.manager.flush()
-    wanted = sorted(mark for tag, kind in turns for mark in talk.wanted_marks(tag, kind))
-    for there in (stores, Stores(None, stores.durable)):
-        found = new_process(there)
-        assert sorted(talk.marks(found.log()).elements()) == wanted
-        assert sorted(talk.marks(found.agent.messages).elements()) == wanted
-        assert talk.problems(found.agent.messages) == []
-        assert talk.split_pairs(found.log()) == []
 
 
 def test_parent_and_child_both_go_on(new_process: NewProcess, stores: Stores) -> None:
@@ -55,7 +42,8 @@ def test_parent_and_child_both_go_on(new_process: NewProcess, stores: Stores) ->
         for who, kind in (("c", "tool"), ("p", "parallel"))
         for number in range(TURNS)
     ]
-    check(process, new_process, stores, ("t0", "tool"), *told, ("last", "text"))
+    process.manager.flush()
+    check_turns(new_process, stores, ("t0", "tool"), *told, ("last", "text"))
 
 
 def test_a_fork_while_messages_are_unsaved_leaves_them_to_the_parent(

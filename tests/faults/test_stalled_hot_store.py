@@ -6,7 +6,7 @@ import asyncio
 import json
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +15,13 @@ import redis
 
 from strands_manga_memory import ConversationScope, DialogueSlot, MangaMemory
 from strands_manga_memory.state import coordinator_of
-from strands_manga_memory.stores import InMemoryHotStore, RedisHotStore
+from strands_manga_memory.stores import RedisHotStore
 from strands_manga_memory.testing import ScriptedModel
 from tests import clocks, servers
+from tests.support import WatchedStore
+from tests.unit.session.support import SurvivingHotStore
 
 SCOPE = ConversationScope("u1", "s1")
-
-
-class StallingHotStore(InMemoryHotStore):
-    """Hot store outside the process whose calls stall while ``answers`` is not set."""
-
-    survives_process = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.answers = threading.Event()
-        self.answers.set()
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in ("get_value", "put_value", "replace_value", "load", "read", "write"):
-            self.answers.wait(20)
-        return super().__getattribute__(name)
 
 
 class SlowModel(ScriptedModel):
@@ -48,10 +34,14 @@ class SlowModel(ScriptedModel):
 
 
 @pytest.fixture
-def hot() -> Any:
-    store = StallingHotStore()
+def hot() -> Iterator[Any]:
+    """A hot store outside the process whose calls stall while ``answers`` is not set."""
+    answers = threading.Event()
+    answers.set()
+    store: Any = WatchedStore(SurvivingHotStore(), lambda *_, **__: answers.wait(20))
+    store.answers = answers
     yield store
-    store.answers.set()
+    answers.set()
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -61,7 +51,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def test_turns_with_task_state_do_not_wait_for_a_stalled_store_and_share_their_state_later(
-    hot: StallingHotStore, tmp_path: Path
+    hot: Any, tmp_path: Path
 ) -> None:
     memory = MangaMemory.open(hot=hot, durable=f"sqlite:///{tmp_path}/s.sqlite3")
     agent = memory.agent(ScriptedModel(), scope=SCOPE, task_state=True)
@@ -85,7 +75,7 @@ def test_turns_with_task_state_do_not_wait_for_a_stalled_store_and_share_their_s
 
 
 def test_the_end_of_a_turn_does_not_wait_for_a_save_that_stalls_since_its_beginning(
-    hot: StallingHotStore, tmp_path: Path
+    hot: Any, tmp_path: Path
 ) -> None:
     durable = f"sqlite:///{tmp_path}/s.sqlite3"
     memory = MangaMemory.open(hot=hot, durable=durable)

@@ -14,9 +14,10 @@ import pytest
 from strands_manga_memory import TtlPolicy
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session import TieredSessionManager
-from strands_manga_memory.stores import SQLiteTable, Table
+from strands_manga_memory.stores import SQLiteTable
 from strands_manga_memory.testing import FakeClock
 from tests import servers
+from tests.support import WatchedStore
 from tests.unit.session.support import Stores, open_stores, texts
 
 
@@ -31,34 +32,6 @@ def stores(request: pytest.FixtureRequest) -> Stores:
     return open_stores(request.param, request)
 
 
-class Passing:
-    """A table of which one method can be replaced."""
-
-    def __init__(self, table: Table) -> None:
-        self.table = table
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.table, name)
-
-
-class Throttled(Passing):
-    """Reads, and refuses to be written while ``throttles``."""
-
-    throttles = False
-
-    def _checked(self) -> None:
-        if self.throttles:
-            raise StoreUnavailableError("ProvisionedThroughputExceededException")
-
-    def put(self, *arguments: Any, **named: Any) -> bool:
-        self._checked()
-        return self.table.put(*arguments, **named)
-
-    def batch_write(self, **named: Any) -> None:
-        self._checked()
-        self.table.batch_write(**named)
-
-
 def saved(manager: TieredSessionManager) -> None:
     def flushed() -> bool:
         with suppress(StoreUnavailableError):
@@ -70,15 +43,21 @@ def saved(manager: TieredSessionManager) -> None:
 
 
 def test_who_goes_on_after_a_deletion_that_the_table_refused_is_saved(stores: Stores) -> None:
-    stores.durable = table = Throttled(stores.durable)  # type: ignore[assignment]
+    throttles = threading.Event()
+
+    def refuse(name: str, *_: Any, **__: Any) -> None:
+        if throttles.is_set() and name in ("put", "batch_write"):
+            raise StoreUnavailableError("ProvisionedThroughputExceededException")
+
+    stores.durable = WatchedStore(stores.durable, refuse)  # type: ignore[assignment]
     live = stores.agent(flush_every=1)
     manager = live._session_manager
     live("one")
     manager.flush()
-    table.throttles = True
+    throttles.set()
     with pytest.raises(StoreUnavailableError):
         manager.delete_session()
-    table.throttles = False
+    throttles.clear()
     live("two")
     live("three")
     saved(manager)
@@ -97,22 +76,18 @@ def test_a_head_of_several_parts_that_is_replaced_while_it_is_read_is_read_anew(
     live("one")
     live._session_manager.flush()
 
-    class Replaced(Passing):
-        """Somebody saves between the read of the head and that of its further parts."""
+    again = ["more 2", "more 1", "more 0"]
 
-        again = 3
+    def save(name: str, keys: Any = (), *_: Any, **__: Any) -> None:
+        """Save between the read of the head and that of its further parts."""
+        if name == "batch_get" and again and any("HEAD~" in key[1] for key in keys):
+            live.state.set("picture", os.urandom(600_000).hex())
+            live(again.pop(0))
+            live._session_manager.flush()
 
-        def batch_get(self, keys: Any) -> Any:
-            if Replaced.again and any("HEAD~" in key[1] for key in keys):
-                Replaced.again -= 1
-                live.state.set("picture", os.urandom(600_000).hex())
-                live(f"more {Replaced.again}")
-                live._session_manager.flush()
-            return self.table.batch_get(keys)
-
-    reader = Stores(None, Replaced(stores.durable), stores.session, settings=stores.settings)  # type: ignore[arg-type]
-    found = reader.agent()
-    assert Replaced.again == 0
+    replaced: Any = WatchedStore(stores.durable, save)
+    found = Stores(None, replaced, stores.session, settings=stores.settings).agent()
+    assert not again
     assert found.state.get("picture") == live.state.get("picture")
     found("after")
     assert texts(found.messages)[-2:] == ["after", "ok"]
@@ -240,12 +215,9 @@ def test_a_table_that_answers_late_holds_up_no_turn_whose_hot_tier_answers(
     gate = threading.Event()
     gate.set()
 
-    class Late(Passing):
-        def put(self, *arguments: Any, **named: Any) -> bool:
-            gate.wait(60)
-            return bool(self.table.put(*arguments, **named))
-
-    stores.durable = Late(stores.durable)  # type: ignore[assignment]
+    stores.durable = WatchedStore(  # type: ignore[assignment]
+        stores.durable, lambda name, *_, **__: name != "put" or gate.wait(60)
+    )
     lives = [
         stores.agent(session=f"{stores.session}-{number}", flush_every=1) for number in range(20)
     ]

@@ -18,21 +18,10 @@ from strands_manga_memory.stores import open_hot_store
 from strands_manga_memory.testing import FaultyHotStore
 from tests import servers
 from tests.faults import talk
-from tests.faults.conftest import NewProcess, Process
+from tests.faults.conftest import NewProcess, Process, check_turns
 from tests.faults.talk import Stores
 
 pytestmark = pytest.mark.xdist_group("services")
-
-
-def check(new_process: NewProcess, stores: Stores, *turns: tuple[str, str]) -> None:
-    """Each turn is once in the log and in the window, whole, with the hot tier and without."""
-    wanted = sorted(mark for tag, kind in turns for mark in talk.wanted_marks(tag, kind))
-    for there in (stores, Stores(None, stores.durable)):
-        found = new_process(there)
-        assert sorted(talk.marks(found.log()).elements()) == wanted
-        assert sorted(talk.marks(found.agent.messages).elements()) == wanted
-        assert talk.problems(found.agent.messages) == []
-        assert talk.split_pairs(found.log()) == []
 
 
 def cut_off(process: Process) -> None:
@@ -88,7 +77,7 @@ def test_a_writer_is_cut_off_from_the_hot_tier_while_another_goes_on(
         "b3": "tool",
         "b4": "tool",
     }
-    check(new_process, services, *kinds.items(), ("a3", "text"), ("a4", "text"))
+    check_turns(new_process, services, *kinds.items(), ("a3", "text"), ("a4", "text"))
 
 
 @pytest.mark.long
@@ -115,7 +104,7 @@ def test_both_are_lost_before_they_met_again(
     assert talk.problems(third.agent.messages) == []
     third.agent("c1 parallel")
     third.manager.flush()
-    check(new_process, services, *turns, ("c1", "parallel"))
+    check_turns(new_process, services, *turns, ("c1", "parallel"))
 
 
 @pytest.mark.long
@@ -133,7 +122,9 @@ def test_turns_past_the_hot_tier_beat_the_write_it_had_taken_before(
     one.agent("a3 text")
     servers.wait_until(lambda: one.stats()["unsaved_messages"] == 0, "the flush past the hot tier")
     one.lose()
-    check(new_process, services, ("a0", "text"), ("a1", "tool"), ("a2", "tool"), ("a3", "text"))
+    check_turns(
+        new_process, services, ("a0", "text"), ("a1", "tool"), ("a2", "tool"), ("a3", "text")
+    )
 
 
 def test_turns_are_cut_again_and_again(
@@ -205,7 +196,7 @@ def test_another_writer_comes_in_the_middle_of_a_turn(
     for process in (one, others[0], one):
         process.manager.flush()
     rest = [(f"{name}{n}", "text") for name in "ab" for n in (2, 3)]
-    check(new_process, stores, ("a0", "tool"), ("a1", "sequential"), ("b1", "tool"), *rest)
+    check_turns(new_process, stores, ("a0", "tool"), ("a1", "sequential"), ("b1", "tool"), *rest)
 
 
 @pytest.mark.long
@@ -223,7 +214,7 @@ def test_a_writer_returns_after_more_others_than_a_head_remembers(
     one.agent("a2 tool")
     one.manager.flush()
     others = [(f"b{number}", "text") for number in range(9)]
-    check(new_process, stores, ("a0", "tool"), *others, ("a1", "text"), ("a2", "tool"))
+    check_turns(new_process, stores, ("a0", "tool"), *others, ("a1", "text"), ("a2", "tool"))
 
 
 @pytest.mark.long

@@ -32,7 +32,7 @@ from strands_manga_memory.ops.importing import import_user
 from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
 from strands_manga_memory.user_data import export_user, forget_user
 from tests import servers
-from tests.support import settle, store_signal
+from tests.support import WatchedStore, settle, store_signal
 
 USERS = [("u1", None), ("u1", "a"), ("u10", None), ("u*", None), ("a:u1", None)]
 
@@ -126,37 +126,6 @@ def test_erasure_while_a_session_is_live(memory: MangaMemory) -> None:
     assert everything(memory, "u1", None)["sessions"] == []
 
 
-class HeldBack:
-    """A table that delays a segment until the tombstone, and a head until the search."""
-
-    def __init__(self, table: Any) -> None:
-        self.table = table
-        self.armed, self.buried, self.looked_at = (
-            threading.Event(),
-            threading.Event(),
-            threading.Event(),
-        )
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.table, name)
-
-    def put(self, item: Any, **when: Any) -> bool:
-        sort, state = item.get("sk", ""), item.get("state")
-        if self.armed.is_set() and state != "deleted":
-            assert "#LOG#" not in sort or self.buried.wait(20)
-            assert not sort.endswith("#HEAD") or self.looked_at.wait(20)
-        stored = bool(self.table.put(item, **when))
-        if sort.endswith("#HEAD") and state == "deleted":
-            self.buried.set()
-        return stored
-
-    def query(self, *args: Any, **named: Any) -> Any:
-        found = list(self.table.query(*args, **named))
-        if named.get("attributes") == ["state", "member"]:
-            self.looked_at.set()
-        return found
-
-
 def test_report_counts_preferences_that_no_sink_has_taken(memory: MangaMemory) -> None:
     """A preference that waits for its sink is deleted, and counted as pending."""
     assert memory.memories is not None
@@ -170,19 +139,33 @@ def test_report_counts_preferences_that_no_sink_has_taken(memory: MangaMemory) -
 
 
 def test_erasure_while_an_agent_of_this_process_is_saving(memory: MangaMemory) -> None:
-    held: Any = HeldBack(memory.durable)
+    """A segment of the log waits for the tombstone, and a head for the search."""
+    armed, buried, looked_at = threading.Event(), threading.Event(), threading.Event()
+
+    def hold(name: str, item: Any = None, *_: Any, **__: Any) -> None:
+        if name == "put" and armed.is_set() and item.get("state") != "deleted":
+            assert "#LOG#" not in item.get("sk", "") or buried.wait(20)
+            assert not item.get("sk", "").endswith("#HEAD") or looked_at.wait(20)
+
+    def note(name: str, item: Any = None, *_: Any, **named: Any) -> None:
+        if name == "put" and item.get("sk", "").endswith("#HEAD") and item["state"] == "deleted":
+            buried.set()
+        if name == "query" and named.get("attributes") == ["state", "member"]:
+            looked_at.set()
+
+    held: Any = WatchedStore(memory.durable, hold, note)
     mine = MangaMemory(hot=memory.hot, durable=held, memories=memory.memories)
     arguments = mine.agent_kwargs(user_id="u1", session_id="s1", flush_every=1)
     agent = Agent(model=ScriptedModel(), **arguments)
     agent("hello")
     agent._session_manager.flush()
-    held.armed.set()
+    armed.set()
     agent("My favorite genre is XYZZY.")
     report = mine.forget_user("u1")
-    assert held.looked_at.is_set()
+    assert looked_at.is_set()
     assert report.complete, report.left
     settle(mine)
-    assert "XYZZY" not in repr(raw(held.table, "u1"))
+    assert "XYZZY" not in repr(raw(memory.durable, "u1"))
 
 
 def test_erasure_while_a_finalizer_is_at_work_wins(memory: MangaMemory) -> None:
@@ -205,16 +188,12 @@ def test_a_change_record_of_a_finalizer_that_ends_during_the_erasure_is_erased(
     memory.user("u1").prefer("genre", "XYZZY")
     late: list[Any] = [memory.user("u1").preference_log.notify_agents]
 
-    class Meanwhile:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(memory.memories, name)
+    def end(name: str, *_: Any, **__: Any) -> None:
+        if name == "batch_write" and late:
+            late.pop()()
 
-        def batch_write(self, *args: Any, **named: Any) -> None:
-            memory.memories.batch_write(*args, **named)  # type: ignore[union-attr]
-            if late:
-                late.pop()()
-
-    report = forget_user("u1", hot=memory.hot, durable=memory.durable, memories=Meanwhile())  # type: ignore[arg-type]
+    memories: Any = WatchedStore(memory.memories, after=end)
+    report = forget_user("u1", hot=memory.hot, durable=memory.durable, memories=memories)
     assert not late
     assert report.complete, report.left
 
@@ -274,25 +253,15 @@ def test_an_erasure_that_is_cut_off_is_completed_by_the_next(memory: MangaMemory
         talk(memory, "u1", None, session, "I want horror")
     settle(memory)
     for calls in (3, 9, 15):
-        real, count = memory.durable, iter(range(10_000))
+        left = iter(range(calls))
 
-        class Dying:
-            def __getattr__(
-                self, name: str, real: Any = real, count: Any = count, calls: int = calls
-            ) -> Any:
-                attribute = getattr(real, name)
-                if not callable(attribute):
-                    return attribute
+        def die(*_: Any, left: Any = left, **__: Any) -> None:
+            if next(left, None) is None:
+                raise StoreUnavailableError("cut off")
 
-                def call(*args: Any, **kwargs: Any) -> Any:
-                    if next(count) >= calls:
-                        raise StoreUnavailableError("cut off")
-                    return attribute(*args, **kwargs)
-
-                return call
-
+        dying: Any = WatchedStore(memory.durable, die)
         with pytest.raises(StoreUnavailableError):
-            forget_user("u1", hot=memory.hot, durable=Dying(), memories=memory.memories)  # type: ignore[arg-type]
+            forget_user("u1", hot=memory.hot, durable=dying, memories=memory.memories)
     report = memory.forget_user("u1")
     assert report.complete, report.left
     assert everything(memory, "u1", None)["sessions"] == []
@@ -460,19 +429,15 @@ def test_import_that_was_interrupted_is_completed(
         memory.user("u1").remember(content)
     exported = {**memory.export_user("u1"), "user_id": "u2"}
 
-    class InterruptedTable:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(tables[1], name)
+    def end(name: str, item: Any = None, *_: Any, **__: Any) -> None:
+        if name == "put" and item["memory_id"] == LATEST:
+            raise StoreUnavailableError("the process ends here")
 
-        def put(self, item: dict[str, Any], **settings: Any) -> bool:
-            if item["memory_id"] == LATEST:
-                raise StoreUnavailableError("the process ends here")
-            return tables[1].put(item, **settings)
-
+    interrupted: Any = WatchedStore(tables[1], end)
     with (
         pytest.raises(StoreUnavailableError),
-        MangaMemory.open(None, tables[0], memories=InterruptedTable()) as other,
-    ):  # type: ignore[arg-type]
+        MangaMemory.open(None, tables[0], memories=interrupted) as other,
+    ):
         import_user(exported, other)
     import_user(exported, memory)
     assert len(memory.user("u2").recall(query="volume")) == 2

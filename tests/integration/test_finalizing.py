@@ -25,8 +25,8 @@ from strands_manga_memory import (
     UserMemoryStore,
 )
 from strands_manga_memory.conversation import Summary
-from strands_manga_memory.testing import FakeClock, FaultyTable, ScriptedModel
-from tests.support import DAY, estimate_tokens
+from strands_manga_memory.testing import FakeClock, ScriptedModel
+from tests.support import DAY, WatchedStore, estimate_tokens
 
 SURVIVING = type("SurvivingHotStore", (InMemoryHotStore,), {"survives_process": True})
 
@@ -445,23 +445,12 @@ def test_a_crash_at_any_step_is_completed_later(tables: tuple[Table, Table], ste
     world.talk("s1", "My favorite genre is horror.", "Is Uzumaki there?")
     world.clock.advance(1801)
     healthy = world.memories
-    real = FaultyTable.__getattr__
-    calls = iter(range(1000))
 
-    class Dying(FaultyTable):
-        def __getattr__(self, name: str) -> Any:
-            attribute = real(self, name)
-            if not callable(attribute):
-                return attribute
+    def die(*_: Any, **__: Any) -> None:
+        if len(dying.calls) == step + 1:
+            raise StoreUnavailableError("the worker died here")
 
-            def call(*args: Any, **kwargs: Any) -> Any:
-                if next(calls) == step:
-                    raise StoreUnavailableError("the worker died here")
-                return attribute(*args, **kwargs)
-
-            return call
-
-    world.memories = Dying(healthy)
+    world.memories = dying = WatchedStore(healthy, die)
     world.sweeper().run_once()
     world.memories = healthy
     world.clock.advance(61)

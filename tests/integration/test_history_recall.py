@@ -38,8 +38,8 @@ from strands_manga_memory.conversation import (
 )
 from strands_manga_memory.stores import InMemoryHotStore
 from strands_manga_memory.testing import ScriptedModel
-from tests.support import GuardedModel
-from tests.unit.session.support import CountingTable, interrupt_answers, tool_use
+from tests.support import GuardedModel, WatchedStore
+from tests.unit.session.support import interrupt_answers, tool_use
 
 CAT = "By the way, my cat is called Momo."
 COUNTER = default_counter()
@@ -588,7 +588,7 @@ def test_the_facade_hands_it_out_for_this_session_alone(tmp_path: Path, history:
 
 
 def test_the_log_is_read_only_when_something_has_left_the_history(tmp_path: Path) -> None:
-    table = CountingTable(open_table(f"sqlite:///{tmp_path}/t.sqlite3"))
+    table = WatchedStore(open_table(f"sqlite:///{tmp_path}/t.sqlite3"))
     memory = MangaMemory.open(hot=InMemoryHotStore(), durable=table)
 
     def reads(turn: int) -> int:

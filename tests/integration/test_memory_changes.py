@@ -35,7 +35,7 @@ from strands_manga_memory.memory.hot_profile import HotProfile
 from strands_manga_memory.stores.table import Write
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests.servers import wait_until
-from tests.support import finish_writes
+from tests.support import WatchedStore, finish_writes
 from tests.unit.session.support import tool_use
 
 USER = "u1"
@@ -429,22 +429,6 @@ def test_message_redacted_while_the_table_is_down_is_retracted_later(tmp_path: P
     plain.close()
 
 
-class Interrupted:
-    """A table before whose first transaction somebody else changes it."""
-
-    def __init__(self, table: SQLiteTable, change: Callable[[], object]) -> None:
-        self._table = table
-        self._changes = [change]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._table, name)
-
-    def transact(self, *args: Any) -> bool:
-        while self._changes:
-            self._changes.pop()()
-        return self._table.transact(*args)
-
-
 def test_statement_whose_message_is_retracted_while_it_is_stored_is_discarded(
     tmp_path: Path,
 ) -> None:
@@ -452,7 +436,12 @@ def test_statement_whose_message_is_retracted_while_it_is_stored_is_discarded(
     table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
     table.create_if_missing()
     store = UserMemoryStore(table, user_id=USER)
-    interrupted: Any = Interrupted(table, lambda: store.retract("m1"))
+
+    def retract(name: str, *_: Any, **__: Any) -> None:
+        if name == "transact" and interrupted.calls.count(name) == 1:
+            store.retract("m1")
+
+    interrupted: Any = WatchedStore(table, retract)
     signal = PreferenceSignal(
         id="1", number=1, user_id=USER, key="genre", value="horror", at=1.0, message_id="m1"
     )
@@ -607,20 +596,27 @@ def test_work_queued_before_an_erasure_writes_nothing(tmp_path: Path) -> None:
     """Statements and access counts that wait for a table are dropped."""
     path = f"sqlite:///{tmp_path}/m.sqlite3"
     table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
-    held = HeldBack(table)
+    closed, waits, opened = threading.Event(), threading.Event(), threading.Event()
+
+    def hold(name: str, *_: Any, **__: Any) -> None:
+        if closed.is_set() and name in ("get", "batch_get", "put", "transact"):
+            waits.set()
+            assert opened.wait(30)
+
+    held: Any = WatchedStore(table, hold)
     hot = InMemoryHotStore()
     table.create_if_missing()
-    app = MangaMemory(hot=hot, durable=MangaMemory.open(hot, path).durable, memories=held)  # type: ignore[arg-type]
+    app = MangaMemory(hot=hot, durable=MangaMemory.open(hot, path).durable, memories=held)
     page = MangaMemory.open(hot, path, memories=True)
     page.user(USER).remember("The parcel is at the locker GX1.")
     model = ScriptedModel()
     agent = app.agent(model, user_id=USER, session_id="monday")
-    held.closed.set()
+    closed.set()
     agent("Where is the parcel? My favorite genre is horror.")
-    assert held.waits.wait(20)
+    assert waits.wait(20)
     page.forget_user(USER)
-    held.closed.clear()
-    held.opened.set()
+    closed.clear()
+    opened.set()
     for pair in ((hot, None), (None, held)):
         finish_writes(*pair)
     assert {row["memory_id"] for row in [*table.query(USER), *table.query(f"changes/{USER}")]} == {
@@ -631,42 +627,6 @@ def test_work_queued_before_an_erasure_writes_nothing(tmp_path: Path) -> None:
     assert profile.state_of(profile.load()).overrides == {}
     app.close()
     page.close()
-
-
-class HeldBack:
-    """A table whose writes wait, while it is closed, until it is opened."""
-
-    def __init__(self, table: SQLiteTable) -> None:
-        self._table = table
-        self.closed, self.waits, self.opened = (
-            threading.Event(),
-            threading.Event(),
-            threading.Event(),
-        )
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._table, name)
-
-    def _hold(self) -> None:
-        if self.closed.is_set():
-            self.waits.set()
-            assert self.opened.wait(30)
-
-    def get(self, *key: str) -> Any:
-        self._hold()
-        return self._table.get(*key)
-
-    def batch_get(self, *keys: Any) -> Any:
-        self._hold()
-        return self._table.batch_get(*keys)
-
-    def put(self, *args: Any, **named: Any) -> bool:
-        self._hold()
-        return self._table.put(*args, **named)
-
-    def transact(self, *args: Any) -> bool:
-        self._hold()
-        return self._table.transact(*args)
 
 
 def test_transcript_of_before_an_erasure_is_not_finalized_after_it(embedded: Deployment) -> None:

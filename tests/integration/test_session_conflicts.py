@@ -20,8 +20,8 @@ from strands_manga_memory import ConflictError, InMemoryHotStore, TieredSessionM
 from strands_manga_memory.session import stored_session
 from strands_manga_memory.session.conversation_transfer import TransferredConversation
 from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
+from tests.support import WatchedStore
 from tests.unit.session.support import (
-    CountingTable,
     MemoryTable,
     Stores,
     agent,
@@ -337,10 +337,10 @@ def test_an_interrupt_that_a_late_flush_finds_when_a_turn_has_begun_does_not_mer
     goes_on, is_held = threading.Event(), threading.Event()
     there = both.elsewhere()
 
-    def held(name: str, arguments: Any) -> None:
+    def held(*_: Any, **__: Any) -> None:
         assert not is_held.is_set() or goes_on.wait(20)
 
-    there.durable = CountingTable(there.durable, held)
+    there.durable = WatchedStore(there.durable, held)
     idle = there.agent(conversation_manager=NullConversationManager(), durable_deadline=0.1)
     is_held.set()
     idle("hello")

@@ -15,6 +15,7 @@ from strands.multiagent import GraphBuilder
 from strands_manga_memory import StoreUnavailableError
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests.servers import wait_until
+from tests.support import WatchedStore
 from tests.unit.session.support import (
     MemoryTable,
     Stores,
@@ -290,29 +291,23 @@ def test_metadata_of_a_deleted_session_is_gone(stores: Stores) -> None:
     assert "cart" not in stores.manager().metadata()
 
 
-class _Dying(FaultyTable):
-    """A table that a process calls so many times, and then no more."""
-
-    def __init__(self, table: Any, calls: int) -> None:
-        super().__init__(table)
-        self.schema, self._left = table.schema, calls
-
-    def __getattr__(self, name: str) -> Any:
-        self._left -= name in ("get", "batch_get", "put", "delete", "batch_write", "query")
-        self.down = self._left < 0
-        return super().__getattr__(name)
-
-
 @pytest.mark.parametrize("calls", range(12))
 def test_a_deletion_that_dies_half_way_leaves_no_live_agent_that_goes_on_in_a_session_that_is_over(
     calls: int,
 ) -> None:
+    """The process that deletes calls the table so many times, and then no more."""
     stores = Stores(SurvivingHotStore(), MemoryTable(), "half")
+
+    def die(*_: Any, **__: Any) -> None:
+        if len(dying.calls) > calls:
+            raise StoreUnavailableError("the process died here")
+
+    dying: Any = WatchedStore(stores.durable, die)
     live = stores.agent(flush_every=1)
     live("before")
     live._session_manager.flush()
     with suppress(StoreUnavailableError):
-        Stores(stores.hot, _Dying(stores.durable, calls), "half").manager().delete_session()
+        Stores(stores.hot, dying, "half").manager().delete_session()
     live("after")
     live._session_manager.flush()
     live("and after")

@@ -32,6 +32,7 @@ from strands.types.agent import ConcurrentInvocationMode
 from strands_manga_memory import TieredSessionManager
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.servers import wait_until
+from tests.support import WatchedStore
 from tests.unit.session.support import (
     PATIENT,
     Stores,
@@ -316,23 +317,15 @@ def test_an_abandoned_stream(both: Stores) -> None:
 
 def test_a_save_goes_on_when_its_caller_is_cancelled(both: Stores) -> None:
     """Cancelling the caller in the middle of the save cancels no write."""
-    store = both.hot
     entered, go_on = threading.Event(), threading.Event()
 
-    class Slow:
-        def __getattr__(self, name: str) -> Any:
-            method = getattr(store, name)
-            if name != "write":
-                return method
+    def wait(name: str, *_: Any, **__: Any) -> None:
+        if name == "write":
+            entered.set()
+            go_on.wait(10)
 
-            def write(*arguments: Any) -> Any:
-                entered.set()
-                go_on.wait(10)
-                return method(*arguments)
-
-            return write
-
-    both.hot = Slow()
+    store = both.hot
+    both.hot = WatchedStore(store, wait)  # type: ignore[assignment]
     live = both.agent()
 
     async def run() -> None:

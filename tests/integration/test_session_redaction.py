@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -22,6 +22,7 @@ from strands_manga_memory.stores import Codec
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests import clocks
 from tests.servers import wait_until
+from tests.support import GuardedModel
 from tests.unit.session.support import (
     Stores,
     everything_stored,
@@ -49,18 +50,9 @@ def both(request: pytest.FixtureRequest) -> Stores:
     return stores
 
 
-class GuardedModel(ScriptedModel):
-    """A model whose guardrail rejects a secret at the end of the stream, as Bedrock's does."""
-
-    async def stream(self, messages: Any, *arguments: Any, **named: Any) -> AsyncIterable[Any]:
-        asked, answered = SECRET in str(messages[-1]), False
-        async for event in super().stream(messages, *arguments, **named):
-            answered = answered or SECRET in str(event)
-            yield event
-        if asked:
-            yield {"redactContent": {"redactUserContentMessage": REDACTED}}
-        if answered:
-            yield {"redactContent": {"redactAssistantContentMessage": REDACTED}}
+def guarded(replies: Any = (), **settings: Any) -> GuardedModel:
+    """Return a model whose guardrail rejects the secret."""
+    return GuardedModel(replies, secret=SECRET, shown=REDACTED, **settings)
 
 
 def in_memory(value: Any, seen: set[int] | None = None) -> bool:
@@ -137,7 +129,7 @@ def flush_before_the_answer(event: BeforeModelCallEvent) -> None:
 
 @pytest.mark.parametrize("flushed", [False, True])
 def test_a_redacted_question(stores: Stores, flushed: bool) -> None:
-    live = stores.agent(GuardedModel(), flush_every=1)
+    live = stores.agent(guarded(), flush_every=1)
     live("hello")
     if flushed:
         live.hooks.add_callback(BeforeModelCallEvent, flush_before_the_answer)
@@ -175,7 +167,7 @@ def shorten_results(event: MessageAddedEvent) -> None:
 def test_a_redacted_part_of_the_first_turn(
     both: Stores, replies: list[Any], is_shortened: bool, asked: str, flushed: bool
 ) -> None:
-    live = both.agent(GuardedModel(replies), tools=[card])
+    live = both.agent(guarded(replies), tools=[card])
     if is_shortened:
         live.hooks.add_callback(MessageAddedEvent, shorten_results)
     if flushed:
@@ -187,7 +179,7 @@ def test_a_redacted_part_of_the_first_turn(
 
 def test_the_same_list_was_said_before(both: Stores) -> None:
     """A caller passes one list twice: the agent redacts one object that stands for two messages."""
-    model = GuardedModel()
+    model = guarded()
     live = both.agent(model)
     prompt = [user(f"my card is {SECRET}")]
     guard, GuardedModel.stream = GuardedModel.stream, ScriptedModel.stream
@@ -202,7 +194,7 @@ def test_the_same_list_was_said_before(both: Stores) -> None:
 
 @pytest.mark.parametrize("flushed", [False, True])
 def test_a_model_that_keeps_the_conversation_itself(both: Stores, flushed: bool) -> None:
-    live = both.agent(GuardedModel(stateful=True))
+    live = both.agent(guarded(stateful=True))
     live("hello")
     if flushed:
         live.hooks.add_callback(BeforeModelCallEvent, flush_before_the_answer)
@@ -217,7 +209,7 @@ def test_a_model_that_keeps_the_conversation_itself(both: Stores, flushed: bool)
 @pytest.mark.parametrize("flushed", [False, True])
 def test_while_a_tier_is_down(both: Stores, down: str, flushed: bool) -> None:
     """The tier gets the redacted form later; a late flush brings back no original."""
-    live = both.agent(GuardedModel(), flush_every=1, hot_deadline=0.5, durable_deadline=0.5)
+    live = both.agent(guarded(), flush_every=1, hot_deadline=0.5, durable_deadline=0.5)
     live("hello")
     down_now = [
         tier
@@ -299,7 +291,7 @@ def test_live_agent_has_a_redacted_message_at_its_next_turn(both: Stores, by_ano
 
 def test_agent_that_redacted_while_no_tier_answered_keeps_its_states(both: Stores) -> None:
     live = both.agent(
-        GuardedModel(),
+        guarded(),
         conversation_manager=SlidingWindowConversationManager(window_size=2),
         hot_deadline=0.5,
         durable_deadline=0.5,
@@ -359,7 +351,7 @@ def test_turn_waits_until_every_tier_has_its_redaction(
     both: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A turn in which a guardrail redacted ends when every tier has the redacted form."""
-    live = both.agent(GuardedModel())
+    live = both.agent(guarded())
     live("hello")
     live.hooks.add_callback(BeforeModelCallEvent, flush_before_the_answer)
     manager = live._session_manager
@@ -378,7 +370,7 @@ def test_turn_waits_until_every_tier_has_its_redaction(
 
 def test_a_window_that_slides_in_the_same_turn(both: Stores) -> None:
     live = both.agent(
-        GuardedModel([[tool_use("t", "card")], "done"]),
+        guarded([[tool_use("t", "card")], "done"]),
         tools=[card],
         conversation_manager=SlidingWindowConversationManager(window_size=2, per_turn=True),
     )

@@ -18,10 +18,10 @@ from strands.agent.conversation_manager import (
 from strands.hooks import AfterInvocationEvent, BeforeModelCallEvent, MessageAddedEvent
 
 from strands_manga_memory.testing import ScriptedModel
+from tests.support import WatchedStore
 from tests.unit.session.support import (
     BLOCKS,
     KINDS,
-    CountingTable,
     Stores,
     agent,
     assistant,
@@ -124,12 +124,12 @@ def test_an_edit_while_a_part_of_the_turn_is_being_saved(request: pytest.Fixture
     stores = open_stores("sqlite", request)
     assert stores.durable is not None
 
-    def held(name: str, _: Any) -> None:
+    def held(name: str, *_: Any, **__: Any) -> None:
         if name == "put":
             is_saving.set()
             assert is_edited.wait(20)
 
-    stores.durable = CountingTable(stores.durable, held)
+    stores.durable = WatchedStore(stores.durable, held)
     model = ScriptedModel(
         [[tool_use("u1", "find", title="x")], [tool_use("u2", "find", title="y")], "found both"]
     )

@@ -13,10 +13,10 @@ from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands_manga_memory.stores import RedisHotStore
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
+from tests.support import WatchedStore
 from tests.unit.session.support import (
-    CountingHot,
-    CountingTable,
     Stores,
+    durable_units,
     find,
     open_stores,
     quiet,
@@ -29,7 +29,7 @@ from tests.unit.session.support import (
 @pytest.fixture
 def both(request: pytest.FixtureRequest) -> Stores:
     stores = open_stores("valkey+sqlite", request)
-    stores.hot, stores.durable = CountingHot(stores.hot), CountingTable(stores.durable)
+    stores.hot, stores.durable = WatchedStore(stores.hot), WatchedStore(stores.durable)
     return stores
 
 
@@ -113,14 +113,14 @@ def test_the_end_of_a_log_is_read_without_its_beginning(both: Stores, lost: bool
         for last in (0, 1, 5, 11, 1000):
             assert list(manager.records(last=last)) == whole[max(0, len(whole) - last) :]
     read: list[bool] = []
-    query = both.durable._table.query
+    query = both.durable._store.query
 
     def counted(*arguments: Any, **named: Any) -> Any:
         for item in query(*arguments, **named):
             read.append(named.get("attributes") is None)
             yield item
 
-    both.durable._table.query = counted
+    both.durable._store.query = counted
     list(both.manager().records(last=6))
     assert sum(read) <= 6
 
@@ -177,7 +177,12 @@ def _commands(client: Any) -> dict[str, int]:
 
 def test_a_flush_of_five_turns_of_one_kilobyte(request: pytest.FixtureRequest) -> None:
     stores = open_stores("valkey+dynamodb", request)
-    table = stores.durable = CountingTable(stores.durable)
+    written: list[int] = []
+
+    def count_units(name: str, *given: Any, **_: Any) -> None:
+        written.extend([durable_units(given[0])] if name == "put" else [])
+
+    table = stores.durable = WatchedStore(stores.durable, count_units)
     letters = random.Random(5)
 
     def words(size: int) -> str:
@@ -193,12 +198,12 @@ def test_a_flush_of_five_turns_of_one_kilobyte(request: pytest.FixtureRequest) -
     for _ in range(4):
         live(words(500))
     quiet(live)
-    before = len(table.calls), table.units
+    before = len(table.calls), sum(written)
     live(words(500))
     live._session_manager.flush()
     quiet(live)
     assert table.calls[before[0] :].count("put") == 5 + 1, "the turns and the head"
-    assert table.units - before[1] <= 5 * 2 + 1
+    assert sum(written) - before[1] <= 5 * 2 + 1
 
 
 def test_five_turns_are_flushed_together(both: Stores) -> None:
@@ -269,7 +274,7 @@ def _messages_in_hot(stores: Stores) -> int:
 
 def test_without_a_hot_tier_every_turn_is_flushed(request: pytest.FixtureRequest) -> None:
     stores = open_stores("sqlite", request)
-    table = stores.durable = CountingTable(stores.durable)
+    table = stores.durable = WatchedStore(stores.durable)
     live = stores.agent()
     live("one")
     for number in range(3):

@@ -30,7 +30,8 @@ from strands_manga_memory.state import Goals, StateCoordinator, coordinator_of
 from strands_manga_memory.state.session_state import SessionState
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
-from tests.support import background_writer, settle
+from tests.support import WatchedStore, background_writer, settle
+from tests.unit.session.support import SurvivingHotStore
 
 ORDER = "503-1234567-1234567"
 SLOTS = {
@@ -131,35 +132,18 @@ def test_changes_of_two_agents_are_merged_key_by_key(opened: Opened) -> None:
         assert state.goals.goal().text == "Cancel the order"
 
 
-class DelayingHotStore(InMemoryHotStore):
-    """Hot store whose next write of shared state waits, as a request that stalls in transit."""
-
-    survives_process = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stalls = False
-        self.stalled, self.may_go_on = threading.Event(), threading.Event()
-
-    def _wait_in_transit(self) -> None:
-        if self.stalls:
-            self.stalls = False
-            self.stalled.set()
-            self.may_go_on.wait(30)
-
-    def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
-        self._wait_in_transit()
-        super().put_value(name, value, ttl=ttl)
-
-    def replace_value(self, name: str, value: bytes, *, expect: bytes | None, ttl: float) -> bool:
-        self._wait_in_transit()
-        return super().replace_value(name, value, expect=expect, ttl=ttl)
-
-
 def test_write_that_stalls_in_transit_does_not_overwrite_newer_shared_state(tmp_path: Path) -> None:
-    stalling = DelayingHotStore()
-    other_process = type("OtherProcess", (DelayingHotStore,), {})()
-    vars(other_process).update(_lock=stalling._lock, _values=stalling._values)
+    store, other_process = SurvivingHotStore(), SurvivingHotStore()
+    vars(other_process).update(_lock=store._lock, _values=store._values)
+    stalls, stalled, may_go_on = threading.Event(), threading.Event(), threading.Event()
+
+    def stall(name: str, *_: Any, **__: Any) -> None:
+        if stalls.is_set() and name in ("put_value", "replace_value"):
+            stalls.clear()
+            stalled.set()
+            may_go_on.wait(30)
+
+    stalling: Any = WatchedStore(store, stall)
     path = f"sqlite:///{tmp_path}/shop.sqlite3"
     with MangaMemory.open(stalling, path) as first, MangaMemory.open(other_process, path) as second:
         one, other = agent_of(first, "orders"), agent_of(second, "cancellations")
@@ -167,14 +151,14 @@ def test_write_that_stalls_in_transit_does_not_overwrite_newer_shared_state(tmp_
         settle(first)
         other("hello")
         settle(second)
-        stalling.stalls = True
+        stalls.set()
         state_of(one).goals.set("Cancel the order")
         one("go on")
-        assert stalling.stalled.wait(30)
+        assert stalled.wait(30)
         state_of(other).entities.set("order_id", ORDER)
         other("go on")
         settle(second)
-        stalling.may_go_on.set()
+        may_go_on.set()
         settle(first)
         third = agent_of(second, "refunds")
         third("And now?")

@@ -15,7 +15,7 @@ from strands_manga_memory.session import EndedConversation
 from strands_manga_memory.session.tiers import ConversationKey
 from strands_manga_memory.stores import HotRecord
 from strands_manga_memory.testing import FakeClock, FaultyTable
-from tests.support import finish_writes, hot_copy
+from tests.support import WatchedStore, finish_writes, hot_copy
 from tests.unit.session.support import (
     MemoryTable,
     Stores,
@@ -419,24 +419,13 @@ def test_a_turn_that_comes_in_wins(timed: Timed, when: str) -> None:
     live("one")
     live("two")
     timed.clock.advance(1800)
-    hot: Any = timed.hot
+    method = {"before the flush": "load", "before the drop": "write"}[when]
 
-    class Interrupted:
-        survives_process = True
+    def say(name: str, *_: Any, **__: Any) -> None:
+        if name == method and len(live.messages) == 4:
+            live("three")
 
-        def __getattr__(self, name: str) -> Any:
-            method = getattr(hot, name)
-            if name != {"before the flush": "load", "before the drop": "write"}[when]:
-                return method
-
-            def call(*arguments: Any, **named: Any) -> Any:
-                if len(live.messages) == 4:
-                    live("three")
-                return method(*arguments, **named)
-
-            return call
-
-    assert timed.sweeper(hot=Interrupted()).run_once() == 0
+    assert timed.sweeper(hot=WatchedStore(timed.hot, say)).run_once() == 0
     assert timed.record.state == "active"
     assert timed.record.epoch == 2
     assert same(timed.agent().messages, live.messages)

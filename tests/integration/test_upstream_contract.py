@@ -16,10 +16,8 @@ from strands.multiagent import GraphBuilder
 
 from strands_manga_memory import ConversationScope, InMemoryHotStore, TieredSessionManager
 from strands_manga_memory.testing import ScriptedModel
-from tests.support import CUT_TEXT, PLACEHOLDER
+from tests.support import CUT_TEXT, PLACEHOLDER, WatchedStore
 from tests.unit.session.support import (
-    CountingHot,
-    CountingTable,
     Stores,
     agent,
     assistant,
@@ -59,7 +57,7 @@ def test_sync_agent_saves_on_an_event_loop_too(both: Stores) -> None:
 
 
 def test_sync_agent_writes_nothing_where_nothing_changed(both: Stores) -> None:
-    both.hot, both.durable = CountingHot(both.hot), CountingTable(both.durable)
+    both.hot, both.durable = WatchedStore(both.hot), WatchedStore(both.durable)
     live = both.agent()
     live("hello")
     quiet(live)

@@ -19,9 +19,8 @@ from strands_manga_memory import (
     Table,
     UserMemoryStore,
 )
-from strands_manga_memory.stores import Condition
 from strands_manga_memory.testing import FakeClock, FaultyTable, ScriptedModel
-from tests.support import DAY, finish_writes
+from tests.support import DAY, WatchedStore, finish_writes
 from tests.unit.session.support import tool_use
 
 
@@ -179,15 +178,11 @@ def test_two_processes_that_count_the_same_recall_count_it_once(quick: SQLiteTab
     fact = store.remember("one")
     store.partition.record_uses([fact.memory_id])
 
-    class RacingTable:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(quick, name)
+    def count_first(name: str, *_: Any, **__: Any) -> None:
+        assert name != "delete" or store.partition.count_uses() == 1
 
-        def delete(self, *key: str, when: Condition | None = None) -> bool:
-            assert store.partition.count_uses() == 1, "the other process counts first"
-            return quick.delete(*key, when=when)
-
-    assert UserMemoryStore(RacingTable(), user_id="u1").partition.count_uses() == 0
+    racing: Any = WatchedStore(quick, count_first)
+    assert UserMemoryStore(racing, user_id="u1").partition.count_uses() == 0
     assert quick.get("u1", fact.memory_id)["access_count"] == 1  # type: ignore[index]
 
 
@@ -196,17 +191,13 @@ def test_a_count_does_not_replace_a_record_that_changes_meanwhile(quick: SQLiteT
     fact, gone = store.remember("one"), store.remember("two")
     store.partition.record_uses([fact.memory_id, gone.memory_id])
 
-    class RacingTable:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(quick, name)
-
-        def batch_get(self, keys: Any) -> Any:
-            found = quick.batch_get(keys)
+    def change(name: str, *_: Any, **__: Any) -> None:
+        if name == "batch_get":
             store.remember("one", metadata={"is_new": True})
             store.forget(gone.memory_id)
-            return found
 
-    assert UserMemoryStore(RacingTable(), user_id="u1").partition.count_uses() == 1
+    racing: Any = WatchedStore(quick, after=change)
+    assert UserMemoryStore(racing, user_id="u1").partition.count_uses() == 1
     stored = store.partition.get(fact.memory_id)
     assert stored is not None
     assert (stored.metadata, stored.access_count) == ({"is_new": True}, 1)

@@ -302,54 +302,6 @@ def _size(value: Any) -> int:
     return 3 + sum(map(_size, value))
 
 
-class CountingHot:
-    """A HotStore that counts its calls and bytes, and records the fields."""
-
-    def __init__(self, store: HotStore) -> None:
-        self._store = store
-        self.calls: list[str] = []
-        self.written: list[int] = []
-        self.fields: list[set[str]] = []
-        self.survives_process = store.survives_process
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._store, name)
-
-        def call(*arguments: Any, **named: Any) -> Any:
-            self.calls.append(name)
-            if name == "write":
-                write = arguments[1]
-                self.written.append(sum(len(k) + len(v) for k, v in write.fields.items()))
-                self.fields.append(set(write.fields))
-            return method(*arguments, **named)
-
-        return call
-
-
-class CountingTable:
-    """A Table that counts its calls and the write units of what it is given."""
-
-    def __init__(self, table: Table, before: Callable[[str, Any], None] | None = None) -> None:
-        self._table = table
-        self._before = before
-        self.schema = table.schema
-        self.calls: list[str] = []
-        self.units = 0
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._table, name)
-
-        def call(*arguments: Any, **named: Any) -> Any:
-            self.calls.append(name)
-            if self._before is not None:
-                self._before(name, arguments)
-            if name == "put":
-                self.units += durable_units(arguments[0])
-            return method(*arguments, **named)
-
-        return call
-
-
 BLOCKS: dict[str, dict[str, Any]] = {
     "text": {"text": "日本語 and English, 🎴, \u0000, \ud800"},
     "image": {"image": {"format": "png", "source": {"bytes": bytes(range(256))}}},
