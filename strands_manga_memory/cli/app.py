@@ -77,7 +77,7 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    """Inspect a deployment of strands_manga_memory, run its maintenance, estimate its cost."""
+    pass  # typer needs a function for the options of the program itself
 
 
 def _placeholder() -> None:
@@ -89,6 +89,7 @@ def _app(named: str | None) -> typer.Typer:
         result_callback=_exit,
         callback=_options,
         name="strands-manga-memory",
+        help="Inspect a deployment of strands_manga_memory, maintain it, and estimate its cost.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,

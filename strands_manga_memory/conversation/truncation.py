@@ -83,8 +83,8 @@ def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str
     form = None if tail else _JsonText.read(head, tokens, most_characters)
     if form is not None:
         if (shorter := form.most_detailed(fits, _FORMS)) is not None:
-            return shorter if shorter == form.written(_WHOLE) and not gone else marked(shorter)
-        head = form.written(_LEAST, is_limited=False) or ""
+            return shorter if shorter == form.render(_WHOLE) and not gone else marked(shorter)
+        head = form.render(_LEAST, is_limited=False) or ""
     elif marker is None:
         tail = head
     room = max(0, tokens - _MARKER_TOKENS - _NAME_TOKENS * bool(name))
@@ -337,7 +337,7 @@ class _JsonText:
 
         @cache
         def attempt(form: _Form) -> str | None:
-            text = self.written(form)
+            text = self.render(form)
             return text if text is not None and fits(text) else None
 
         # Shorter strings make a shorter text. A smaller group of members may be a longer one.
@@ -353,7 +353,7 @@ class _JsonText:
         ]
         return attempt(more[bisect_left(more, 1, lo=1, key=lambda form: attempt(form) is None) - 1])
 
-    def written(self, form: _Form, *, is_limited: bool = True) -> str | None:
+    def render(self, form: _Form, *, is_limited: bool = True) -> str | None:
         """Return the text with its JSON in a given level of detail; None if the result is too long.
 
         If ``is_limited`` is false, any length is allowed.
@@ -370,7 +370,7 @@ class _JsonText:
                         else shorter
                     )
                 elif len(part) == 1:
-                    shown.append(write_json(pruning.value(part[0], in_list=form.is_strict)))
+                    shown.append(write_json(pruning.shorten(part[0], in_list=form.is_strict)))
                 else:
                     shown.append("\n".join(map(write_json, pruning.items(part))))
         except _TooLongError:
@@ -405,7 +405,7 @@ class _Pruning:
         self._form = form
         self._left = most_characters
 
-    def value(self, value: Any, *, in_list: bool = True) -> Any:
+    def shorten(self, value: Any, *, in_list: bool = True) -> Any:
         """Return a smaller copy of a JSON value.
 
         Objects in a list keep only the members that the level of detail allows. Objects outside of
@@ -432,10 +432,10 @@ class _Pruning:
         first, note, last = _first_and_last(values, self._form.items)
         detailed, others = first[: self._form.detailed], first[self._form.detailed :]
         return [
-            *map(self._finer().value, detailed),
-            *map(self.value, others),
+            *map(self._finer().shorten, detailed),
+            *map(self.shorten, others),
             *note,
-            *map(self.value, last),
+            *map(self.shorten, last),
         ]
 
     def _finer(self) -> _Pruning:
@@ -448,7 +448,7 @@ class _Pruning:
         members = self._form.members if in_list else _Members.ALL
         kept = _kept_members(value, members) or dict(list(value.items())[:1])
         self._count_characters(sum(map(len, kept)))
-        pruned = {key: self.value(each, in_list=in_list) for key, each in kept.items()}
+        pruned = {key: self.shorten(each, in_list=in_list) for key, each in kept.items()}
         if members is _Members.ALL:
             return pruned
         return {key: each for key, each in pruned.items() if each not in ({}, [])} or pruned
@@ -464,7 +464,7 @@ class _Pruning:
         ]
         first, note, last = _first_and_last(names, self._form.items)
         finer, most = self._finer(), self._form.detailed
-        pruned = {name: finer.value(value[name]) for name in first[:most]}
+        pruned = {name: finer.shorten(value[name]) for name in first[:most]}
         pruned |= {name: self._member(name, value[name]) for name in first[most:]}
         if note:
             pruned[_GAP_KEY] = _gap(note[0])
@@ -478,7 +478,7 @@ class _Pruning:
         """
         is_known_by_name = self._form.members is _Members.KEY and _CODE.match(name) is not None
         self._count_characters(len(name))
-        return {} if is_known_by_name and isinstance(value, dict) else self.value(value)
+        return {} if is_known_by_name and isinstance(value, dict) else self.shorten(value)
 
 
 def _first_and_last(values: Sequence[Any], most: int) -> tuple[list[Any], list[str], list[Any]]:

@@ -223,7 +223,7 @@ def _sentence_preferences(sentence: str, before: Sequence[Preference] = ()) -> l
     found: list[Preference] = []
     rules: list[Preference] = []
     for part in parts:
-        after_dislike = bool(found) and found[-1].liked is False and not _is_known(part)
+        after_dislike = bool(found) and found[-1].liked is False and not _is_about_taste(part)
         if changed := _changed_taste(part, found or before):
             found[-1:] = changed
             continue
@@ -239,13 +239,13 @@ def _sentence_preferences(sentence: str, before: Sequence[Preference] = ()) -> l
         found = [said for said in found if said.slot != "hometown"]
     if len(parts) > 1 and has_question_mark(parts[-1]) and not has_question_mark(parts[0]):
         sentence, parts = parts[0], parts[:1]  # "I'm vegetarian, what do you suggest?"
-    is_known = any(map(_is_known, parts))
+    is_taste = any(map(_is_about_taste, parts))
     return found or [
-        each for each in _whole_sentence_preferences(sentence) if each.slot == STYLE or not is_known
+        each for each in _whole_sentence_preferences(sentence) if each.slot == STYLE or not is_taste
     ]
 
 
-def _is_known(clause: str) -> bool:
+def _is_about_taste(clause: str) -> bool:
     """Return whether a clause is about a like or dislike, of the user or of another person."""
     patterns = ENGLISH.likes, ENGLISH.dislikes, ENGLISH.once, JAPANESE.not_said
     is_asked = has_question_mark(clause) and ENGLISH.not_said.search(clause) is not None

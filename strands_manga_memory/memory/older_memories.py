@@ -97,19 +97,19 @@ class WordList:
         ``words`` are checksums of the words. Memories with more of the words, and with rarer words,
         come first.
         """
-        self.load(map(_part_of, words))
+        self.load(map(_words_part_name, words))
         scores: dict[int, float] = defaultdict(float)
         for word in words:
-            rows = self._parts[_part_of(word)].get(word, "").split()
+            rows = self._parts[_words_part_name(word)].get(word, "").split()
             worth = 1 / math.log2(1 + len(rows)) if rows else 0.0
             for row in map(int, rows):
                 scores[row] -= worth
         ranked = sorted(sorted(scores), key=scores.__getitem__)
         for first in range(0, len(ranked), _ROWS):
             batch = ranked[first : first + _ROWS]
-            self.load(map(_part_of_ids, batch))
+            self.load(map(_ids_part_name, batch))
             for row in batch:
-                yield str(self._parts[_part_of_ids(row)][row % _ROWS])
+                yield str(self._parts[_ids_part_name(row)][row % _ROWS])
 
     def by_importance(self, types: Collection[str]) -> Iterator[str]:
         """Yield the ids of the most important memories of the given types.
@@ -140,11 +140,11 @@ def _parts_of_list(records: Iterable[MemoryRecord]) -> dict[str, Any]:
         important[record.type].append((-record.importance, row, record.memory_id))
         for word in words:
             rows[word].append(row)
-    parts: dict[str, Any] = {_part_of(f"{shard:x}"): {} for shard in range(_SHARDS)}
+    parts: dict[str, Any] = {_words_part_name(f"{shard:x}"): {} for shard in range(_SHARDS)}
     for word, found in rows.items():
-        parts[_part_of(word)][word] = " ".join(map(str, found))
+        parts[_words_part_name(word)][word] = " ".join(map(str, found))
     parts |= {
-        _part_of_ids(start): ids[start : start + _ROWS] for start in range(0, len(ids), _ROWS)
+        _ids_part_name(start): ids[start : start + _ROWS] for start in range(0, len(ids), _ROWS)
     }
     return parts | {
         "important": {
@@ -194,7 +194,7 @@ def find_older(
 
     listed = listed or WordList(partition)
     try:
-        listed.load([*map(_part_of, words)] or ["important"])
+        listed.load([*map(_words_part_name, words)] or ["important"])
         ids = find(listed) if listed.made_at >= oldest else None
     except CorruptRecordError:  # the list is made again from all memories
         ids = None
@@ -260,11 +260,9 @@ def _checksum(term: str) -> str:
     return f"{zlib.crc32(term.encode('utf-8', 'surrogatepass')):x}"
 
 
-def _part_of_ids(row: int) -> str:
-    """Return the name of the ``WordList`` part with the memory id of a row (number of a memory)."""
+def _ids_part_name(row: int) -> str:
     return f"ids.{row // _ROWS:02}"
 
 
-def _part_of(word: str) -> str:
-    """Return the name of the ``WordList`` part that has the word with this checksum."""
-    return f"words.{int(word, 16) % _SHARDS:02}"
+def _words_part_name(checksum: str) -> str:
+    return f"words.{int(checksum, 16) % _SHARDS:02}"

@@ -21,10 +21,10 @@ from strands_manga_memory.session.agent_snapshot import (
     ORCHESTRATOR,
     STATE,
     entries_of,
-    given_entries,
     identity_of,
     is_interrupted,
     messages_of,
+    serialize_states,
     slots_of,
     snapshot_of,
 )
@@ -343,7 +343,7 @@ class AgentConversation:
             snapshot: The agent's states, keyed as in a Strands snapshot.
         """
         with self.lock:
-            self._given = given_entries(self.local.states)
+            self._given = serialize_states(self.local.states)
             self._captured = entries_of(snapshot)
 
     def set_changed_meta(self, metadata: Mapping[str, Any]) -> None:
@@ -379,7 +379,7 @@ class AgentConversation:
         with self.lock:
             has_ended = self._resets != self.local.resets
             is_changed = self.local.has_remote_changes or has_ended
-            return is_changed or given_entries(self.local.states) != self._given
+            return is_changed or serialize_states(self.local.states) != self._given
 
     def adopt_changes(self, history: Sequence[Message]) -> list[Message] | None:
         """Take over the changes of other processes before a turn, and return the agent's history.
@@ -405,7 +405,7 @@ class AgentConversation:
             messages = messages_of(
                 local.adopt_window(), local.message, before=before, present=history
             )
-            self._given = given_entries(local.states)
+            self._given = serialize_states(local.states)
             return messages if self.keeps_window else []
 
     # Stored content

@@ -176,7 +176,7 @@ def entries_of(snapshot: Mapping[str, Any]) -> tuple[dict[str, bytes], bytes | N
     return entries, None if notes is None else dump(notes)
 
 
-def given_entries(states: Mapping[str, Any]) -> dict[str, bytes]:
+def serialize_states(states: Mapping[str, Any]) -> dict[str, bytes]:
     """Serialize the states of an agent: values of ``agent.state``, interrupts and model state.
 
     ``states`` are all values that are stored with a conversation. Other values, such as metadata,
