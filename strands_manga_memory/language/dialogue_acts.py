@@ -135,7 +135,7 @@ _ANSWERS = EN.words("small_talk.answers")
 _SMALL_TALK = (
     _THANKS | _HELLO | _YES | EN.words("small_talk.closing") | EN.words("small_talk.other_words")
 )
-_WORD = re.compile(r"[a-z0-9'$&#%-]+")
+_WORD = re.compile(r"[a-z0-9'$&#%][a-z0-9'$&#%-]*")
 _LETTER = re.compile(r"[a-z0-9]+|[\u3040-\u30ff\u3400-\u9fff]")
 _SET_PHRASES = JA.rules("set_phrases")
 _LONGEST, _LONGEST_JAPANESE = 160, 60

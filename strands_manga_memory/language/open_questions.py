@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -31,12 +32,26 @@ def is_question(text: str) -> bool:
     return ANY.questions.ending.search(text.rstrip(" \n。.")) is not None
 
 
+def final_answers(lines: Sequence[Line]) -> list[Line]:
+    """Leave out messages of the assistant that another one follows, such as "Let me check".
+
+    Before a tool call, the assistant often says that it will call the tool. The answer follows the
+    result.
+    """
+    return [
+        line
+        for role, run in itertools.groupby(lines, key=lambda line: line[0])
+        for line in (list(run)[-1:] if role == "assistant" else run)
+    ]
+
+
 def find_open_questions(lines: Sequence[Line]) -> list[str]:
     """Find the questions and requests of the user that the assistant has not answered.
 
     A reply such as "I will check" is no answer. At most the last 5 questions are returned, in
     order.
     """
+    lines = final_answers(lines)
     found: dict[str, None] = {}
     question = ""
     for at, (role, text) in enumerate(lines):

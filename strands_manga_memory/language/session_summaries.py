@@ -26,6 +26,7 @@ from strands_manga_memory.arguments import check_positive_seconds
 from strands_manga_memory.language.open_questions import (
     MOST_OPEN,
     Line,
+    final_answers,
     find_open_questions,
     has_content,
     is_question,
@@ -174,6 +175,7 @@ def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
     Quotes that do not fit into ``max_tokens`` are left out. A preference is quoted only if there is
     no other request, because ``SessionSummary`` has a field for preferences.
     """
+    lines = final_answers(lines)
     said = [
         (at, each.strip())
         for at, (role, text) in enumerate(lines)

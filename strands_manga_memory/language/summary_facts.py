@@ -278,7 +278,8 @@ class RuleFactExtractor:
         are still open come last.
         """
         found: list[Fact] = []
-        open_questions: list[Fact] = []
+        asked: list[Fact] = []
+        is_answered: bool | None = None  # by the assistant's last message; None: no message yet
         spoken: list[tuple[DialogueAct, str, str]] = []
         answer = ""
         for message in with_pauses(messages):
@@ -301,7 +302,10 @@ class RuleFactExtractor:
                 )
                 # The things that a question names are facts, answered or not; the question itself
                 # is open until its answer.
-                open_questions = [fact for fact in said if fact.kind is FactKind.QUESTION]
+                if is_answered is False:
+                    found += asked
+                asked = [fact for fact in said if fact.kind is FactKind.QUESTION]
+                is_answered = None
                 found += [
                     (
                         replace(fact, kind=FactKind.STATEMENT, key="", weight=fact.weight - 0.5)
@@ -313,14 +317,19 @@ class RuleFactExtractor:
                 continue
             text = redact_identifiers(message_text(message))
             answer = text or answer
-            if text and open_questions and ANY.answers.postponed.search(text.lower()):
-                found += open_questions
             if text:
-                open_questions = []
+                is_answered = ANY.answers.postponed.search(text.lower()) is None
             found += self._assistant_facts(text, source)
             found += self._call_facts(message, source)
         ended = _revoked(spoken)
-        return [fact for fact in found if (fact.source, fact.text) not in ended] + open_questions
+        found += [] if is_answered else asked
+        open_ = {(fact.source, fact.text) for fact in found if fact.kind is FactKind.QUESTION}
+        return [
+            fact
+            for fact in found
+            if (fact.source, fact.text) not in ended
+            and not (fact.kind is FactKind.STATEMENT and (fact.source, fact.text) in open_)
+        ]
 
     def _user_facts(
         self, sentences: Sequence[tuple[DialogueAct, str, str]], answer: str, *, continues: bool

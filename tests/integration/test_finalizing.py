@@ -10,7 +10,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from strands import Agent
+from strands import Agent, tool
 
 from strands_manga_memory import (
     USER_MEMORY,
@@ -173,6 +173,32 @@ def test_a_summary_of_a_model_that_answers_in_json_or_in_prose(world: World) -> 
         assert "horror manga" in summary.content
         assert summary.metadata["by_rules"] is False
     assert world.store("u0").recall(type="preference")[0].content == "genre: horror"
+
+
+@pytest.mark.parametrize(
+    ("question", "announced", "answer"),
+    [
+        ("Where is my order ORD-55120?", "Let me check.", "It was shipped yesterday."),
+        ("注文 ORD-55120 はどうなっていますか？", "確認します。", "昨日発送しました。"),
+    ],
+)
+def test_the_answer_after_a_tool_call_is_that_of_the_summary(
+    quick: tuple[Table, Table], question: str, announced: str, answer: str
+) -> None:
+    @tool
+    def order_status(order_id: str) -> str:
+        """Return the status of an order."""
+        return "shipped"
+
+    world = World(quick)
+    use = {"toolUseId": "t1", "name": "order_status", "input": {"order_id": "ORD-55120"}}
+    calling = [{"text": announced}, {"toolUse": use}]
+    world.talk("s1", question, "Thanks!", tools=(order_status, [calling, answer, "Bye."]))
+    world.finalizer().run(ConversationScope("u1", "s1"))
+    [summary] = world.summaries()
+    assert summary.metadata["open_questions"] == []
+    assert answer.rstrip(".。") in summary.content
+    assert announced.rstrip(".。") not in summary.content
 
 
 @pytest.mark.parametrize(

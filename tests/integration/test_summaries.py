@@ -720,6 +720,33 @@ def test_corrected_values_are_not_told_as_current() -> None:
 
 
 @pytest.mark.parametrize(
+    ("answer", "is_open"), [("- It was shipped.", False), ("- I'll ask the warehouse.", True)]
+)
+def test_a_question_is_open_only_without_an_answer_after_the_tool_call(
+    answer: str, is_open: bool
+) -> None:
+    @tool
+    def order_status(order_id: str) -> str:
+        """Return the status of an order."""
+        return "unknown"
+
+    question = "Where is my order ORD-55120?"
+    calling = [{"text": "Let me check."}, tool_use("t1", "order_status", order_id="ORD-55120")]
+    replies = iter([calling, answer])
+    agent = made(
+        lambda _: PROSE,
+        model=ScriptedModel(lambda _: next(replies, "- You're welcome.")),
+        agent={"tools": [order_status]},
+    )
+    agent(question)
+    talk(agent, 10)
+    lines = agent.messages[0]["content"][0]["text"].splitlines()
+    assert (f"- open question: {question}" in lines) is is_open
+    assert (f"- {question}" in lines) is not is_open
+    assert "welcome" not in str(lines)
+
+
+@pytest.mark.parametrize(
     ("said", "shown"),
     [
         (
