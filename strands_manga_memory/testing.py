@@ -82,7 +82,7 @@ class ScriptedModel(Model):
 
     @property
     def stateful(self) -> bool:
-        """Whether the model claims that its provider stores the conversation."""
+        """Whether the model acts as one whose provider stores the conversation."""
         return self._stateful
 
     def update_config(self, **model_config: Any) -> None:
@@ -188,7 +188,7 @@ class FakeClock:
 
 
 class _FaultyStore:
-    """Wrapper of a store whose calls fail on request."""
+    """Wrapper of a store for tests, which can make the calls of the store fail."""
 
     def __init__(self, store: Any) -> None:
         self._store = store

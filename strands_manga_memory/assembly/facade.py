@@ -523,9 +523,9 @@ class MangaMemory:
     def retract(self, source: provenance.Source) -> provenance.RetractionReport:
         """Remove a text, found by ``explain``, from memories, dialogue state and live agents.
 
-        All preferences from the text's source message are deleted, with the session's summaries and
-        message copies in the memory table. If the source message is unknown, only the memory with
-        the text is deleted. The messages in the conversation's log stay, and can be redacted.
+        If its source message is known, the memory table loses all preferences from the message, and
+        the session's summaries and message copies. Otherwise, only the memory with the text is
+        deleted. Messages in the conversation's log stay, and can be redacted.
 
         Raises:
             StoreUnavailableError: The memory table does not answer; repeat the call.

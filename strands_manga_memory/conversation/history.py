@@ -103,12 +103,12 @@ class Layout:
     after: str | None = None
 
     def to_state(self) -> dict[str, Any] | None:
-        """Convert the layout to JSON values, which are stored in the session.
+        """Convert this difference between the history and the log to JSON values for storage.
 
-        The attribute ``skip`` is stored separately.
+        ``skip`` is left out, because the session stores it separately.
 
         Returns:
-            The JSON values. None if the history equals the log.
+            The JSON values. None if there is no difference.
         """
         if self.after is None:
             return None
@@ -208,17 +208,17 @@ class MessageLog:
         self._is_confirmed = True
 
     def drop_unconfirmed(self) -> None:
-        """Remove the last message from the index if its write to the log was not confirmed.
+        """Remove the last message from this index if its write to the log was not confirmed.
 
-        A failed write thus leaves nothing in the index. If the message was written nevertheless,
-        ``length`` is too small by one, which does no harm.
+        A failed write thus leaves no message in the index. If the log has the message nevertheless,
+        no harm is done: the saved history then contains the message in full.
         """
         if not self._is_confirmed:
             self._is_confirmed = True
             self._latest.pop(self._records.pop().id, None)
 
     def add(self, message: Message) -> None:
-        """Add a message of the session's log to the index."""
+        """Add a message of the session's log to this index."""
         record = _record_of(message)
         self._latest[record.id] = len(self._records)
         self._records.append(record)

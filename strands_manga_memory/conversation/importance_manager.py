@@ -178,7 +178,10 @@ class ImportanceWeightedConversationManager(ConversationManager):
 
     @property
     def records(self) -> int:
-        """Number of messages in the log of the agent's session."""
+        """Number of messages in the log of the agent's session.
+
+        After a restart, it is compared with the number of restored messages.
+        """
         return self._log.length
 
     # --- Hooks ------------------------------------------------------------------------------------
@@ -281,8 +284,8 @@ class ImportanceWeightedConversationManager(ConversationManager):
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
         """Evict and truncate messages until the agent's history fits its token budget.
 
-        Errors are logged, not raised. Trimming that would block the event loop for long is left to
-        a hook, which uses a thread.
+        Errors are logged, not raised. If trimming would block a running event loop for long,
+        nothing is done here. The hook ``keep_within_budget`` then trims in a thread.
         """
         self._log.drop_unconfirmed()
         self.history.trim_now(agent)
@@ -485,7 +488,11 @@ class StackedConversationManager(ConversationManager):
         await self._below.keep_within_budget(event)
 
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
-        """Make the history smaller before a model call. Subclasses override this method."""
+        """Do the work of this manager before a model call, such as adding a finished summary.
+
+        Subclasses override this method, which does nothing by default. The wrapped managers work
+        next.
+        """
 
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
         """Make the agent's history smaller after an invocation, until it fits its token budget.

@@ -340,9 +340,13 @@ def _expand(
 
 
 def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> bool:
-    """Return whether a message is the user's reply to a question that fits the search.
+    """Return whether a message is the user's reply to an assistant's question.
 
-    The question is the assistant's previous message. Its number must be in ``related``.
+    Args:
+        number: Number of the message. The question is the message before it.
+        found: Messages that the search has found, and their neighbors, keyed by number.
+        related: Numbers of the messages that have a word of the searched text. The assistant's
+            question must be one of them.
     """
     before = found.get(number - 1)
     return (
@@ -356,11 +360,16 @@ def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collec
 def _continues_neighbour(
     number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]
 ) -> bool:
-    """Return whether a message continues the subject of a found message next to it.
+    """Return whether a message continues the subject of a message next to it.
 
-    Both must share a content word, which is a word about their subject. Tool results, long messages
-    and mere confirmations do not count, nor neighbours that only ask a question. ``related`` has
-    the numbers of the found messages.
+    Both messages must share a word about their subject. A tool result, a long message or a mere
+    confirmation continues no subject. A tool result or a mere question is not continued.
+
+    Args:
+        number: Number of the message.
+        found: Messages that the search has found, and their neighbors, keyed by number.
+        related: Numbers of the messages that have a word of the user's question. A message that is
+            continued must be one of them.
     """
     message = found[number]
     near = [

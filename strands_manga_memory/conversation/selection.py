@@ -383,11 +383,11 @@ def _make_room(
 
 @dataclass(eq=False, slots=True)
 class _Item:
-    """Group of optional messages, or a part of a group, that is selected or left out.
+    """Messages that a selection keeps or leaves out together, such as a tool call and its result.
 
-    Optional messages need not stay in the history. The messages of a group stay together. If the
-    last message of a group has a short form, there are two items: the group with the short form,
-    and the rest of the message. If both are selected, the full message stays.
+    If the last message of such a group has a short form, the group has two items. The first item is
+    the group with the short form. The second item stands for the rest of the last message, and
+    needs the first. With both items, the full message stays.
 
     Attributes:
         rank: Importance level, benefit per token, and position of the messages. The highest rank is
@@ -418,10 +418,11 @@ def _items(
     last_turn: int,
     count: Callable[[Message], int],
 ) -> list[_Item]:
-    """Return the items of a selection: groups of messages or parts of groups, by falling rank.
+    """Divide the optional messages into items to select or leave out, sorted by rank.
 
-    If the last message of a group has a short form, the group has two items: one with the short
-    form, and one with the rest of this message.
+    An item is a group of messages that stay together. If the last message of a group has a short
+    form, the group has two items: the group with the short form, and the rest of the last message.
+    The short form can then stay even if the full message does not fit.
     """
     items: list[_Item] = []
     for unit in units:
@@ -461,13 +462,12 @@ def _select_items(
 ) -> list[_Item]:
     """Select the items (groups of messages) that fit into ``room`` tokens, the highest rank first.
 
-    An item that does not fit is skipped. The rest of a shortened message is selected only together
-    with its short form.
+    An item that does not fit is skipped. If an item needs another item, both are selected or none.
 
     Args:
         items: The items, the highest rank first.
         room: Maximum tokens to add.
-        opened: Numbers of the turns with at least one message that stays. Updated in place.
+        opened: Numbers of the turns of which at least one message stays. Updated in place.
         most_turns: Maximum number of turns. None: no limit.
         reasons: Reason why each message stays or is evicted, keyed by the position of the message
             in the history. Updated in place for items over the limit of turns.

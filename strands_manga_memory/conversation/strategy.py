@@ -77,8 +77,8 @@ class PolicyStrategy:
     def init(self, agent: Agent, **kwargs: Any) -> None:
         """Register the hooks that apply, save and restore the conversation manager.
 
-        An agent registers these hooks itself only for the manager given as
-        ``conversation_manager``.
+        Strands registers these hooks itself only if the manager is the ``conversation_manager`` of
+        the agent. Here, the manager is wrapped in a strategy.
         """
         agent.add_hook(self._restore, AgentInitializedEvent, order=_BEFORE_THE_POLICY)
         agent.add_hook(

@@ -146,10 +146,15 @@ class SummarySpan:
         return sum(is_turn_start(message) for message in (*self.unsummarized, *self.recent))
 
     def until(self, last: str) -> SummarySpan | None:
-        """Divide the history again, so that its old turns end with the message ``last``.
+        """Move the end of the old turns to a given message.
 
-        ``last`` is the tracking id of a message. The result is None if this message is not in
-        ``unsummarized``, the messages without a summary.
+        This restores the division for which a summary was begun, after the history has grown.
+
+        Args:
+            last: Tracking id of the last message of the old turns.
+
+        Returns:
+            The new division of the history. None if the message is not in ``unsummarized``.
         """
         history = (*self.old, *self.recent)
         found = [

@@ -193,7 +193,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             self._follow_window(event.agent)
 
     def _follow_window(self, agent: Agent) -> None:
-        """Set the token limits that depend on the context window of the agent's model."""
+        """Set the token limits of history, summary and facts, by the size of the context window."""
         history, follows_window = self._history, self.trimmer.follows_window
         if follows_window:  # the summary replaces more
             history.max_tokens = min(history.max_tokens, _MAX_TOKENS)

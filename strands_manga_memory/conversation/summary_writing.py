@@ -120,10 +120,10 @@ class SummaryCache:
 
 
 def _entry(*content: str) -> tuple[str, Codec]:
-    """Return the storage key of a cached draft, and the codec that encrypts the draft.
+    """Return the name under which a draft of a summary is cached, and the codec that encrypts it.
 
-    The storage key and the encryption key are derived from ``content``, the request to a summarizer
-    for this draft.
+    Both are derived from the request to the summarizer: ``content``. Only a process that can read
+    the conversation can therefore find and read the draft.
     """
     digest = hashlib.sha512()
     for part in content:

@@ -148,10 +148,10 @@ class Trimmer:
 
     @property
     def _low_water_mark(self) -> int:
-        """Smallest size to which a full history is trimmed, as the model counts.
+        """Fewest tokens that a full history must keep when it is trimmed.
 
-        With ``trim_every``, each trimming makes room for several later turns. This room is at most
-        a third of the tokens that the history may have.
+        A history may be trimmed below its maximum size, to make room for the next ``trim_every``
+        turns. This room is at most a third of the maximum size.
         """
         return self.limit - self.limit // _MOST_GIVEN_UP if self.trim_every else self.limit
 
@@ -397,8 +397,8 @@ class Trimmer:
     def _select_from_tail(self, history: list[Message]) -> tuple[Selection, list[Message]]:
         """Select the messages of a new history from the current history and evicted messages.
 
-        The evicted messages are in ``tail``. The first call after a restart reads them from the
-        session's log, so that a restored agent selects as it would have without the restart.
+        The evicted messages are in memory (``self.tail``). After a restart, the first call reads
+        them from the session's log, so that the agent selects as it would have without the restart.
 
         Returns:
             The selection, and the messages from which it was made.

@@ -217,9 +217,12 @@ def _is_of_rows(text: str, line_start: int, position: int) -> bool:
 
 
 class _Members(IntEnum):
-    """Group of members (keys with values) that stay when a JSON object is shortened.
+    """Members (keys with values) that a shortened JSON object keeps, from the fewest to all.
 
-    ``KEY`` keeps the fewest members, and ``ALL`` keeps all.
+    - ``KEY``: the id or, without an id, the name. Without both, nested objects and lists.
+    - ``IDS``: ids, names, and nested values.
+    - ``IDENTIFYING``: also numbers, codes, types, states and dates.
+    - ``ALL``: all members.
     """
 
     KEY = 0
@@ -328,11 +331,14 @@ class _JsonText:
         return cls(source, found, tokens, most_characters)
 
     def most_detailed(self, fits: Callable[[str], bool], forms: Sequence[_Form]) -> str | None:
-        """Return the text in its most detailed form (level of detail) for which ``fits`` is true.
+        """Return the text at the highest level of detail at which it fits; None if it fits at none.
 
-        ``forms`` are tried from most to least detail. The result is None if no form fits. Some
-        forms limit the number of items, or of detailed items, in each list. This limit is raised as
-        far as the text still fits.
+        A level may limit the number of items, or of detailed items, in each list. At such a level,
+        the limit is then raised as far as the text still fits.
+
+        Args:
+            fits: Function that returns whether a text is short enough.
+            forms: The levels of detail, the highest first.
         """
 
         @cache
@@ -428,7 +434,7 @@ class _Pruning:
                 raise _TooLongError
 
     def items(self, values: Sequence[Any]) -> list[Any]:
-        """Return the first and last items of a list, and a note about the items between them."""
+        """Shorten a list to its first and last items, and a note about the number of the others."""
         first, note, last = _first_and_last(values, self._form.items)
         detailed, others = first[: self._form.detailed], first[self._form.detailed :]
         return [
@@ -498,7 +504,10 @@ def _note(missing: int) -> list[str]:
 
 
 def _gap(value: Any) -> int:
-    """Return the number in a note such as "[... 3 more items ...]". 0 for another value."""
+    """Return the number of left-out items from a note such as "[... 3 more items ...]".
+
+    The result is 0 for any value that is not such a note.
+    """
     match = _GAP.fullmatch(value) if type(value) is str else None
     return int(match[1]) if match is not None else 0
 

@@ -408,10 +408,12 @@ def _changes(said: str, before: str, act: str, features: TextFeatures) -> bool:
 
 
 def _without_refusal(said: str, before: str) -> str:
-    """Return the dialogue act of a message that begins like a correction.
+    """Return the dialogue act of a message that begins like a correction, such as "No, ...".
 
-    After an offer, "No, just the address" only declines: its act is that of "just the address". A
-    Japanese message that only declines has the act ``UNMATCHED``. All others are corrections.
+    - After an offer or a question, an English message may only decline: "No, just the address" has
+      the act of "just the address".
+    - A Japanese message that only declines has the act ``UNMATCHED``.
+    - Any other message is a correction.
     """
     if JA.replies.refuses.search(said) or JA.replies.lets_go.search(said):
         return DialogueAct.UNMATCHED.value

@@ -269,10 +269,11 @@ def half_width(text: str) -> str:
 
 
 def rule_matches(rule: PiiRule, plain: str) -> Iterator[re.Match[str]]:
-    """Yield the matches of a rule's pattern that are personal data.
+    """Yield the parts of a text that are personal data of one kind, such as card numbers.
 
-    The text ``plain`` must have half-width characters. A valid match may begin inside an invalid
-    match: in "2024 4111 1111 1111 1111", the card number begins at the second group of digits.
+    A match of the rule's pattern counts only if it passes the rule's check, such as a checksum. If
+    it fails, later beginnings within it are tried: in "2024 4111 1111 1111 1111", the card number
+    begins at the second group of digits. The text ``plain`` must have half-width characters.
     """
     end = 0
     for match in find_matches(rule.pattern, plain):

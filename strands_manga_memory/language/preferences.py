@@ -119,10 +119,10 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
 def _changed_budget(
     sentence: str, found: Iterable[Preference], before: Sequence[str]
 ) -> list[Preference]:
-    """Return the new budget of a user if a sentence changes an earlier budget ("make that 35").
+    """Return the user's new budget if a sentence changes an earlier budget, as in "make that 35".
 
-    The earlier budget is one of the message's preferences ``found`` so far, or is in the last text
-    of ``before``. The result is empty without an earlier budget.
+    The earlier budget is in ``found``, the preferences of the message so far, or in the last text
+    of ``before``, the user's previous messages. Without one, the result is empty.
     """
     if (amount := BOTH.changes_amount.search(sentence)) is None:
         return []
@@ -136,7 +136,7 @@ def _changed_budget(
 
 
 def _changed_fact(sentence: str, stated: Sequence[Preference]) -> list[Preference]:
-    """Return the new name or home if a sentence corrects the last one in ``stated``."""
+    """Return the user's new name or home if a sentence corrects it ("sorry, I meant Kyoto")."""
     last, match = stated[-1:], BOTH.changes_fact.search(sentence)
     if match is None or not last or last[0].slot not in ("name", "home", "hometown"):
         return []
@@ -275,7 +275,7 @@ def _clause_preferences(clause: str) -> list[Preference]:
 
 
 def _liked_and_disliked_things(said: str) -> list[Preference]:
-    """Return the preferences that an idiom states, such as "crowds do my head in"."""
+    """Return the likes and dislikes that idioms state, such as "crowds do my head in"."""
     if BOTH.not_said.search(said):
         return []
     return [

@@ -113,11 +113,11 @@ def _evidence_of_question(question: str) -> set[str]:
 
 @lru_cache(maxsize=4_096)
 def evidence_terms(text: str) -> frozenset[str]:
-    """Return the terms of a text that show whether the text answers a question.
+    """Return the terms of a text that are compared with the ``content_terms`` of a question.
 
-    They are compared with the ``content_terms`` of the question. English terms are the
-    ``search_terms``. Of Japanese text, terms that often match by accident are left out, such as
-    pairs of characters in katakana words: カード and ハードカバー share the pair ード.
+    A shared term shows that the text may answer the question. English terms are stems of words.
+    Japanese terms are single kanji and groups of characters. Pairs of characters that often match
+    by accident are left out: カード and ハードカバー share the pair ード.
     """
     found = set(search_terms(text))
     if text.isascii():
@@ -286,9 +286,14 @@ def without_field_names(text: str) -> str:
 def _ranked(parts: Sequence[str], terms: Collection[str], context: float) -> list[int]:
     """Return the positions of the passages that answer a question, the best passage first.
 
-    A passage has a score for the terms of the question, ``terms``, that it contains. Rare terms
-    count more. A share of the previous passage's score, ``context``, is added. Passages with the
-    score 0 are left out. If no passage contains a term, all positions are returned in order.
+    The score of a passage grows with each term of the question that it contains, and more with rare
+    terms. Passages with the score 0 are left out. If no passage contains a term, all positions are
+    returned in order.
+
+    Args:
+        parts: The passages of a text.
+        terms: Terms of the question.
+        context: Share of the previous passage's score that is added to the score of a passage.
     """
     shared = [evidence_terms(part).intersection(terms) for part in parts]
     in_passages = Counter(term for found in shared for term in found)
@@ -318,11 +323,16 @@ def _first_fields(record: str) -> str:
 
 
 def _join_records(parts: Sequence[str], chosen: Sequence[int], starts: Sequence[int]) -> str:
-    """Join chosen passages of a text whose lines have named fields, as in ``title: Uzumaki``.
+    """Join chosen passages of a text in which each line describes one item by named fields.
 
-    Passages of one line stay on one line. If the beginning of a line was not chosen, the first two
-    fields of the line are added, because they usually name the item. ``starts`` gives, for each
-    passage, the position of the first passage of its line.
+    An example of a line is ``title: Uzumaki, price: 19.90``. Chosen passages of one line are joined
+    to one line. If the beginning of a line was not chosen, its first two fields are added, because
+    they usually name the item.
+
+    Args:
+        parts: All passages of the text. Each line has one or more.
+        chosen: Positions of the chosen passages, in order.
+        starts: Position of the first passage of the line, for each passage.
     """
     lines: list[str] = []
     before = -1

@@ -117,10 +117,10 @@ class SubjectTracker:
         return ", ".join(own) if own else sentence
 
     def is_own(self, slot: str) -> bool:
-        """Return whether a preference is lasting and about the user.
+        """Return whether a preference in the current sentence is lasting and about the user.
 
-        The preference must be in the sentence that ``own_part`` has read last. The budget for a
-        gift and the name of a pet are not about the user. A wish for today, or until Friday, is not
+        The current sentence is the argument of the last call of ``own_part``. The budget for a gift
+        and the name of a pet are not about the user. A wish for today, or until Friday, is not
         lasting.
 
         Args:

@@ -188,8 +188,15 @@ def _find_corrected_fact(
 ) -> tuple[int, Entity | None]:
     """Find the earlier fact that a correction changes, by the rules of ``apply_corrections``.
 
-    Return the position of the fact, and its old value; None if there is no such fact. ``at`` is the
-    position of the correction. ``kind`` is the entity type and the unit of its value.
+    Args:
+        facts: The facts, the oldest first.
+        at: Position of the correction in ``facts``.
+        kind: Entity type of the corrected value, and its unit, which may be empty.
+        types: Entity types whose values are compared.
+
+    Returns:
+        The position of the earlier fact, and its old value. The value is None if there is no such
+        fact.
     """
     topic = _topic(facts[at].text)
     is_exact = types[kind[0]].is_exact
@@ -221,7 +228,11 @@ def _topic(text: str) -> frozenset[str]:
 
 
 def _is_next(before: int, at: int, facts: Sequence[Fact]) -> bool:
-    """Return whether the user stated no fact in a message between the messages of two facts."""
+    """Return whether two facts come from consecutive messages in which the user stated facts.
+
+    Some corrections change only a fact in the previous such message. ``before`` and ``at`` are the
+    positions of the two facts.
+    """
     ends = {facts[before].source, facts[at].source}
     return all(fact.source in ends for fact in facts[before + 1 : at] if fact.kind in USER_KINDS)
 
@@ -482,8 +493,8 @@ def merge_facts(
 def _without_outdated(facts: Sequence[Fact], *, since: int) -> list[Fact]:
     """Remove the facts that a later fact contains or replaces, by the rules of ``merge_facts``.
 
-    A fact of the user stays, even if the assistant repeats it. Facts before position ``since`` are
-    not compared with each other again.
+    A fact of the user stays, even if the assistant repeats it. ``since`` is the position of the
+    first new fact. The facts before it have been compared with each other by an earlier call.
     """
     newest: list[Fact] = []
     keys: set[tuple[FactKind, str]] = set()

@@ -214,7 +214,7 @@ class ToolFailure:
 def error_result(
     failure: ToolFailure, *, original: Mapping[str, Any] | None = None, text: str = ""
 ) -> dict[str, Any]:
-    """Return a tool result with the status ``error``, which describes a failed call to the model.
+    """Return a tool result with the status ``error``, which describes a failed tool call.
 
     Args:
         failure: Description of the failure.

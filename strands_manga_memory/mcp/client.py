@@ -56,7 +56,17 @@ def stop(client: MCPClient) -> None:
 def _stop_without_warnings(
     client: MCPClient, own_stop: Callable[..., None], *exit_details: Any
 ) -> None:
-    """Call ``own_stop``, the client's ``stop``, without warnings about unfinished coroutines."""
+    """Stop an MCP client, without Python's warnings about unfinished coroutines.
+
+    Such warnings arise if the client's background thread has ended: the client would pass a
+    coroutine to the event loop of this thread. The loop is therefore closed and removed first.
+
+    Args:
+        client: The client.
+        own_stop: Method ``stop`` of the client. During ``restart``, the attribute ``client.stop``
+            is another function.
+        *exit_details: Arguments of ``own_stop``.
+    """
     thread, loop, started = (
         getattr(client, name, None) for name in ("_background_thread", _LOOP, "_init_future")
     )

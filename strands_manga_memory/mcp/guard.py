@@ -194,7 +194,12 @@ class CallLog:
                 self._last_error = (code, text, self._clock())
 
     def count_substitute(self, *, stale: bool) -> None:
-        """Count a call that got an earlier result (``stale``) or the result of a fallback tool."""
+        """Count a call of a failing tool for which the agent got another result.
+
+        Args:
+            stale: True for an earlier result of the tool, and False for the result of a fallback
+                tool.
+        """
         with self._lock:
             self._counts["stale" if stale else "fallbacks"] += 1
 
@@ -372,8 +377,9 @@ class Guard:
     def acquire_permit(self, user: Hashable | None) -> Permit | None:
         """Return a permit of the tool's circuit breaker, or None if the breaker rejects the call.
 
-        The first call of a new user closes a breaker that was opened by errors of fewer than
-        ``policy.users`` users, because their arguments may be the cause.
+        Wrong arguments of a few users may have opened the breaker. The first call of a new user
+        therefore closes the breaker, if fewer than ``policy.users`` users have called and no other
+        failures have occurred.
         """
         permit = self.breaker.try_acquire()
         is_new = user is not None and user not in self._callers

@@ -256,10 +256,11 @@ class ServerSupervisor:
             self._unanswered = {}
 
     def is_server_drop(self) -> bool:
-        """Record a call that ended without an answer, and return whether the server is the cause.
+        """Record a call whose answer was lost, and return whether the server is the cause.
 
-        The server is the cause if another call ended so in the last half second: with version 1.x
-        of the MCP SDK, a dying server ends all calls at once, but a proxy only a slow one.
+        The server, not the tool, is the cause if another answer was lost in the last half second.
+        With version 1.x of the MCP SDK, a server that dies ends all its calls at once. A proxy that
+        cuts off a slow answer ends only this call.
         """
         with self._lock:
             now = self._clock()
@@ -273,10 +274,10 @@ class ServerSupervisor:
             self._unanswered.pop(number, None)
 
     def is_blocked_by_another(self, number: int) -> bool:
-        """Remove a timed-out call, and return whether another tool probably blocks the server.
+        """Record that a call timed out, and return whether another tool probably blocks the server.
 
-        True if a call of another tool was waiting for an answer when this call began, and the
-        server has answered no call since then.
+        This is probable if a call of another tool was waiting when the timed-out call began, and
+        the server has answered no call since then.
         """
         with self._lock:
             return self._unanswered.pop(number, ("", False))[1]

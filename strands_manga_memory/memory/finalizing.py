@@ -446,9 +446,9 @@ class MemoryKeeper:
 
 @dataclass(frozen=True)
 class _FinalizedUser:
-    """Access to the memories of one user, while memories are made from a conversation.
+    """Memories of one user, to which the memories of an ended conversation are added.
 
-    If all data of the user are deleted in the meantime, ``store`` writes nothing.
+    If all data of the user are deleted meanwhile, the method ``store`` writes nothing.
     """
 
     partition: UserPartition

@@ -144,8 +144,8 @@ class HotProfile:
 
         Args:
             change: Function from the current state to the next state. If it returns None, nothing
-                changes and the result is an empty state.
-            drops: Whether the cached memories are removed.
+                is written, and the result is an empty ``ProfileState``.
+            drops: Whether to remove the cache of the user's memories from the record.
 
         Raises:
             StoreError: The hot tier is unavailable.

@@ -118,10 +118,11 @@ class MemoryReader:
             self._snapshot = None
 
     def read_if_changed(self, versions: Callable[[], tuple[str, str]]) -> None:
-        """Read the memories from the table if the versions of the preference log have changed.
+        """Read the memories again if the user's preferences in the table have changed.
 
-        Without a hot tier, nothing is read. With one, its cache is not used, because other
-        processes may have another hot tier.
+        The method ``versions`` of the preference log shows a change since the last call. The
+        memories are read from the table, not from the cache in the hot tier, because the process
+        that made the change may use another hot tier. Without a hot tier, nothing is read.
         """
         if self._hot is None:
             return
@@ -252,9 +253,9 @@ class MemoryReader:
     def _read(self, *, is_cached: bool = True) -> None:
         """Read the user's memories, and the user's profile in another service, into this process.
 
-        If the hot tier has no cached memories, those for a session start are read from the table. A
-        later background read adds the memories that only searches need, and caches all of them in
-        the hot tier.
+        The memories come from the cache in the hot tier, if the cache has them and ``is_cached`` is
+        true. Otherwise, the memories that a session start needs are read from the table. Those that
+        only searches need follow in the background. The cache then gets both.
         """
         hot, owner = self._hot, self._partition.owner
         cached, version = hot.load_memories() if hot and is_cached else (None, None)
@@ -382,9 +383,11 @@ class MemoryReader:
             self._count_uses_at(time.monotonic() + COUNT_SECONDS)
 
     def _count_uses_at(self, due: float) -> None:
-        """Schedule the update of the stored access counts for the time ``due`` (monotonic seconds).
+        """Schedule the update of the stored access counts, which counts many recalls at once.
 
-        If it fails, or the process exits before, the next recall schedules another update.
+        Recalls are recorded in the table before they are counted. If the update fails, or if the
+        process exits before it, the next recall schedules another update. ``due`` is the time of
+        the update in monotonic seconds.
         """
 
         def count_uses() -> None:
@@ -494,9 +497,10 @@ def _history(known: Sequence[MemoryRecord], *, now: float, remaining: int, whole
 
 
 def _is_rolled_up(summary: MemoryRecord, ends: Mapping[str, float]) -> bool:
-    """Return whether a weekly or monthly summary already includes a session.
+    """Return whether a weekly or monthly summary already includes the summary of a session.
 
-    ``ends`` maps the id of each weekly or monthly summary to the end of its last session.
+    ``ends`` has the time, keyed by the id of a weekly or monthly summary, at which the last session
+    in it ended. A session that ended later is not included yet.
     """
     at = ended_at(summary)
     return any(at <= ends.get(f"{type_}#{name_of(at)}", -1.0) for type_, _, name_of in PERIODS)
@@ -575,9 +579,9 @@ def _safe(text: str, limit: int = _CHARACTERS) -> str:
 
 
 def fitting(title: str, lines: Sequence[str], limit: int) -> str:
-    """Join a title and as many lines from the end of a list as fit into ``limit`` tokens.
+    """Join a title and the last lines of a list, as many as fit into ``limit`` tokens.
 
-    The other lines, at the beginning of the list, are left out. If no line fits, the text is empty.
+    The first lines, which are the oldest, are left out. If no line fits, the text is empty.
     """
     kept: list[str] = []
     for line in reversed(lines):

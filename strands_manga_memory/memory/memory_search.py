@@ -263,11 +263,16 @@ class Snapshot:
         wanted: MemoryQuery | None = None,
         matching: bool = False,
     ) -> list[Hit]:
-        """Return the memories that meet the conditions ``wanted`` as search results, best first.
+        """Return the memories that meet the given conditions as search results, best first.
 
-        With a query, each passage of a session's messages is a separate result. With ``matching``,
-        a result must have a word of the query in its text or topics or, when texts are compared by
-        vectors, a similarity above 0.
+        With a query, each passage of a session's messages is a separate result.
+
+        Args:
+            now: The time in seconds since 1970.
+            query: Text with which the memories are compared. None: no comparison.
+            wanted: Conditions. None: no conditions.
+            matching: Whether each result must share a word with the query, in its text or topics.
+                If texts are compared by vectors, a similarity above 0 is enough.
         """
         with self._lock:
             filters = wanted or MemoryQuery()
@@ -352,9 +357,14 @@ def _word_similarities(query: str, texts: Sequence[_Text]) -> list[float]:
 
 @lru_cache(maxsize=4_096)
 def _word_weights(own: str, near: str) -> tuple[dict[str, float], int]:
-    """Return the weighted frequency of each search term of a text, and the number of its terms.
+    """Count the search terms of a text, and with a lower weight those of its neighboring text.
 
-    ``near`` is the neighboring text, whose terms count less.
+    Args:
+        own: Content of a memory, or a passage of the messages in it.
+        near: Topics of the memory, or the passages before and after the passage.
+
+    Returns:
+        The weighted count of each term, and the number of all terms in both texts.
     """
     terms, near_terms = (search_terms(_ROLE.sub("", each)) for each in (own, near))
     weights: dict[str, float] = defaultdict(float)

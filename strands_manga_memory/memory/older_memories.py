@@ -72,10 +72,10 @@ class WordList:
         self._partition = partition
 
     def load(self, names: Iterable[str]) -> None:
-        """Read the parts with the given names that were not read before.
+        """Read parts of the index, such as ``words.3``, unless they were read before.
 
         Raises:
-            CorruptRecordError: A part is damaged or missing, or belongs to another list.
+            CorruptRecordError: A part is damaged or missing, or belongs to an older or newer index.
         """
         missing, owner = set(names) - self._parts.keys(), self._partition.owner
         keys = {name: (owner.partition, f"{_WORDS}{name}") for name in missing}

@@ -159,7 +159,8 @@ class UserPartition:
 
     Attributes:
         log_key: Key of the background work that writes the user's preference log.
-        guard: Check that ``update`` adds to its writes, to detect a deletion of all data; or None.
+        guard: Condition that each write by ``update`` must meet: no deletion of all data of the
+            user since the condition was made. None: no condition.
     """
 
     def __init__(
@@ -235,10 +236,16 @@ class UserPartition:
         return self._load(_START)
 
     def load_recent(self, latest: Sequence[str]) -> PartitionContent:
-        """Read the memories that only searches need: messages, patterns, facts and feedback.
+        """Read the memories that searches need, but a session start does not.
 
-        At most 88 records are read, in two requests. ``latest`` lists the ids of the latest facts
-        and feedback. Raises CorruptRecordError if no encrypted record can be decrypted.
+        These are messages, patterns, facts and feedback. At most 88 records are read, in two
+        requests.
+
+        Args:
+            latest: Ids of the latest facts and feedback.
+
+        Raises:
+            CorruptRecordError: The records are encrypted, and none of them can be decrypted.
         """
         ranges = _RECENT if latest else (*_RECENT, _UNLISTED)
         return self._load(ranges, latest, are_all=len(latest) < _MAX_LATEST)
@@ -290,8 +297,8 @@ class UserPartition:
         Args:
             ranges: Ranges of sort keys.
             ids: Ids of further memories to read.
-            are_all: False if the table may have facts or feedback older than those in ``ids``. The
-                result is then marked as partial.
+            are_all: Whether ``ids`` lists all memories that the caller needs. False, for a list of
+                limited length: the result is marked as partial.
             uses: Recalls from an earlier read, which are also added to the access counts.
         """
         loaded, sealed = PartitionContent(uses=uses or {}), set[str]()

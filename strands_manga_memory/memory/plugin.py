@@ -405,7 +405,10 @@ class UserContext(Plugin):
         self._store.retract(message_id, session_id=self._session_id, at=at)
 
     def remove(self, message_id: str) -> None:
-        """Hide the preferences of a message from the agent, but keep them in the memory table."""
+        """Discard the preferences of a message, after they were deleted from the memory table.
+
+        The next request of the agent then has no text from them.
+        """
         self._hide(message_id, self._clock())
         self._store.reader.drop_snapshot()
         self._drop_results()

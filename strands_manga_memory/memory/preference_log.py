@@ -384,7 +384,7 @@ class PreferenceLog:
     ) -> MemoryRecord:
         """Return the preference record of a subject, such as ``genre``, with its current value.
 
-        If ``known``, the stored record, has this value already, it is returned unchanged.
+        If the stored record (``known``) has this value already, it is returned unchanged.
         """
         has_slot = not slot.startswith("~")
         if known is not None and (

@@ -205,8 +205,12 @@ class ProfileCache:
     def _copy_from_table(self, state: ProfileState) -> ProfileState:
         """Copy changes of preferences from the memory table to the user's record in the hot tier.
 
-        Return the new state of the record. If the preference log has a new revision, the text about
-        the user is removed from the record, so that agents read the memories again.
+        Processes with another hot tier write their changes only to the table. The table's log of
+        these changes has a revision, which is new if agents must read the preferences again. The
+        text about the user, which was made from older preferences, is then removed from the record.
+
+        Returns:
+            The new state of the record.
         """
         revision, version = self._log.versions()
         is_renewed = revision != state.revision

@@ -273,7 +273,7 @@ class CallablePreferenceSink:
         self._function = function
 
     def send(self, signal: PreferenceSignal) -> None:
-        """Pass the report of a preference or retraction to the function."""
+        """Call the function of this sink with the report of a preference or retraction."""
         self._function(signal)
 
 
@@ -294,7 +294,7 @@ class TablePreferenceSink:
         self._codec = codec
 
     def send(self, signal: PreferenceSignal) -> None:
-        """Store the preference of a signal, or delete the preferences of a retracted message."""
+        """Store a reported preference in the table, or delete those of a retracted message."""
         log = PreferenceLog(
             UserPartition(self._table, signal.owner, codec=self._codec, clock=lambda: signal.at)
         )

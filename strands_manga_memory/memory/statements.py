@@ -102,10 +102,11 @@ class Removal:
     def removes(self, statement: Statement) -> bool:
         """Return whether this removal also removes a statement that the user made before.
 
-        The retraction of a message removes the statements in it. The deletion of a preference
-        removes statements with its subject or one of its values. A deleted dislike removes only
-        dislikes; any other deletion removes no dislikes. A statement that only ends a preference
-        stays.
+        - The retraction of a message removes the statements in the message.
+        - The deletion of a preference removes the statements about its subject, such as ``genre``.
+        - It also removes other statements with one of its values. The deletion of a dislike then
+          removes only dislikes, and any other deletion removes no dislikes.
+        - A statement that only ends an earlier preference is not removed by a deletion.
         """
         if statement.at > self.at:
             return False
@@ -190,9 +191,9 @@ class PreferenceSignal:
 
     @property
     def statement(self) -> Statement:
-        """Stated preference that this signal reports.
+        """Statement of the preference that this signal (report of a preference) is about.
 
-        If the signal has no message id, the statement gets the id of the signal as its message id.
+        If the message of the statement is unknown, the id of the signal replaces the message id.
         """
         preference = Preference(self.key, self.value, self.liked, self.adds)
         return Statement(preference, self.at, self.message_id or self.id, self.session_id)
@@ -339,7 +340,11 @@ class LoggedChanges:
         return tuple(each for each in valid(statements, self.removals) if each.at > since)
 
     def with_change(self, change: PreferenceChange) -> LoggedChanges | None:
-        """Return the preference log after a change, or None if the change has no effect."""
+        """Return a copy of the preference log to which a change is applied.
+
+        A change has new statements, removals or signals, for example. The result is None if the
+        change has no effect.
+        """
         removals = [each for each in change.removals if each.at > self.erased_at]
         statements = merged(valid(self.statements, removals), self.admit(change.statements))
         signals = self._signals_after(change, removals, statements)
@@ -361,11 +366,16 @@ class LoggedChanges:
     def _signals_after(
         self, change: PreferenceChange, removals: Sequence[Removal], statements: Sequence[Statement]
     ) -> tuple[PreferenceSignal, ...]:
-        """Return the signals that are still to be sent after a change of the log.
+        """Return the signals (reports for an external preference service) that must still be sent.
 
-        New signals get their numbers. Signals of removed statements are dropped. If over 400
-        signals are left, signals of statements that are no longer in the log are dropped, too.
-        ``statements`` are the statements in the log after the change.
+        New signals get their numbers. A signal is dropped if it was sent, or if its statement was
+        removed. Of more than 400 signals, those whose statement is no longer in the log are
+        dropped, too.
+
+        Args:
+            change: The change of the log, with new and sent signals.
+            removals: Removals in the change.
+            statements: Statements in the log after the change.
         """
         kept = [
             one
@@ -402,10 +412,10 @@ def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:
 
 
 def complete_since(removals: Sequence[Removal]) -> float:
-    """Return the time from which all removals of preferences are known, in seconds since 1970.
+    """Return the time from which on the log has all removals of preferences.
 
-    The log keeps the latest 300 removals. If it has 300, the result is the time of the oldest: an
-    earlier statement must not be stored, because a discarded removal may apply to it. If the log
-    has fewer, the result is minus infinity.
+    The time is in seconds since 1970. The log keeps the latest 300 removals. If it has so many,
+    earlier ones may be missing, so the result is the time of the oldest one. Otherwise, none are
+    missing, and the result is minus infinity.
     """
     return removals[0].at if len(removals) >= _MAX_REMOVALS else -math.inf

@@ -518,9 +518,9 @@ class UserMemoryStore(MemoryStore):
         *,
         summary_name: str | None = None,
     ) -> MemoryRecord:
-        """Store a memory, or renew the expiry of the stored memory with the same content.
+        """Store a memory, or renew the stored memory with the same content.
 
-        With ``summary_name``, an encoded session id, replace the stored summary of that session.
+        With ``summary_name``, an encoded session id, replace the earlier summary of this session.
         """
         type_ = checked_type(type_)
         arguments.check_not_blank("content", content)

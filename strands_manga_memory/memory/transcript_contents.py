@@ -43,11 +43,13 @@ _UTTERANCE_CHARACTERS = 20_000
 def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[Statement]:
     """Return the preferences that the user stated in a session, in order of time.
 
+    Preferences that a model found are checked: a message of the user must state the value. They get
+    the time and id of the latest such message. Without a model, rules extract the preferences.
+
     Args:
         transcript: Transcript of the session.
         by_model: Preferences that a model found in the session, keyed by subject such as ``genre``.
-            Each gets time and id of the latest message that states its value. Without such a
-            message, it is left out. If ``by_model`` is empty, rules extract the preferences.
+            If it is empty, rules extract the preferences.
     """
     by_user = [each for each in transcript.utterances if each.role == "user"]
     if not by_model:
@@ -86,10 +88,12 @@ def passages_of(utterances: Sequence[Utterance]) -> list[str]:
     """Split the messages of a session into passages that are short enough to be quoted.
 
     Turns of small talk are left out. A correction by the user is added to the passage that it
-    corrects, so that no outdated value is recalled alone. This is the latest passage that shares a
-    number of two or more digits with the correction or, without such a passage, the last one. If
-    both are too long together, only the user's words are kept or, if still too long, the correction
-    becomes a passage of its own.
+    corrects, so that no outdated value is recalled alone:
+
+    - The corrected passage is the latest one that shares a number of two or more digits with the
+      correction. If there is none, it is the last passage.
+    - If both are too long together, only the user's words are kept.
+    - If these are still too long, the correction becomes a passage of its own.
     """
     passages: list[str] = []
     for _, turn in itertools.groupby(utterances, key=lambda utterance: utterance.turn):

@@ -292,10 +292,7 @@ def without_added(context: InvokeModelContext) -> tuple[list[Message], Added]:
 
 
 def with_added(messages: list[Message], added: Added) -> list[Message]:
-    """Return the messages of a request with the content blocks that plugins added to them.
-
-    This is the reverse of ``without_added``.
-    """
+    """Put the content blocks that ``without_added`` removed back into the messages of a request."""
     if added.after:
         content = [*messages[-1]["content"], *added.after]
         messages = [*messages[:-1], {**messages[-1], "content": content}]

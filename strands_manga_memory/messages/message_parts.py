@@ -323,10 +323,10 @@ def _is_call(part: Any, *names: str) -> bool:
 
 
 def separate_result(event: AfterToolCallEvent[Any]) -> None:
-    """Replace the result of a tool call by a copy of its own. A hook callback.
+    """Copy the result of a tool call, so that no other call has the same dict as its result.
 
-    A tool may return the same dict for two calls. Strands writes the id of the call into the dict,
-    so both results would have the id of the second call.
+    A tool may return one dict for two calls. Strands writes the id of the call into the dict, so
+    both results would have the id of the second call. The function is called as a hook.
     """
     id_ = str(event.tool_use["toolUseId"])
     content = copy.deepcopy(event.result["content"])

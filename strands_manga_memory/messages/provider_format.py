@@ -258,8 +258,14 @@ def _pair_results(messages: list[Message]) -> list[Message]:
 def _assign_results(message: Message, at: int, latest: dict[str, list[_Call]]) -> None:
     """Assign each tool result in a message to the earlier tool call with the same id.
 
-    Models may use an id again, so ``latest`` has the calls of the last message that used each id.
-    Calls with the same id get their results in order. Of too many results, the last are used.
+    A model may use an id again. The result then belongs to the last message with calls of this id.
+    Several calls of this message with the same id get their results in order. If there are more
+    results than calls, the last results are used.
+
+    Args:
+        message: The message with the results.
+        at: Position of the message.
+        latest: Calls of the last message that used an id, keyed by the id.
     """
     found: dict[str, list[tuple[int, Any]]] = {}
     for index, block in enumerate(message["content"]):

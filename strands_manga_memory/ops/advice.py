@@ -26,7 +26,10 @@ class TtlAdvice:
     knee: float
 
     def share_within(self, seconds: float) -> float:
-        """Return the share of gaps of at most ``seconds``, interpolated from ``curve``."""
+        """Return the share of gaps (times between two turns) of at most ``seconds``.
+
+        The value is interpolated between the recorded points of the attribute ``curve``.
+        """
         before = (0.0, 0.0)
         for point in self.curve:
             if point[0] >= seconds:

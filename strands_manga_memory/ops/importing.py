@@ -451,7 +451,7 @@ def _store_memory(
 
 
 def _parse_conversation(session: Mapping[str, Any]) -> TransferredConversation:
-    """Convert an exported conversation to the argument of ``TieredSessionManager.transfer``."""
+    """Convert an exported conversation of an agent to the form that another session can store."""
     name = f"{session['session_id']}/{session['agent_id']}"
     log = [
         (_require_message(_decode(record["message"]), record=name), float(record["at"]))

@@ -284,9 +284,10 @@ def _tool_statistics(entries: Iterable[LogEntry], now: float) -> dict[str, dict[
 def _breaker_state(
     result: Mapping[str, Any], at: float, now: float, *, is_guarded: bool
 ) -> dict[str, Any]:
-    """Return the circuit breaker's state that the result of a tool call shows; empty if unknown.
+    """Return the state of a tool's circuit breaker after a call; empty if unknown.
 
-    The result of a failed call contains the state. A successful call closes the breaker.
+    The result of a failed call contains the state. After a successful call, the breaker is closed.
+    ``is_guarded`` is whether the tool is known to have a breaker.
     """
     details = guard_details(result)
     if not details:

@@ -380,7 +380,7 @@ def _check_clock(store: RedisHotStore, clock: Callable[[], float]) -> Iterator[F
 
 
 def _check_hot_calls(store: HotStore) -> Finding:
-    """Call each hot store method that this package uses, with a temporary conversation."""
+    """Check that the hot store allows each call of this package, with a temporary conversation."""
     name = f"doctor:{uuid.uuid4().hex}:probe/A:probe"
     write = HotWrite(expect=None, epoch=1, version=1, fields={"window": b""}, ttl=0.001)
     steps: dict[str, Callable[[], object]] = {

@@ -134,7 +134,10 @@ def _fingerprint_messages(context: InvokeModelContext) -> list[int]:
 
 
 def _stored_blocks(context: InvokeModelContext, at: int) -> list[ContentBlock]:
-    """Return the blocks of the message at index ``at`` that the stored history also has."""
+    """Return a message's content blocks, without those that plugins added only to this request.
+
+    ``at`` is the index of the message in the request.
+    """
     message = context.messages[at]
     added = context.dynamic_trailing_blocks if at == len(context.messages) - 1 else 0
     return message["content"][injected_count(message) : len(message["content"]) - added]

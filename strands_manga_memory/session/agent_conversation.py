@@ -205,7 +205,10 @@ class AgentConversation:
             raise
 
     def _end_if_over(self, *, inspect: bool) -> None:
-        """End the conversation if its session has expired. With ``inspect``, write nothing."""
+        """End the conversation if its session has expired.
+
+        With ``inspect``, only this process's copy ends, and the stores stay unchanged.
+        """
         storage, last_used = self.storage, self.local.base.last_used
         hot = None if storage.hot is None else storage.hot.stored
         if hot is not None and not hot.record.is_empty and (hot.expires_in or 0.0) > 0:
@@ -388,8 +391,9 @@ class AgentConversation:
             history: The agent's present history. Unchanged messages stay the same objects.
 
         Returns:
-            The changed history. None if nothing has changed, or if a new message cannot be read
-            now. Empty if histories are not stored (``keeps_window`` is False).
+            The changed history; empty if histories are not stored (``keeps_window`` is False). None
+            if the agent must keep its present history, because nothing has changed or a new message
+            cannot be read now.
         """
         self._turn_slots = {}
         if not self.has_remote_changes:

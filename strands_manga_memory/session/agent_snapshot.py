@@ -144,7 +144,10 @@ def _placeholder(slot: Slot, before: Sequence[Message]) -> Message:
 
 
 def _unreadable_slot(message: Mapping[str, Any]) -> Slot | None:
-    """Return the reference that a placeholder replaces; None for any other message."""
+    """Return the reference to the unreadable message that a placeholder replaces.
+
+    The result is None if the message is no such placeholder.
+    """
     identity = message.get("tracking_id")
     if not isinstance(identity, str) or not identity.startswith(_UNREADABLE_ID):
         return None

@@ -140,10 +140,12 @@ class ConversationSaver:
         return "durable" if self.durable_health.is_up else "nothing"
 
     def remaining_seconds(self, deadline: float) -> float:
-        """Return how many more seconds a turn may wait for a tier; 0 while the tier is down.
+        """Return how many more seconds a turn may wait for a save or read.
+
+        The result is 0 while the tier is down.
 
         Args:
-            deadline: Longest wait in seconds, from the beginning of the call to the tier.
+            deadline: Longest wait in seconds, counted from the time when the save or read began.
         """
         if self.waits_for == "nothing":
             return 0.0
@@ -231,16 +233,20 @@ class ConversationSaver:
                 self._attempt(self._storage.catch_up_hot, self.hot_health)
 
     def _attempt(self, work: Callable[[], _T], health: TierHealth, *, must: bool = False) -> _T:
-        """Call a function that uses a tier, and record in ``health`` whether the tier works.
+        """Call a function that uses a tier, and record whether the tier works.
 
-        A tier that is known to be down is not called, unless ``must`` is True. If the tier fails, a
-        later save is planned.
+        If the tier fails, a later save is planned.
+
+        Args:
+            work: The function.
+            health: Availability of the tier, which is updated by the outcome.
+            must: Whether to call the function even if the tier is known to be down.
 
         Raises:
             StoreUnavailableError: The tier is known to be down, or does not take the change.
-            ConflictError: Another process's change cannot be merged. The attribute ``error`` keeps
-                it.
-            CorruptRecordError: A stored record is damaged. The attribute ``error`` keeps it.
+            ConflictError: Another process's change cannot be merged. Later saves fail with this
+                error, too.
+            CorruptRecordError: A stored record is damaged. Later saves fail with this error, too.
         """
         if not must and not health.may_call():
             self._retry(health)
@@ -373,8 +379,8 @@ def block_until_saved(
 ) -> None:
     """Block the thread until a save ends, or until a deadline.
 
-    The deadline is ``durable_deadline`` or, on an event loop without ``must``, ``hot_deadline``,
-    which is shorter by default.
+    The deadline is ``durable_deadline``. On an event loop, it is ``hot_deadline``, which is shorter
+    by default, unless ``must`` is True.
 
     Args:
         future: The save.

@@ -130,10 +130,11 @@ class SessionAgent:
         agent.messages = messages  # not with the snapshot, whose messages are copied recursively
 
     def _refill_stash(self, agent: Agent) -> None:
-        """Store messages in the agent's stash again (Strands' storage for offloaded messages).
+        """Restore the offloaded messages of an agent after a restart.
 
-        They are the messages to which the history refers. A stash that outlives the process is not
-        changed. If the log cannot be read, a warning is logged.
+        Strands keeps such messages in the agent's stash, and a reference in the history. A stash in
+        memory is empty after a restart, so the messages are read from the log and stored again. A
+        durable stash is not changed. If the log cannot be read, a warning is logged.
         """
         manager = agent.context_manager
         if manager is None or manager.stash is None or manager.stash_is_durable:

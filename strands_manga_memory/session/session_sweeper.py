@@ -91,11 +91,10 @@ class EndedConversation:
 
         Args:
             claimed: Version numbers of the hot tier's copy when the sweeper claimed (reserved) the
-                conversation. If they have changed, nothing is written.
+                conversation. If another process has written since, nothing is copied.
 
         Returns:
-            Whether the hot tier still has the claimed version of the conversation. False if it has
-            no content, or if another process has written since the claim.
+            Whether the copy in the hot tier is unchanged since the claim, and has content.
 
         Raises:
             StoreUnavailableError: A tier does not answer.

@@ -557,10 +557,10 @@ class StoredSession:
     def _in_process(
         self, keys: Collection[ConversationKey]
     ) -> Iterator[tuple[SessionAgent | None, AgentConversation]]:
-        """Yield an agent and its conversation from each session manager in this process.
+        """Yield the conversations of this session that session managers in this process have open.
 
-        Only conversations of this session with one of the keys are yielded. The agent is None if it
-        is not a Strands agent.
+        Only conversations with one of the given keys are yielded, each with its agent. The agent is
+        None if it is not a Strands agent.
         """
         for session in members_of(attachments(self._tiers.writer)["sessions"]):
             if session._storage_id != self._storage_id:  # noqa: SLF001 - of this class
@@ -570,7 +570,7 @@ class StoredSession:
                     yield session._agents.get(id_) if kind == "A" else None, found  # noqa: SLF001
 
     def _refresh_in_process(self, keys: Collection[ConversationKey]) -> None:
-        """Let this process notice that conversations were deleted or rewound in the stores."""
+        """Read conversations again that this process uses, as they were deleted or rewound."""
         for session_agent, conversation in self._in_process(keys):
             conversation.saver.request_refresh().result()
             if session_agent is not None:

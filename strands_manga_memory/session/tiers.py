@@ -152,10 +152,10 @@ def tombstone_key(partition: str) -> Key:
 
 
 def put_group_tombstone(table: Table, partition: str, *, now: float, until: float) -> int:
-    """Write the marker (tombstone) that deletes all conversations of a session or user.
+    """Write the marker (tombstone) that ends all conversations of a session or user.
 
-    Other processes may save new conversations until the end of this call. To delete each
-    conversation as well, list the conversations after this call.
+    The conversations then count as deleted, but their data must still be deleted one by one. List
+    them after this call, because other processes may begin conversations until its end.
 
     Args:
         table: The durable tier.
@@ -265,9 +265,10 @@ class ExpiryIndex:
         return self._table.put(item, when=Condition(equals={"claimed": entry.claimed}))
 
     def move(self, entry: ExpiryEntry, *, due: float) -> None:
-        """Postpone the check whether a conversation has expired to the time ``due``.
+        """Postpone the check whether a conversation has expired.
 
-        ``due`` is in seconds since 1970. The check is postponed by at least one second.
+        ``due`` is the time of the next check in seconds since 1970, but at least one second after
+        the planned time.
         """
         later = self.items(entry.key, entry.ids, due=max(entry.due + 1, due))
         self._table.batch_write(puts=later)
@@ -370,8 +371,8 @@ def remove_listing(
 ) -> None:
     """Remove a deleted session from the list of its user's sessions.
 
-    If a hot tier may still have copies of the session, the entry is only marked as deleted, and
-    stays until the copies have expired.
+    The hot tier may still have copies of the session. The entry of the session then stays, marked
+    as deleted, until these copies have expired.
 
     Args:
         table: The durable tier.
@@ -475,9 +476,10 @@ class Tiers:
     ) -> Tiers:
         """Combine a hot and a durable store, of which one may be None.
 
-        With a durable store, a hot store in the memory of this process is not used. All objects
-        with the same stores share one background writer, which also tracks whether each store
-        answers. ``rules`` are further fields of the class.
+        A hot store in the memory of this process is used only without a durable store, because its
+        content is lost when the process ends. All objects with the same stores share one background
+        writer, which also tracks whether each store answers. ``rules`` are values for the other
+        attributes of ``Tiers``.
         """
         if hot is not None and durable is not None and not hot.survives_process:
             hot = None

@@ -172,9 +172,10 @@ class ReturnGaps:
             writer.submit(self, lambda: self.save(now))
 
     def save(self, now: float) -> None:
-        """Store the day's histogram of the time between two turns.
+        """Store the day's histogram of the time between two turns of a conversation.
 
-        If the table does not answer, the next call stores it.
+        It shows which time to live (TTL) suits. If the table does not answer, the next call stores
+        it.
         """
         table = self._table
         with self._lock:

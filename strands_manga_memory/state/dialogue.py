@@ -423,7 +423,8 @@ class Dialogue(StatePart):
         """Fill slots with the entities, such as a volume, that the user's last message named.
 
         - Only an answer to the current question gives a confirmed value.
-        - More values of an entity type than slots of the type are ignored as ambiguous.
+        - The values of an entity type are ignored if there are more values than slots of this type,
+          because it is unclear which values are meant.
         - Only a correction replaces a confirmed value, and only if the type has a single slot.
         """
         filled_names = set[str]()

@@ -45,10 +45,10 @@ def added_finding(known: tuple[str, ...], text: str, limit: int) -> tuple[str, .
 
 
 def counted(counts: Mapping[str, int], pattern: str) -> dict[str, int]:
-    """Count one more success or error of a kind, and return the new counts.
+    """Return the counts of successes or errors after one more of the kind ``pattern``.
 
-    The kind (``pattern``) is, for example, a tool name. At most 20 kinds are counted separately,
-    and further kinds together, as ``other``.
+    A kind is, for example, a tool name. At most 20 kinds have a count of their own. All further
+    kinds share the count ``other``.
     """
     name = pattern if pattern in counts or len(counts) < MAX_PATTERNS else "other"
     return {**counts, name: counts.get(name, 0) + 1}
@@ -478,8 +478,8 @@ class Goals(StatePart):
     def enforce_limits(self) -> None:
         """Drop parts of the stored goals at the end of a turn if the goals exceed their size limit.
 
-        Parts are dropped as in ``reduce``. If the goals would still be too large, nothing is
-        dropped, and a warning is logged.
+        The method ``reduce`` chooses the parts. If the active goal alone exceeds the limit, nothing
+        is dropped, because this would not be enough. A warning is logged instead.
         """
         limit = self._store.limits.goal_tokens
         if len(self.stored()) <= limit // 2:  # a character has at most 2 tokens

@@ -99,7 +99,7 @@ class BackgroundRead:
                 await self._wait_for(running)
 
     def run_blocking(self) -> None:
-        """Read the store or service in a thread; block until the read's end or the deadline."""
+        """Read the data in a thread, and block the caller until the read's end or the deadline."""
         if self._is_immediate:
             self._read()
             return

@@ -138,7 +138,10 @@ class StatePart(BaseModel):
         raise CorruptRecordError(f"record={cls.KEY!r} {problem}; {advice}", record=cls.KEY)
 
     def restore(self, values: Mapping[str, Any]) -> None:
-        """Set all fields of this part of the state to values that ``values()`` returned earlier."""
+        """Set this part of the state back to earlier values, for example after a failed change.
+
+        ``values`` is the result of an earlier call of the method ``values``. All fields are set.
+        """
         extra: dict[str, Any] = self.model_extra  # type: ignore[assignment]  # ``extra="allow"``
         extra.clear()
         for name, value in values.items():
@@ -245,7 +248,7 @@ REVISION = "manga_state.revision"
 
 @dataclass
 class _Entry:
-    """Part of an agent's state, with earlier values that are compared to find changes.
+    """Part of an agent's state, with values at earlier times, from which changes are detected.
 
     Attributes:
         part: The part of the state with its current values.
@@ -360,11 +363,11 @@ class StateStore:
                     agent.state.set(kind.KEY, entry.text)
 
     def begin_turn(self) -> None:
-        """Prepare the state for a new turn: read ``agent.state`` again if it was replaced.
+        """Prepare the state for a new turn, and take over changes that other processes stored.
 
-        A session manager replaces ``agent.state`` when it reads a stored conversation. Changes that
-        this agent made since its last turn are then merged into the new state. Changed parts of the
-        state are written to ``agent.state``.
+        A session manager replaces ``agent.state`` when it reads a stored conversation. After such a
+        replacement, the state is read again. Changes that this agent made since its last turn are
+        then merged into it. Changed parts of the state are written to ``agent.state``.
         """
         with self.lock:
             agent = self.agent

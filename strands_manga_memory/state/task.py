@@ -265,9 +265,15 @@ class TaskState:
         error: str | None = None,
         ms: float | None = None,
     ) -> TaskStep:
-        """Set the outcome of a step's last attempt, which took ``ms`` or the time since its start.
+        """Set the outcome of a step's last attempt.
 
-        The status ``QUEUED`` means that the step will start again after a wait for a human.
+        Args:
+            step: The step.
+            status: The outcome. ``QUEUED``: the attempt was interrupted, such as by a question to a
+                human, and the step will start again.
+            result: Result of the attempt, or None.
+            error: Error of the attempt, or None.
+            ms: Duration of the attempt in milliseconds. None: the time since the start of the step.
         """
         step.change_status(status)
         if ms is None:

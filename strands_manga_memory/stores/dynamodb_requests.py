@@ -193,10 +193,10 @@ def item_of(stored: Mapping[str, Any]) -> Item:
 
 
 def expression_of(when: Condition | None, partition: str) -> dict[str, Any]:
-    """Return the boto3 arguments for the condition of a write; empty without a condition.
+    """Return the boto3 arguments for the condition of a write; without a condition, an empty dict.
 
-    ``partition`` is the name of the partition key, by which the condition tests whether a record
-    exists.
+    ``partition`` is the name of the partition key. Every record has this attribute, so its absence
+    means that no record exists.
     """
     if when is None:
         return {}

@@ -201,10 +201,17 @@ class PostgresTable(SQLTable):
     def _replace(
         self, connection: Connection, key: Key, data: bytes | None, *, was_absent: bool
     ) -> None:
-        """Write the serialized record ``data``. If ``data`` is None, delete the record.
+        """Write or delete a record in a transaction.
 
-        With ``was_absent``, the transaction has found no record, and therefore has no lock. If
-        another process has stored the record meanwhile, ``_WriteConflict`` is raised.
+        Args:
+            connection: Connection of the transaction.
+            key: Key of the record.
+            data: The serialized record. None: the record is deleted.
+            was_absent: Whether the transaction has found no record. A missing record cannot be
+                locked, so another process may have stored one since.
+
+        Raises:
+            _WriteConflict: Another process has stored the record since.
         """
         if data is None:
             where = "WHERE partition = %s AND sort = %s"

@@ -39,8 +39,8 @@ class TableSchema:
     ``sort`` are the names of these attributes. ``ttl`` is the attribute with the time at which a
     record expires.
 
-    An empty ``sort`` means a DynamoDB table of another application whose key is only the partition
-    value. This package reads single records from such a table.
+    A DynamoDB table of another application may have a key that is only the partition value.
+    ``sort`` is then empty, and this package only reads single records of the table.
     """
 
     name: str
@@ -276,9 +276,10 @@ def normalize(value: Any) -> Any:
 
 
 def parse_item(data: bytes, key: Key, schema: TableSchema) -> Item:
-    """Parse a serialized record. If the data is damaged, return a record with only ``key``.
+    """Parse a serialized record. The result has only the key if the data is damaged.
 
-    Data of a record with another key is treated as damaged, too.
+    Such a record counts as stored, but has no attributes. A read of many records thus does not fail
+    because of one. Data of a record with another key counts as damaged, too.
     """
     with suppress(CorruptRecordError):
         item = load_stored(data, repr(key))

@@ -279,7 +279,11 @@ class TieredStorage(Storage):
         return {self._table.schema.partition: self._partition, self._table.schema.sort: sort}
 
     def _storage_key(self, item: Item) -> str:
-        """Return the key under which one version of a value is cached and encrypted."""
+        """Return the name of a value in the cache of the hot tier and in its encryption.
+
+        Each write of the value has a new version, and therefore a new name. A cached copy of an
+        earlier version is thus never found.
+        """
         return f"{self._owner}/storage/{_digest(str(item['key']))}/{item['version']}"
 
     def _heads(self, prefix: str, attributes: builtins.list[str]) -> Iterator[Item]:
@@ -377,9 +381,10 @@ def _shorten(key: str) -> str:
 
 
 def _sort_of(key: str) -> str:
-    """Return the sort value of a value's main record: ``k/`` and the key.
+    """Return the sort value of a value's main record, which has the value or lists its parts.
 
-    A key of over 830 bytes is shortened, and its hash is added.
+    The sort value is ``k/`` and the key of the value. A key of over 830 bytes is shortened, and the
+    hash of the whole key is added.
     """
     return f"k/{key}" if len(key.encode()) <= _LONGEST_KEY else f"k/{_shorten(key)}!{_digest(key)}"
 

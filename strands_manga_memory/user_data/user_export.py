@@ -178,8 +178,13 @@ def _skip_damaged(unreadable: list[str]) -> Iterator[None]:
 def _export_conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any]:
     """Return an agent's conversation as JSON values, for an export.
 
-    ``records`` is the log of all messages. ``window`` lists the messages of the agent's history: a
-    message of the log by its index in ``records``, and any other message in full.
+    The result has these keys:
+
+    - ``records``: all messages of the log, with their times.
+    - ``window``: the messages of the agent's history. A message of the log is given by its index in
+      ``records``, and any other message in full.
+    - ``states``: the agent's states, keyed as in a Strands snapshot.
+    - ``metadata``: counters and values of the conversation.
     """
     records = list(manager.records(agent_id))
     window, states = manager.restorable(agent_id)

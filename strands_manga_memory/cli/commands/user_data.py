@@ -138,7 +138,8 @@ def forget_user(
 ) -> int:
     """Delete all data of a user, in all tiers. The command can be repeated.
 
-    Exits with 1 if data is left or a store was not checked.
+    The command then checks the stores. It exits with 1 if data of the user are left, or if a store
+    that may contain such data could not be checked.
     """
     confirm(f"Delete all sessions and memories of {user!r}? This cannot be undone.", yes=yes)
     with (

@@ -110,9 +110,9 @@ class ConversationStorage:
 
         Args:
             touch: Whether reading restarts the time to live. An inspection passes False.
-            read: Calls the function that reads a tier. Its arguments are the tier's name and the
-                function.
-            start: Runs a function, perhaps in a thread, and returns a future with its result.
+            read: Function that runs the read of one tier, such as with a deadline. Its arguments
+                are the tier's name and the read, a function without arguments.
+            start: Function that starts a read, perhaps in a thread, and returns its future.
 
         Returns:
             Error of the tier that did not answer; None if no tier failed.
@@ -163,8 +163,8 @@ class ConversationStorage:
     def read_head(self, *, adds_unlisted: bool = False) -> Record:
         """Read the durable tier's record of the conversation; merge it into this process's copy.
 
-        With ``adds_unlisted``, the record is not read again: it gets the turns in the log that it
-        does not list as logged. They are needed if the hot tier is empty.
+        If the hot tier is empty, only the log has the turns of an interrupted flush. With
+        ``adds_unlisted``, these turns are read and added to the record, which is not read again.
         """
         durable = self._durable()
         with durable.io:
@@ -344,7 +344,7 @@ class ConversationStorage:
         return False
 
     def _begin_in_hot(self) -> bool:
-        """Store a new conversation in the hot tier while the durable tier does not answer."""
+        """Store a new conversation in the hot tier, because the durable tier does not answer."""
         local = self.local
         is_new = local.is_loaded and not (local.base.incarnation or local.known_head.incarnation)
         if self.hot is None or not is_new or self.hot.stored != StoredHash():
@@ -464,9 +464,10 @@ class ConversationStorage:
         return tombstone
 
     def _put_tombstone_again(self, tier: HotTier, tombstone: Record) -> bool:
-        """Write a deletion marker (tombstone) to the hot tier, unless its record is newer.
+        """Write the deletion marker (tombstone) of the durable tier to the hot tier, too.
 
-        Return False if the newer record may have turns from before the deletion.
+        A newer record stays. Return False if it is the result of an expiry or a rewind, because it
+        may then have turns from before the deletion.
         """
         with tier.io:
             for attempt in attempts(tier.name):
@@ -517,10 +518,13 @@ class ConversationStorage:
             return not (base.is_empty or base.last_used > since or self.local.has_changes())
 
     def empty_hot(self) -> bool:
-        """Remove the conversation from the hot tier. An empty record stays, to refuse late writes.
+        """Remove a flushed conversation from the hot tier.
+
+        An empty record stays for an hour, so that late writes of other processes are refused.
 
         Returns:
-            False if the record is missing or has changed, or the durable tier lacks some of it.
+            False if nothing was removed: the durable tier lacks a part of the conversation, or the
+            record in the hot tier is missing or has changed.
         """
         hot, durable = self._hot(), self._durable()
         with hot.io:
@@ -545,7 +549,7 @@ class ConversationStorage:
         self.local.merge_record(found, logged)
 
     def _revalidate(self) -> None:
-        """If no tier answered for hours, read the conversation. Discard it if it is gone."""
+        """After hours without an answer of a tier, discard the conversation if no tier has it."""
         if not self.is_silent:
             return
         error = self.load()

@@ -421,10 +421,12 @@ class DurableTier:
 
 
 def attempts(tier: str) -> Iterator[int]:
-    """Yield the numbers of the attempts to replace a record, from 0, with pauses between them.
+    """Count the attempts to replace a record, from 0, in the loop of a caller.
 
-    The caller leaves the loop after a success. After the last attempt, ``OvertakenError`` is
-    raised.
+    Pauses are made between the attempts. The caller leaves the loop after a success.
+
+    Raises:
+        OvertakenError: All attempts have failed.
     """
     for attempt in range(TRIES):
         if attempt:
@@ -439,7 +441,7 @@ sleep = time.sleep
 
 
 def _readable_attributes(turn: Turn) -> dict[str, Any]:
-    """Return table attributes that describe a turn to other services, such as the called tools."""
+    """Return attributes of a turn that other services can read, such as the called tools."""
     with parsing("a turn"):
         messages = [message for message in map(load, turn.messages) if is_message(message)]
     found: dict[str, Any] = {"intent": turn.about["intent"]} if turn.about.get("intent") else {}
@@ -494,10 +496,11 @@ def put_split(
     Args:
         table: The table.
         key: Key of the first item.
-        data: The value; empty if ``attributes`` contain it.
+        data: The value. Empty if one of the ``attributes`` has the value.
         attributes: Further attributes of the first item.
         when: Condition for the put of the first item.
-        before: The first item of the replaced value, whose further items are deleted afterwards.
+        before: First item of the earlier value, if any. The earlier value's other items are deleted
+            after the write.
         scrub: Whether no item of the replaced value may stay, not even from interrupted writes.
             Needed after a redaction.
 
@@ -530,10 +533,16 @@ def put_split(
 
 
 def read_split(table: Table, item: Item) -> tuple[Item, bytes]:
-    """Read a value that is stored in one or more items, of which ``item`` is the first.
+    """Read a value that is stored in one or more items of a table.
 
-    Return the first item and the value. If another process replaces them during the read, return
-    the new ones.
+    If another process replaces the value during the read, the new value is read.
+
+    Args:
+        table: The table.
+        item: The first item of the value, which the caller has read.
+
+    Returns:
+        The first item, which is new if the value was replaced, and the value.
 
     Raises:
         CorruptRecordError: A part is missing.
@@ -560,9 +569,10 @@ def read_split(table: Table, item: Item) -> tuple[Item, bytes]:
 
 
 def part_keys(table: Table, item: Item) -> list[Key]:
-    """Return the keys of the further items of a value, of which ``item`` is the first.
+    """Return the table keys of all items of a split value, except the first.
 
-    An invalid number of items raises ``CorruptRecordError``.
+    ``item`` is the value's first item. An invalid number of items in it raises
+    ``CorruptRecordError``.
     """
     (partition, sort), parts = _key_of(table, item), item.get("parts", 1)
     if type(parts) is not int or not 0 < parts <= MAX_PARTS:

@@ -135,15 +135,19 @@ class HotTier:
 
     @property
     def is_known(self) -> bool:
-        """Whether the stored content is known, so that the conversation can be written.
+        """Whether this process knows the stored content, which it must know for a write.
 
-        It is known after a read or a write, until the next request fails.
+        A write succeeds only if the stored content is the expected one (compare-and-set). The
+        content is known after a read or a write, until the next request fails.
         """
         return self.stored is not None
 
     @property
     def record(self) -> Record:
-        """Record (state) of the conversation as last read or written; empty if none is known."""
+        """Record (state) of the conversation, as last read or written by this process.
+
+        It is empty if this process has not read it, or if nothing is stored.
+        """
         return Record() if self.stored is None else self.stored.record
 
     def forget(self) -> None:
@@ -266,7 +270,8 @@ class HotTier:
     def _with_redacted_unread(self, record: Record, before: StoredHash) -> Record:
         """Add to a record those turns that were redacted after they had left the agent's history.
 
-        Otherwise, the store would keep their original messages.
+        The record lacks such turns, but the hash still stores them. Without this addition, a write
+        of the record would keep their original messages.
         """
         known = before.record.redactions
         new = {key for key in before.unread if record.redactions.get(key, {}) != known.get(key, {})}
@@ -277,7 +282,11 @@ class HotTier:
     # Fields
 
     def _content(self, record: Record, before: StoredHash) -> StoredHash:
-        """Build the conversation's new hash from ``record`` and the present hash ``before``."""
+        """Build the new content of the hash that stores the conversation in the hot tier.
+
+        ``record`` is the state to store. ``before`` is the present content of the hash. Its turns
+        stay if the history or the log needs them.
+        """
         if record.is_empty:
             return StoredHash(record=record, fields={ENDED_FIELD: whole_record_to_json(record)})
         old, shown = before.record, record.shown_keys

@@ -219,14 +219,14 @@ class LocalCopy:
             return self._manager_state if is_changed else self.base.manager_state
 
     def adopt_window(self) -> Window:
-        """Return the history with other processes' changes, which the agent must use from now."""
+        """Make the history with other processes' changes the agent's present history; return it."""
         with self.lock:
             self._manager_state = None if self.has_conflict else self._manager_state
             self.view, self.has_remote_changes, self.has_conflict = self.window, False, False
             return self.view
 
     def message(self, slot: Slot) -> Any:
-        """Return the serialized message to which ``slot`` refers; None if it is not in memory."""
+        """Return the serialized message that a reference means; None if it is not in memory."""
         if slot.body:
             return slot.body
         turn = self._turn_with(slot)
@@ -358,7 +358,10 @@ class LocalCopy:
             self._rebase(before.window, before.incarnation)
 
     def acknowledge(self, record: Record) -> None:
-        """Note that a tier has stored a record. Changes that are not in the record stay unsaved."""
+        """Mark the changes in a record as saved, because a tier has stored the record.
+
+        Changes that were made after the record was drafted stay unsaved.
+        """
         with self.lock:
             self.answered_at = self._clock()
             before = self.base
@@ -371,7 +374,10 @@ class LocalCopy:
 
     @property
     def known_head(self) -> Record:
-        """Durable tier's record as last read or written; empty if none is known."""
+        """Record in the durable tier, as last read or written by this process.
+
+        It is empty if this process has not read it, or if nothing is stored.
+        """
         return self.tier_records.get("durable", Record())
 
     def set_head(self, head: Record) -> None:
@@ -399,10 +405,15 @@ class LocalCopy:
     def remove_lost(
         self, keys: Collection[TurnKey], found: Mapping[TurnKey, Turn], incarnation: int
     ) -> None:
-        """Remove messages from the history that are missing in a restored table.
+        """Remove messages from the history that a table restored from a backup has lost.
 
-        ``keys`` are the turns to check, and ``found`` is their content in the log of
-        ``incarnation``. A removed message returns if a later merged record has it.
+        A removed message returns if a record that has it is merged later.
+
+        Args:
+            keys: Turns that may be lost.
+            found: Content of these turns in the log, as far as the log has them.
+            incarnation: Number of the conversation's run that the log belongs to. If it has ended
+                since, nothing is removed.
         """
         with self.lock:
             self.add_turns(found, incarnation)
@@ -419,7 +430,11 @@ class LocalCopy:
                 self.has_remote_changes = self.has_conflict = True
 
     def add_turns(self, turns: Mapping[TurnKey, Turn], incarnation: int) -> None:
-        """Add turns read from the log, unless a deletion, expiry or rewind came after the read."""
+        """Add turns that were read from the log to this copy of the conversation.
+
+        ``incarnation`` is the number of the conversation's run that the log belongs to. The turns
+        are ignored if a deletion, expiry or rewind has ended this run since.
+        """
         with self.lock:
             if self.base.incarnation == incarnation:
                 self.base = self.base.with_turns(turns).normalize()
@@ -443,7 +458,11 @@ class LocalCopy:
         return {key: turn for key, turn in self.own_turns.items() if self.base.lacks(key, turn)}
 
     def stored_lengths(self, incarnation: int) -> dict[TurnKey, int]:
-        """Return how many messages of each turn are stored, by the last records of the tiers."""
+        """Return the number of stored messages of each turn, as far as this process knows.
+
+        The numbers are from the last known record of each tier. Records of another incarnation (run
+        of the conversation) are ignored.
+        """
         with self.lock:
             lengths: dict[TurnKey, int] = {}
             for record in self.tier_records.values():
@@ -506,7 +525,11 @@ class LocalCopy:
             self._manager_state = None
 
     def _note_new_incarnation(self, before: Record) -> None:
-        """Discard unsaved turns after a deletion, and keep them after an expiry or rewind."""
+        """Handle unsaved turns after a deletion, expiry or rewind by another process.
+
+        They are discarded after a deletion, and kept after an expiry or a rewind. ``before`` is
+        this process's record before the merge with the new one.
+        """
         if not before.incarnation and not self.is_loaded:
             return  # the deletion may be older than the unsaved turns
         if self.base.deletes(before):
@@ -520,10 +543,15 @@ class LocalCopy:
         self.has_conflict = self.has_remote_changes = True
 
     def _rebase(self, ancestor: Window, incarnation: int) -> None:
-        """Update ``window``, the history to save next, after a merge with another record.
+        """Update the history to save next (``window``) after a merge with another record.
 
-        The agent's edits are kept if other processes only added messages to ``ancestor``, the
-        stored history before the merge. Unsaved turns are kept unless a rewind removed them.
+        If other processes only added messages, the agent's edits are kept. Otherwise, the merged
+        history replaces the edited one. Unsaved turns are kept in both cases, unless a rewind
+        removed them.
+
+        Args:
+            ancestor: The stored history before the merge.
+            incarnation: Number of the conversation's run before the merge.
         """
         base = self.base
         ancestor = base.without_redacted_bodies(ancestor)

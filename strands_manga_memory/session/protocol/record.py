@@ -64,9 +64,10 @@ class Version(NamedTuple):
     minor: int = 0
 
     def next_minor(self) -> Version:
-        """Return the version for a write that does not change the conversation's content.
+        """Return the next version for a write that does not change the conversation's content.
 
-        The result is higher than this version: ``minor`` grows by 1, time and tag stay the same.
+        Such a write only notes, for example, which turns the log has. Only the attribute ``minor``
+        grows.
         """
         return self._replace(minor=self.minor + 1)
 
@@ -246,7 +247,7 @@ class Record:
 
     @property
     def shown_keys(self) -> set[TurnKey]:
-        """Keys (unique ids) of the turns that have messages in the agent's history."""
+        """Keys of the turns that have at least one message in the agent's history."""
         return {slot.key for slot in self.window if slot.key is not None}
 
     @property
@@ -272,13 +273,17 @@ class Record:
 
     @cached_property
     def _oldest_seen(self) -> TurnKey | None:
-        """Key of the 100th newest turn in the list ``seen``; None if the list is shorter."""
+        """Key of the oldest of the newest 100 turns that the record's author knew.
+
+        Older turns may be missing in the list of known turns (``seen``). The result is None if the
+        list has fewer than 100 turns.
+        """
         return sorted(self.seen)[-SEEN_TURNS] if len(self.seen) >= SEEN_TURNS else None
 
     def counted_length(self, key: TurnKey) -> int:
-        """Return the share of a turn in the record's ``message_count``.
+        """Return how many messages of a turn are included in the record's ``message_count``.
 
-        It is 0 if a rewind removed the turn, and no message was added to the turn later.
+        A turn that a rewind removed is not included, unless messages were added to it later.
         """
         length = self.seen.get(key, 0)
         return length if length > self.removed.get(key, 0) else 0
@@ -292,7 +297,7 @@ class Record:
         return replace(self, turns={**self.turns, **read})
 
     def redacted(self, key: TurnKey, turn: Turn) -> Turn:
-        """Return a turn with the redactions of this record applied."""
+        """Return a turn in which redacted messages have the new content that this record lists."""
         return turn.redact(self.redactions.get(key, {}))
 
     def removes(self, key: TurnKey, turn: Turn) -> bool:
@@ -303,7 +308,10 @@ class Record:
         return len(turn.messages) <= self.removed.get(key, 0)
 
     def logged_length(self, key: TurnKey) -> int:
-        """Return how many messages of a turn are certainly in the log, according to this record."""
+        """Return how many messages of a turn are certainly in the log.
+
+        The result is 0 if this record lists the turn in ``unlogged``: the log may lack some of it.
+        """
         return 0 if key in self.unlogged else self.seen.get(key, 0)
 
     def lacks(self, key: TurnKey, turn: Turn) -> bool:
@@ -319,8 +327,9 @@ class Record:
     def logs_from(self) -> int:
         """Lowest number (incarnation) of the conversation's logs that are still needed.
 
-        Each deletion, expiry or rewind begins a new log with a higher number. Logs from before the
-        last deletion or rewind are not needed.
+        Each deletion, expiry or rewind begins a new log with a higher number. A deletion or a
+        rewind makes the earlier logs useless. After an expiry, a sweeper still reads the earlier
+        log.
         """
         return max(self.deleted_below, self.last_rewind)
 
@@ -347,10 +356,10 @@ class Record:
         return bool(_content(self) == _content(other))
 
     def without_redacted_bodies(self, window: Sequence[Slot]) -> Window:
-        """Return an agent's history without edited versions of redacted messages.
+        """Replace edited versions of redacted messages in an agent's history.
 
-        An edited version, such as a truncated one, may still have the removed text. The history
-        then shows the redacted message itself.
+        An edited version is, for example, a truncated message, and may still have the removed text.
+        It is replaced by a reference to the redacted message.
         """
         if not self.redactions:
             return tuple(window)
@@ -401,9 +410,9 @@ def missing_turns(record: Record, head: Record) -> set[TurnKey]:
 def head_record(record: Record, unlogged: AbstractSet[TurnKey], before: Record) -> Record:
     """Convert a conversation's record to the form that the durable tier stores.
 
-    Only turns that are incomplete in the log keep their messages. The list ``seen`` counts only
-    messages whose existence is proven by ``record`` or ``before``, because a table that was
-    restored from a backup may have lost others.
+    Only turns that are incomplete in the log keep their messages. The list of known turns
+    (``seen``) counts only messages that certainly exist: those in ``record``, and those that
+    ``before`` counts. Others may be lost, if the table was restored from a backup.
 
     Args:
         record: The record.

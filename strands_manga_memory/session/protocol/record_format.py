@@ -77,8 +77,14 @@ def seal_object(
 def open_object(data: object, place: str, codec: Codec) -> JsonObject:
     """Convert stored bytes back to a JSON object: check, decrypt and decompress them.
 
+    Args:
+        data: The bytes.
+        place: Name under which the bytes are stored.
+        codec: Decrypts and decompresses the bytes.
+
     Raises:
-        CorruptRecordError: The bytes are damaged, or have another name or version.
+        CorruptRecordError: The bytes are damaged, or were stored under another name or in another
+            version of the format.
         KeyMissingError: The bytes are encrypted with a key that the codec does not have.
     """
     if isinstance(data, bytes) and (head := _ANY_HEAD.match(data)):
@@ -214,10 +220,14 @@ _NUMBERS: dict[str, type[int] | type[float]] = {
 
 
 def record_to_json(record: Record, held: Lengths) -> JsonObject:
-    """Convert a conversation's record to JSON without turns, states and ``body_fields``.
+    """Convert a conversation's record to JSON, without the parts that are stored separately.
 
-    To save space, the field ``seen`` leaves out turns that are stored with all their messages.
-    ``held`` has the turns that are stored with the record, and their number of messages.
+    These are its turns, its states, and the messages that ``body_fields`` returns. To save space,
+    the field ``seen`` also leaves out turns that are stored with all their messages.
+
+    Args:
+        record: The record.
+        held: Number of messages of each turn that is stored with the record.
     """
     # The author has seen all turns that are stored with the record, also old ones.
     lengths = {
@@ -248,13 +258,15 @@ def record_from_json(
     states: Mapping[str, StateValue],
     bodies: Mapping[str, bytes],
 ) -> Record:
-    """Convert JSON of ``record_to_json`` back to a conversation's record, without turns.
+    """Convert the JSON object of ``record_to_json`` back to a conversation's record.
+
+    Turns, states and edited messages are stored separately. The result has no turns yet.
 
     Args:
         value: The JSON object.
-        held: Turns that are stored with the record, and their number of messages.
-        states: The record's state values.
-        bodies: The messages of ``body_fields``.
+        held: Number of messages of each turn that is stored with the record.
+        states: The conversation's state values.
+        bodies: Edited messages and messages of the conversation manager, keyed by field name.
     """
     lengths = {**held, **lengths_from_text(value.get("seen", ""))}
     numbers: JsonObject = {name: kind(value[name]) for name, kind in _NUMBERS.items()}
@@ -341,8 +353,8 @@ def lengths_from_text(text: str) -> dict[TurnKey, int]:
 def _numbered(held: Lengths, lengths: Lengths) -> dict[TurnKey, int]:
     """Number the turns from 1, so that a stored history can refer to them briefly.
 
-    Turns in ``held``, which the history mostly consists of, come first, so that their numbers form
-    ranges.
+    The turns that are stored with the record (``held``) come first. Most messages of a history are
+    from these turns, so that the numbers in the history form ranges such as ``1-4``.
     """
     keys = [*sorted(held), *sorted(lengths.keys() - held.keys())]
     return {key: number for number, key in enumerate(keys, 1)}
@@ -368,10 +380,18 @@ def _edit_field(key: TurnKey, index: int) -> str:
 def window_to_text(window: Sequence[Slot], numbers: Mapping[TurnKey, int], lengths: Lengths) -> str:
     """Convert an agent's history to text for storage, such as ``note 1-4 5-44:0 45:1-3 46:2*``.
 
-    Turn numbers (``numbers``) stand before the colon and message indexes after it. The example
-    means a message that the conversation manager wrote, all messages of the turns 1 to 4, the
-    message 0 of each of the turns 5 to 44, the messages 1 to 3 of turn 45, and the edited message 2
-    of turn 46. ``lengths`` has the number of messages of each turn.
+    The parts of this text mean:
+
+    - ``note``: a message that the conversation manager wrote.
+    - ``1-4``: all messages of the turns 1 to 4.
+    - ``5-44:0``: the message with the index 0 of each of the turns 5 to 44.
+    - ``45:1-3``: the messages with the indexes 1 to 3 of turn 45.
+    - ``46:2*``: the edited message with the index 2 of turn 46.
+
+    Args:
+        window: The history, as references to messages.
+        numbers: Number of each turn, keyed by turn key.
+        lengths: Number of messages of each turn.
     """
     parts: list[str] = []
     for key, group in groupby(window, lambda slot: slot.key):
@@ -390,9 +410,15 @@ def window_to_text(window: Sequence[Slot], numbers: Mapping[TurnKey, int], lengt
 
 
 def _append_turn(parts: list[str], number: int, indexes: str) -> None:
-    """Append messages of a turn to a stored history; extend its last range if possible.
+    """Append messages of a turn to the parts of a stored history.
 
-    ``indexes`` are the indexes of the messages, such as ``:1-3``; empty for all messages.
+    The messages 1 to 3 of turn 5 are the part ``5:1-3``. If the same messages of turn 6 follow, the
+    part becomes ``5-6:1-3``.
+
+    Args:
+        parts: Parts of the history so far. Changed in place.
+        number: Number of the turn.
+        indexes: Indexes of the messages, such as ``:1-3``; empty for all messages of the turn.
     """
     turns, colon, rest = (parts or [""])[-1].partition(":")
     first, _, last = turns.partition("-")

@@ -84,9 +84,16 @@ def join(one: Record, other: Record, logged: Lengths | None = None) -> Record:
 def keys_older_than_seen(one: Record, other: Record, own: Collection[TurnKey]) -> set[TurnKey]:
     """Return the keys of turns that must be looked up in the log before two records are merged.
 
-    Only the log shows whether a turn was stored that is too old for the newer record's list of
-    known turns (``seen``). The function checks the turns that the older record lists as unlogged,
-    and ``own``, the unsaved turns of this process. After a deletion, the result is empty.
+    A record lists at least the newest 100 turns that its author knew. For an older turn, only the
+    log shows whether it was stored. Turns that certainly were stored are not looked up.
+
+    Args:
+        one: A record.
+        other: Another record.
+        own: Keys of the unsaved turns of this process.
+
+    Returns:
+        The keys; none if the newer record was written after a deletion.
     """
     newer, older = _in_order(one, other)
     if newer.deletes(older):
@@ -184,10 +191,12 @@ def rebase_window(
 
 
 def _carried_over(older: Record, newer: Record) -> Record:
-    """Return the part of an older record that a conversation keeps after an expiry or a rewind.
+    """Return the part of an older record that is kept after a deletion, expiry or rewind.
 
-    It has the turns that were not in the log yet, with their redactions, and the redactions of
-    turns in the newer record. After a deletion, it is empty.
+    After a deletion, nothing is kept. After an expiry or a rewind, these parts are kept:
+
+    - turns that the log lacked, and their redactions
+    - redactions of turns that the newer record also has
     """
     if not older.incarnation or newer.deletes(older):
         return Record()
@@ -212,18 +221,25 @@ def _carried_over(older: Record, newer: Record) -> Record:
 
 
 def _is_known(newer: Record, older: Record, key: TurnKey, logged: Lengths) -> bool:
-    """Return whether the newer record's author knew a turn that is too old for ``seen``.
+    """Return whether the author of the newer record knew a turn that is too old for its list.
 
-    The author knew the turn if the log has it. For a newer turn, the result is False.
+    The list ``seen`` has at least the newest 100 turns that the author knew. An older turn counts
+    as known if the log has it. For any other turn the result is False, and the list decides.
+
+    Args:
+        newer: The newer record.
+        older: The older record. The log has the turns that it does not list as unlogged.
+        key: Key of the turn.
+        logged: Turns that were looked up and found in the log.
     """
     return newer.is_older_than_seen(key) and (key not in older.unlogged or key in logged)
 
 
 def _unseen_slots(newer: Record, older: Record, logged: Lengths) -> list[Slot]:
-    """Return the messages that only the older record's author knew, for a merge.
+    """Return the messages of the older record that the newer record's author did not know.
 
-    If such a message continues a turn that is not in the newer record's history, all messages of
-    the turn are returned.
+    They are added to the newer record's history. If they continue a turn that this history has
+    evicted, all messages of the turn are returned, so that the turn is complete.
     """
     shown = newer.shown_keys
     slots = []
