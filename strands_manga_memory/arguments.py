@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from numbers import Integral, Real
@@ -182,6 +183,13 @@ def check_positive_seconds(name: str, value: float) -> float:
     """Return ``value`` if it is a number of seconds above 0; otherwise raise a ValueError."""
     if isinstance(value, bool) or not isinstance(value, Real) or not value > 0:
         raise ValueError(f"{name} must be a positive number of seconds, got {value!r:.80}")
+    return value
+
+
+def check_finite_seconds(name: str, value: float) -> float:
+    """Return ``value`` if it is a finite positive number of seconds; otherwise raise ValueError."""
+    if math.isinf(check_positive_seconds(name, value)):
+        raise ValueError(f"{name} must be a finite number of seconds, got {value!r:.80}")
     return value
 
 

@@ -238,10 +238,9 @@ class MangaMemory:
                 search evicted messages. Default False.
             summary_schedule: When to warn before a summary, and when to wait for it. Default: from
                 1.5 times the size that starts a summary, a model call waits up to 30 s for it.
-            learn: How preferences are extracted after a turn. ``rules``: by rules for English and
-                Japanese. ``model``: also by the agent's ``aux_model``, in the background, without
-                values that the message lacks. ``nothing``: not at all. Default: ``model`` if there
-                is an ``aux_model`` or ``summary_model``, else ``rules``.
+            learn: How preferences are extracted. ``rules``: by rules for English and Japanese.
+                ``model``: also by the agent's ``aux_model``, in the background. ``nothing``: never.
+                Default: ``model`` if there is an ``aux_model`` or ``summary_model``, else rules.
             task_state: Whether a ``StateCoordinator`` shows task state and announced ``changes`` to
                 the model; or a mapping with its arguments, such as ``intents``. Default False.
             instructions: Whether instruction files are read once and added to the system prompt;
@@ -440,8 +439,9 @@ class MangaMemory:
 
     @checked
     def rewind(self, scope: ConversationScope, at_turn: int) -> None:
-        """Reset a conversation to the end of a turn: see ``TieredSessionManager.rewind``."""
-        self.session(scope).rewind(at_turn)
+        """Remove later turns and their preferences: see ``TieredSessionManager.rewind``."""
+        store_of = None if self.memories is None else self.user
+        provenance.rewind(self.session(scope), scope, at_turn, store_of)
 
     def finalizer(
         self, model: Model | language.SessionSummarizer | None = None

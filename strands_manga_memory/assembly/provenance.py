@@ -12,9 +12,12 @@ from strands import Agent
 from strands_manga_memory import memory
 from strands_manga_memory.arguments import check_instance
 from strands_manga_memory.html_tables import ReportList
+from strands_manga_memory.language.preferences import extract_preferences
 from strands_manga_memory.memory.records import MemoryType, question_id
-from strands_manga_memory.messages.injection import escape_line
+from strands_manga_memory.messages import is_turn_start
+from strands_manga_memory.messages.injection import escape_line, message_text
 from strands_manga_memory.scope import ConversationScope
+from strands_manga_memory.session import TieredSessionManager
 
 SourceKind = Literal["preference", "memory", "summary", "quote", "entity", "slot"]
 _KINDS: dict[str, SourceKind] = {
@@ -212,6 +215,34 @@ def retract(
         elif isinstance(part, state.StateCoordinator) and part.retract(message_id):
             changed.append(part.store.agent)
     return RetractionReport(memories, len({id(agent) for agent in changed if agent is not None}))
+
+
+def rewind(
+    session: TieredSessionManager,
+    scope: ConversationScope,
+    at_turn: int,
+    store_of: Callable[..., memory.UserMemoryStore] | None,
+) -> None:
+    """Remove the turns of a conversation after ``at_turn``, and retract the user's words in them.
+
+    ``store_of`` returns a user's long-term memory. If it is None, only the turns are removed.
+    """
+    if store_of is None:
+        session.rewind(at_turn)
+        return
+    store = store_of(scope.user_id, tenant=scope.tenant)
+    removed = [
+        each["message"]
+        for each in session.records()
+        if each["turn"] > at_turn and is_turn_start(each["message"])
+    ]
+    known = {each.message_id for each in store.preference_log.read()[0].statements}
+    session.rewind(at_turn)
+    for number, message in enumerate(removed):
+        id_ = message.get("tracking_id") or ""
+        # The first retraction also deletes the summary of the session.
+        if not number or id_ in known or extract_preferences([message_text(message)]):
+            store.retract(id_, session_id=scope.session_id)
 
 
 def _is_shown(source: Source, user: memory.UserContext, scope: ConversationScope) -> bool:

@@ -216,8 +216,8 @@ class UserContext(Plugin):
         learn: Extraction of preferences from the user's messages after each turn. ``rules`` knows
             English and Japanese. ``model`` also asks the agent's ``aux_model`` (a second model for
             background work), and drops values with words that the message does not contain.
-            ``nothing`` disables the extraction. Default: ``model`` if the agent was given an
-            ``aux_model``, else ``rules``.
+            ``nothing`` disables the extraction, also when the session is finalized. Default:
+            ``model`` if the agent was given an ``aux_model``, else ``rules``.
         reads_revision: Whether each model call also looks for changes in the memory table. This is
             needed if processes with another hot tier change the table. Default False.
 
@@ -272,7 +272,9 @@ class UserContext(Plugin):
                 "error=<%s> | the user's context could not be read, the agent starts without it",
                 type(error).__name__,
             )
-        if self._learn != "nothing":
+        if self._learn == "nothing":
+            agent.add_hook(_keep_unlearned, MessageAddedEvent, order=HookOrder.SDK_FIRST)
+        else:
             agent.add_hook(self._restored, AgentInitializedEvent, order=HookOrder.SDK_LAST)
             agent.add_hook(self._message_added, MessageAddedEvent)
             # Before a turn, it finds messages that the application edited between turns.
@@ -550,6 +552,11 @@ class UserContext(Plugin):
         title = _STATED_SINCE if cached.preferences else _STATED
         since = fitting(title, _lines(self._overrides()), remaining)
         return [*cached.history.splitlines(), *since.splitlines()]
+
+
+def _keep_unlearned(event: MessageAddedEvent[Agent]) -> None:
+    """Note in a message, before it is stored, that the finalizer must not learn from it."""
+    event.message.setdefault("metadata", {}).setdefault("custom", {})["learn"] = "nothing"
 
 
 def _day_of(entry: MemoryEntry) -> str:

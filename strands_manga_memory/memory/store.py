@@ -457,7 +457,7 @@ class UserMemoryStore(MemoryStore):
             StoreUnavailableError: The table is unavailable. The preferences are deleted later.
         """
         arguments.check_not_blank("message_id", message_id)
-        at = self.partition.clock() if at is None else arguments.check_positive_seconds("at", at)
+        at = self.partition.clock() if at is None else arguments.check_finite_seconds("at", at)
         signals = self.preference_log.signals_of([Statement(Preference("", ""), at, message_id)])
         change = PreferenceChange(
             removals=[Removal(at, message=message_digest(message_id))],

@@ -51,7 +51,7 @@ def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[State
         by_model: Preferences that a model found in the session, keyed by subject such as ``genre``.
             If it is empty, rules extract the preferences.
     """
-    by_user = [each for each in transcript.utterances if each.role == "user"]
+    by_user = [each for each in transcript.utterances if each.role == "user" and each.is_learned]
     if not by_model:
         texts = [strip_placeholders(one.text) for one in by_user]
         found = [

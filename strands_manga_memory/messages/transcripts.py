@@ -15,6 +15,8 @@ class Utterance:
         turn: Number of the turn (user request) that the message belongs to.
         at: Time of the message, in seconds since 1970.
         message_id: ``tracking_id`` of the message.
+        is_learned: Whether preferences may be extracted. False for an agent with
+            ``learn="nothing"``.
     """
 
     role: str
@@ -22,6 +24,7 @@ class Utterance:
     turn: int
     at: float
     message_id: str = ""
+    is_learned: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

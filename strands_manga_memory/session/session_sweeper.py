@@ -172,7 +172,12 @@ class EndedConversation:
                 count += 1
                 if is_message(message) and (text := message_text(message).strip()):
                     role, id_ = message["role"], message.get("tracking_id") or ""
-                    utterances.append(Utterance(role, text, numbers[key], at, id_))
+                    match message:
+                        case {"metadata": {"custom": {"learn": "nothing"}}}:
+                            is_learned = False
+                        case _:
+                            is_learned = True
+                    utterances.append(Utterance(role, text, numbers[key], at, id_, is_learned))
         yield Transcript(
             user_id=ids["user"],
             tenant=ids.get("tenant"),

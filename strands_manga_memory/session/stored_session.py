@@ -12,7 +12,7 @@ from typing import Any
 from strands import Agent
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import check_int, check_positive_seconds
+from strands_manga_memory.arguments import check_finite_seconds, check_int
 from strands_manga_memory.exceptions import ConflictError, StoreUnavailableError
 from strands_manga_memory.lifecycle import attachments, members_of
 from strands_manga_memory.scope import ConversationScope, checked_id, checked_session_id, encoded_id
@@ -143,7 +143,7 @@ class StoredSession:
             ValueError: There is no hot tier, or ``ttl`` is not above 0.
         """
         hot = self._tiers.hot
-        check_positive_seconds("ttl", ttl)
+        check_finite_seconds("ttl", ttl)
         if hot is None:
             raise ValueError("hot is None: a lease needs a hot tier that survives the process")
         name = self._key_of(self._agent_id(agent_id)).name

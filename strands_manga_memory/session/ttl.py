@@ -10,7 +10,11 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
-from strands_manga_memory.arguments import check_positive_seconds, check_seconds, with_known_fields
+from strands_manga_memory.arguments import (
+    check_finite_seconds,
+    check_positive_seconds,
+    with_known_fields,
+)
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.lifecycle import attachments, renew_in_child
 from strands_manga_memory.stores.table import Table
@@ -84,8 +88,8 @@ class TtlPolicy:
                 f"tier must be a string or a function that returns one, got {self.tier!r:.80}"
             )
         check_positive_seconds("seconds", 1.0 if self.seconds is None else self.seconds)
-        check_positive_seconds("session", self.session)
-        if check_seconds("grace", self.grace) < 3600:
+        check_finite_seconds("session", self.session)
+        if check_finite_seconds("grace", self.grace) < 3600:
             raise ValueError(f"grace must be at least 3600 seconds, got {self.grace!r:.80}")
 
     def ttl(self, turn_count: int) -> float:

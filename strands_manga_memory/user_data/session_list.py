@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from strands_manga_memory.arguments import check_int
+from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
 from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.memory.records import Owner
@@ -13,7 +14,7 @@ from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.messages.texts import shorten_line
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager
-from strands_manga_memory.session.tiers import ExpiryIndex
+from strands_manga_memory.session.tiers import ExpiryIndex, damaged_heads
 from strands_manga_memory.stores.table import Table
 from strands_manga_memory.user_data.erasure import sessions_of
 
@@ -32,6 +33,8 @@ class SessionEntry:
             80 characters, with card and account numbers redacted. Empty without messages.
         turns: Number of turns of all agents together.
         last_used: Time of the last activity, in seconds since 1970; None if there was no activity.
+        is_damaged: Whether a record of the session cannot be read. The entry then has no title and
+            no turns.
     """
 
     session_id: str
@@ -39,6 +42,7 @@ class SessionEntry:
     title: str
     turns: int
     last_used: float | None
+    is_damaged: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,24 +112,31 @@ def list_sessions(
     check_int("limit", limit, minimum=1)
     scopes = sorted(sessions_of(durable, owner), key=lambda scope: scope.session_id)
     left = [scope for scope in scopes if after is None or scope.session_id > after]
-    page = [_list_entry(scope, open_session(scope)) for scope in left[:limit]]
+    page = [_list_entry(scope, open_session(scope), durable) for scope in left[:limit]]
     page.sort(key=lambda line: -(line.last_used or 0.0))
     return SessionPage(tuple(page), left[limit - 1].session_id if len(left) > limit else None)
 
 
-def _list_entry(scope: ConversationScope, manager: TieredSessionManager) -> SessionEntry:
+def _list_entry(
+    scope: ConversationScope, manager: TieredSessionManager, durable: Table
+) -> SessionEntry:
     """Return the entry of a session. Its title is from the oldest conversation that has one."""
     agents = tuple(manager.agents())
-    facts = [manager.metadata(agent) for agent in agents]
-    last = max((float(each["last_activity"] or 0.0) for each in facts), default=0.0)
-    earliest = sorted(zip(agents, facts, strict=True), key=lambda pair: pair[1]["created"] or 0.0)
-    title = next((found for agent, _ in earliest if (found := _find_title(manager, agent))), "")
+    try:
+        facts = [manager.metadata(agent) for agent in agents]
+        last = max((float(each["last_activity"] or 0.0) for each in facts), default=0.0)
+        oldest = sorted(zip(agents, facts, strict=True), key=lambda pair: pair[1]["created"] or 0.0)
+        title = next((found for agent, _ in oldest if (found := _find_title(manager, agent))), "")
+        is_damaged = not agents and bool(damaged_heads(durable, manager.session_id))
+    except CorruptRecordError:
+        facts, last, title, is_damaged = [], 0.0, "", True
     return SessionEntry(
         scope.session_id,
         agents,
         title,
         sum(int(each["turn_count"] or 0) for each in facts),
         last or None,
+        is_damaged,
     )
 
 

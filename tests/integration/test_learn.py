@@ -151,7 +151,11 @@ def test_a_message_that_is_taken_back_while_the_model_thinks_leaves_nothing(tmp_
 
 def test_nothing_is_learned_where_that_is_asked_for(tmp_path: Path) -> None:
     with open_memory(tmp_path) as memory:
-        agent_of(memory, Thinking([]), learn="nothing")("My favourite genre is horror.")
+        agent = agent_of(memory, Thinking([]), learn="nothing")
+        agent("My favourite genre is horror.")
+        assert known(memory) == set()
+        summary = memory.finalize(ConversationScope("u", "s"))
+        assert summary is not None
         assert known(memory) == set()
 
 

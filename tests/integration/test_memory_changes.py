@@ -508,6 +508,12 @@ def test_later_message_wins_whichever_session_ends_last(
     assert shop.preferences() == {"genre: mystery"}
 
 
+def bare_agent(deployment: Deployment, session: str) -> Agent:
+    """Return an agent that extracts no preferences."""
+    manager = deployment.app.session(ConversationScope(USER, session))
+    return Agent(model=ScriptedModel(), session_manager=manager)
+
+
 @pytest.mark.parametrize("order", [("phone", "laptop"), ("laptop", "phone")], ids="-".join)
 @pytest.mark.parametrize(
     ("first", "second", "expected"),
@@ -523,9 +529,8 @@ def test_sessions_that_are_only_finalized_agree_on_the_order(
 ) -> None:
     """Preferences follow the order of the messages of all sessions."""
     for session, text in (("phone", first), ("laptop", second)):
-        agent = embedded.agent(session, learn="nothing")
-        agent(text)
-    embedded.agent("phone", learn="nothing")("Hello, what can you recommend?")
+        bare_agent(embedded, session)(text)
+    bare_agent(embedded, "phone")("Hello, what can you recommend?")
     assert embedded.preferences() == set()
     for session in order:
         embedded.end(session)
@@ -656,3 +661,28 @@ def test_statement_after_an_erasure_is_learned(shop: Deployment) -> None:
     assert "Ito" in shop.injected("tuesday")
     assert "horror" not in shop.injected("tuesday")
     assert shop.preferences() == {"author: Ito"}
+
+
+def test_rewind_retracts_preferences_of_removed_turns(shop: Deployment) -> None:
+    agent = shop.agent("monday")
+    agent("My favorite genre is horror.")
+    agent("I prefer paperbacks.")
+    agent("Answer in Japanese from now on.")
+    assert len(shop.preferences()) == 3
+    shop.app.rewind(ConversationScope(USER, "monday"), 1)
+    assert shop.preferences() == {"genre: horror"}
+    agent("Hello, what can you recommend?")
+    assert "paperbacks" not in str(shop.models["monday"].requests[-1])
+
+
+def test_rewind_of_a_finalized_session_renews_its_summary(shop: Deployment) -> None:
+    agent = shop.agent("monday")
+    agent("Is Uzumaki in stock?")
+    agent("Do you sell Berserk posters?")
+    shop.end("monday")
+    assert "Berserk" in shop.page.user(USER).build_agent_context()
+    shop.app.rewind(ConversationScope(USER, "monday"), 1)
+    shop.end("monday")
+    context = shop.page.user(USER).build_agent_context()
+    assert "Berserk" not in context
+    assert "Uzumaki" in context

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory import MangaMemory
+from strands_manga_memory import ConversationScope, MangaMemory
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.support import finish_writes
 
@@ -90,6 +90,25 @@ def test_deleted_session_leaves_the_list_and_takes_its_state_along(memory: Manga
     agent("Can you cancel it?")
     assert len(model.requests[-1].messages) == 1
     assert "503" not in str(model.requests[-1].messages)
+
+
+@pytest.mark.parametrize("lost", [("state", "member"), ("data",)])
+def test_damaged_session_is_listed_as_damaged(tmp_path: Path, lost: tuple[str, ...]) -> None:
+    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/m.sqlite3") as memory:
+        talk(memory, "u1", "a", "Do you have Uzumaki?")
+        talk(memory, "u1", "b", "Do you have Berserk?")
+    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/m.sqlite3") as memory:
+        (head,) = (
+            row
+            for row in memory.durable.query(ConversationScope("u1", "b").storage_session_id)
+            if row["sk"].endswith("#HEAD")
+        )
+        memory.durable.put({name: value for name, value in head.items() if name not in lost})
+        listed = {each.session_id: each for each in memory.sessions("u1").sessions}
+        assert (listed["a"].title, listed["a"].is_damaged) == ("Do you have Uzumaki?", False)
+        assert (listed["b"].turns, listed["b"].is_damaged) == (0, True)
+        memory.delete_session("u1", "b")
+        assert [each.session_id for each in memory.sessions("u1").sessions] == ["a"]
 
 
 def test_lists_and_deletion_work_off_the_event_loop(memory: MangaMemory) -> None:

@@ -55,7 +55,13 @@ def sessions(
         print_json([asdict(line) for line in found])
     elif found:
         rows = [
-            (line.session_id, ", ".join(line.agents), line.turns, _at(line.last_used), line.title)
+            (
+                line.session_id,
+                ", ".join(line.agents),
+                "damaged" if line.is_damaged else line.turns,
+                _at(line.last_used),
+                line.title,
+            )
             for line in found
         ]
         print_table(
@@ -170,7 +176,10 @@ def rewind(
     codec: CodecName = None,
     as_json: Json = False,
 ) -> None:
-    """Return a conversation to an earlier turn, and delete all later turns."""
+    """Return a conversation to an earlier turn, and delete all later turns.
+
+    Memories of the user stay.
+    """
     with open_conversation(
         session, user, tenant, agent, hot_url=hot, durable_url=durable, codec=codec
     ) as (manager, agent_id):
