@@ -260,22 +260,23 @@ def content_fingerprint(message: Message) -> int:
 
     The hash is valid in this process only.
     """
-    blocks = [
-        (
-            text
-            if len(block) == 1 and isinstance(text := block.get("text"), str)
-            else _block_fingerprint(block)
-        )
-        for block in message["content"]
-    ]
-    return hash((message["role"], *blocks))
+    hashed: list[Any] = [message["role"]]
+    for block in message["content"]:
+        result: Any = block.get("toolResult")
+        parts: Any = result.get("content") if isinstance(result, dict) else None
+        if isinstance(parts, list):
+            hashed.append(fingerprint({**block, "toolResult": {**result, "content": len(parts)}}))
+        else:
+            parts = [block]
+        hashed += map(_block_fingerprint, parts)
+    return hash(tuple(hashed))
 
 
-def _block_fingerprint(block: Any) -> int:
-    result = block.get("toolResult")
-    parts = result.get("content") if isinstance(result, dict) else [block]
-    if isinstance(parts, list) and any(map(media_kind, parts)):
-        # CPython caches the hash of bytes.
+def _block_fingerprint(block: Any) -> Any:
+    # CPython caches the hash of a text and of bytes.
+    if isinstance(block, dict) and len(block) == 1 and isinstance(text := block.get("text"), str):
+        return text
+    if media_kind(block):
         return hash(tuple(islice(_parts(block), _MOST_PARTS)))
     return fingerprint(block)
 
