@@ -242,7 +242,7 @@ _HALF_WIDTH = str.maketrans(
     | {"　": " ", "￥": "¥"}
     | dict.fromkeys("‐‑‒–—―−ｰ", "-")
 )
-_MAY_IDENTIFY = re.compile(r"(?:\d[^\d]{0,9}){3}|pass|pw|pin|パスワード|パスコード", re.IGNORECASE)
+_MAY_IDENTIFY = re.compile(r"\d(?:\D{0,9}\d){2}|[pP](?i:ass|w|in)|パス(?:ワ|コ)ード")
 """Pattern of text that may contain an identifier. Other text is not searched by the rules."""
 
 
@@ -341,7 +341,7 @@ def redact_identifiers(text: str) -> str:
     Identifiers are passwords, and numbers of cards, accounts and official documents. Contact data,
     such as postal addresses, stays, because a request may be about an address.
     """
-    if _MAY_IDENTIFY.search(half_width(text)) is None:
+    if next(find_matches(_MAY_IDENTIFY, half_width(text)), None) is None:
         return text
     return replace_personal_data(text, _IDENTIFIER_RULES, lambda rule, _: f"[{rule.name}]")
 
