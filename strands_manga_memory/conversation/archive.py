@@ -318,8 +318,10 @@ class MessageArchive:
                 for message in history
                 if (id_ := id_of(message)) and id_ not in open_ids
             }
-            known = self._fingerprints.keys() | {id_of(message) for message, _ in ready}
-            if known and known.isdisjoint(present):
+            known = self._fingerprints | {
+                id_of(message): content_fingerprint(message) for message, _ in ready
+            }
+            if known and known.keys().isdisjoint(present):
                 logger.debug(
                     "forgotten=<%d> | the history is another one | forgetting the earlier",
                     len(known),
@@ -330,9 +332,7 @@ class MessageArchive:
             self._read_source(open_ids)
             seen = {id_: content_fingerprint(message) for id_, message in present.items()}
             changed = [
-                (message, 0.0)
-                for id_, message in present.items()
-                if self._fingerprints.get(id_) != seen[id_]
+                (message, 0.0) for id_, message in present.items() if known.get(id_) != seen[id_]
             ]
             self.add(archived_messages([*ready, *changed]))
             self._fingerprints = seen
