@@ -17,6 +17,7 @@ from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, S
 from strands_manga_memory.lifecycle import renew_in_child
 from strands_manga_memory.messages import is_message, starts_turn
 from strands_manga_memory.session.agent_snapshot import (
+    INTERRUPTS,
     META,
     ORCHESTRATOR,
     STATE,
@@ -326,6 +327,9 @@ class AgentConversation:
                 return
             given, self._given, self._captured = self._given, entries, (entries, notes)
             changed = {name: load(one) for name, one in entries.items() if given.get(name) != one}
+            waited = {INTERRUPTS: load(given.get(INTERRUPTS, b"{}"))}
+            if is_interrupted(waited) and not is_interrupted(local.states):
+                changed.pop(INTERRUPTS, None)  # another process has ended the interrupt
             deleted = given.keys() - entries.keys()
             changed |= {name: [] for name in deleted if name.startswith(STATE)}
             if changed:

@@ -177,12 +177,12 @@ class SessionAgent:
         conversation = self.conversation
         conversation.saver.check()
         await self._await_redactions()
+        if conversation.tiers.refresh == "turn" or conversation.storage.is_silent:
+            await wait_for_save(conversation.saver, conversation.saver.request_refresh())
         if conversation.local.is_dirty or conversation.has_remote_changes:
             self._capture(agent)
             if conversation.local.is_dirty:
                 await wait_for_save(conversation.saver, conversation.saver.request())
-        if conversation.tiers.refresh == "turn" or conversation.storage.is_silent:
-            await wait_for_save(conversation.saver, conversation.saver.request_refresh())
         unsaved = conversation.local.unsaved_messages
         if unsaved >= conversation.tiers.max_unsaved:
             healths = (conversation.saver.hot_health, conversation.saver.durable_health)

@@ -179,6 +179,37 @@ def test_state_set_between_turns_after_a_merge_is_kept(both: Stores) -> None:
     assert both.agent().state.get() == {"between": True}
 
 
+def test_changes_between_turns_are_kept_when_a_refresh_finds_another_turn(stores: Stores) -> None:
+    one, other = device(stores, refresh="turn"), device(stores)
+    one.state.set("removed", 1)
+    one("one")
+    other("other")
+    one.state.set("between", 1)
+    one.state.delete("removed")
+    one.messages[0]["content"] = [{"text": "edited"}]
+    one("again")
+    assert one.state.get() == {"between": 1}
+    assert texts(one.messages) == ["edited", "ok", "other", "ok", "again", "ok"]
+    assert stores.agent().state.get() == {"between": 1}
+
+
+def test_a_message_that_another_agent_inserted_is_kept(stores: Stores) -> None:
+    """Messages without a turn, such as summaries, stand only in the history."""
+    one = device(stores)
+    one("one")
+    other = device(stores)
+    one.messages[:0] = [
+        {"role": "user", "content": [{"text": "What did we say?"}]},
+        {"role": "assistant", "content": [{"text": "a summary"}]},
+    ]
+    one("again")
+    other("other")
+    quiet(other)
+    restored = stores.agent(conversation_manager=NullConversationManager())
+    assert texts(restored.messages)[:3] == ["What did we say?", "a summary", "one"]
+    assert texts(restored.messages)[-4:] == ["again", "ok", "other", "ok"]
+
+
 def test_a_live_list_changes_only_before_an_invocation(both: Stores) -> None:
     one, other = device(both), device(both)
     one("one")

@@ -183,7 +183,8 @@ def rebase_window(
         other processes also removed or edited messages.
     """
     present = set(ancestor)
-    if tuple(slot for slot in stored if slot in present) != ancestor:
+    # A message without a turn, such as a summary, has no place in an edited history.
+    if tuple(slot for slot in stored if slot in present or slot.key is None) != ancestor:
         return None
     known = {slot[:2] for slot in ancestor if slot.key is not None}
     kept = [slot for slot in window if slot.key not in own or slot[:2] in known]
