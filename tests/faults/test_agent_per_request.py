@@ -376,11 +376,7 @@ def test_agents_built_for_each_request_send_what_a_live_agent_sends_after_a_larg
             def build() -> Agent:
                 model = ScriptedModel(shop_answer)
                 return memory.agent(
-                    model,
-                    user_id="u",
-                    session_id="s",
-                    tools=[catalogue],
-                    max_tokens=2_048,
+                    model, user_id="u", session_id="s", tools=[catalogue], max_tokens=2_048
                 )
 
             live = build()

@@ -14,6 +14,7 @@ from strands.types.tools import AgentTool
 from strands_manga_memory import BreakerPolicy, GuardedMCPTools
 from strands_manga_memory.mcp import GuardedTool
 from strands_manga_memory.testing import ScriptedModel
+from tests.support import tool_results
 from tests.unit.session.support import tool_use
 
 
@@ -101,12 +102,7 @@ def results_of(agent: Agent) -> dict[str, Answer]:
         for block in message["content"]
         if "toolUse" in block
     }
-    return {
-        names[block["toolResult"]["toolUseId"]]: Answer(block["toolResult"])
-        for message in agent.messages
-        for block in message["content"]
-        if "toolResult" in block
-    }
+    return {names[each["toolUseId"]]: Answer(each) for each in tool_results(agent.messages)}
 
 
 async def until(ready: Callable[[], object]) -> None:

@@ -84,10 +84,7 @@ def test_known_options_are_those_that_constructors_take() -> None:
             r"Unknown setting 'create_table'\. Did you mean 'create_tables'\?$",
         ),
         ({"memories": True, "sink": 5}, "sink must be memory.PreferenceSink or None, got 5"),
-        (
-            {"environment": 5},
-            "environment must be a function that takes a scope, got 5",
-        ),
+        ({"environment": 5}, "environment must be a function that takes a scope, got 5"),
         ({"defaults": 5}, "defaults must be MangaMemorySettings or None, got 5"),
     ],
 )

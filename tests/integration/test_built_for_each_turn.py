@@ -12,6 +12,7 @@ from strands.types.content import Messages
 
 from strands_manga_memory.conversation import EstimateCounter, SummarySchedule
 from strands_manga_memory.testing import ScriptedModel
+from tests.support import tool_results
 from tests.transcript.conversation import Exchange, hold
 
 _COUNTER = EstimateCounter()
@@ -94,6 +95,5 @@ def test_rebuilt_agent_sends_the_requests_of_a_live_one_with_summaries(
 
 def _has_large_result(exchange: Exchange) -> bool:
     """Tell whether the model received a large tool result in a turn, whole or truncated."""
-    blocks = [block for message in exchange.requests[-1].messages for block in message["content"]]
-    results = [str(block["toolResult"]["content"]) for block in blocks if "toolResult" in block]
-    return any(len(text) > _LARGE or "characters cut" in text for text in results)
+    texts = [str(result["content"]) for result in tool_results(exchange.requests[-1].messages)]
+    return any(len(text) > _LARGE or "characters cut" in text for text in texts)

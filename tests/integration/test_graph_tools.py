@@ -17,6 +17,7 @@ from strands.types.tools import AgentTool, ToolGenerator, ToolSpec, ToolUse
 from strands_manga_memory import BreakerPolicy, guard_tool
 from strands_manga_memory.mcp import BreakerMiddleware
 from strands_manga_memory.testing import ScriptedModel
+from tests.support import tool_results
 from tests.unit.session.support import tool_use
 
 NODES = tuple(f"node{number}" for number in range(6))
@@ -129,13 +130,7 @@ def _agent(graph: Graph, name: str) -> Any:
 
 
 def _said(agent: Agent) -> list[str]:
-    return [
-        content["text"]
-        for message in agent.messages
-        for block in message["content"]
-        if "toolResult" in block
-        for content in block["toolResult"]["content"]
-    ]
+    return [text["text"] for each in tool_results(agent.messages) for text in each["content"]]
 
 
 @pytest.mark.parametrize("way", WAYS)

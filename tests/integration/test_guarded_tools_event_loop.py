@@ -13,6 +13,7 @@ from strands_manga_memory import guard_tool
 from strands_manga_memory.mcp import BreakerMiddleware
 from strands_manga_memory.testing import ScriptedModel
 from tests import clocks
+from tests.support import tool_results
 from tests.unit.session.support import tool_use
 
 _MEGABYTES = 20
@@ -28,12 +29,7 @@ async def _longest_pause(agent: Agent) -> float:
 
 
 def _said(agent: Agent) -> str:
-    return next(
-        str(block["toolResult"])
-        for message in agent.messages
-        for block in message["content"]
-        if "toolResult" in block
-    )
+    return str(tool_results(agent.messages)[0])
 
 
 @pytest.mark.parametrize("unit", _UNITS)

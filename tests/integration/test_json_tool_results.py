@@ -14,6 +14,7 @@ from strands import Agent, tool
 from strands_manga_memory import ImportanceWeightedConversationManager
 from strands_manga_memory.conversation import TieredCompactionConversationManager
 from strands_manga_memory.testing import ScriptedModel
+from tests.support import tool_results
 from tests.unit.session.support import tool_use
 
 ORDERS = 20
@@ -112,12 +113,7 @@ def test_compaction_keeps_the_ids_of_capped_results() -> None:
     """A result capped at 400 characters keeps keys and ids and is JSON."""
     manager = TieredCompactionConversationManager(window=6_000)
     request = talk(FORMS["indented"], manager)
-    texts = [
-        block["toolResult"]["content"][0]["text"]
-        for message in json.loads(request)
-        for block in message["content"]
-        if "toolResult" in block
-    ]
+    texts = [result["content"][0]["text"] for result in tool_results(json.loads(request))]
     shortened = [text for text in texts if "characters cut" in text]
     assert shortened
     for text in shortened:

@@ -116,12 +116,7 @@ def test_pinned_results_are_not_capped() -> None:
     agent("What about 0?")
     large = tool_result("p", "found " * 4_000)
     use = tool_use("p", "search", query="p")
-    agent.messages += [
-        user("look"),
-        assistant(use),
-        user(large),
-        assistant("found"),
-    ]
+    agent.messages += [user("look"), assistant(use), user(large), assistant("found")]
     pin_message(agent.messages, len(agent.messages) - 2)
     agent("What about 1?")
     assert (

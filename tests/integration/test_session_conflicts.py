@@ -20,6 +20,7 @@ from strands_manga_memory import ConflictError, InMemoryHotStore, TieredSessionM
 from strands_manga_memory.session import stored_session
 from strands_manga_memory.session.conversation_transfer import TransferredConversation
 from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
+from tests.histories import problems
 from tests.support import WatchedStore
 from tests.unit.session.support import (
     MemoryTable,
@@ -37,25 +38,6 @@ from tests.unit.session.support import (
 
 def device(stores: Stores, **named: Any) -> Agent:
     return stores.elsewhere().agent(conversation_manager=NullConversationManager(), **named)
-
-
-def valid(messages: Any) -> bool:
-    """Tell whether a provider accepts a history: roles, tool results, first message."""
-    roles = [message["role"] for message in messages]
-    if roles != ["user", "assistant"] * (len(roles) // 2) + ["user"] * (len(roles) % 2):
-        return False
-    for one, next_ in zip(messages, [*messages[1:], None], strict=True):
-        calls = {block["toolUse"]["toolUseId"] for block in one["content"] if "toolUse" in block}
-        results = {
-            block["toolResult"]["toolUseId"]
-            for block in (next_ or one)["content"]
-            if "toolResult" in block
-        }
-        if next_ is not None and calls != results:
-            return False
-    return not any(
-        "toolResult" in block for block in (messages[:1] or [{"content": []}])[0]["content"]
-    )
 
 
 def test_a_turn_under_a_lease_is_complete_although_the_hot_tier_fails_at_the_end() -> None:
@@ -109,11 +91,11 @@ def test_a_turn_that_began_before_another_ended(both: Stores) -> None:
     cold = both.only_durable().agent(conversation_manager=NullConversationManager())
     hot = both.agent(conversation_manager=NullConversationManager())
     assert same(cold.messages, hot.messages)
-    assert valid(cold.messages)
+    assert problems(cold.messages) == []
     one("next")
-    assert valid(one.messages)
+    assert problems(one.messages) == []
     inside[0]("next too")
-    assert valid(inside[0].messages)
+    assert problems(inside[0].messages) == []
     inside[0]._session_manager.flush()
     assert Counter(texts(both.manager().history())) == Counter(
         [*log, "next", "toolUse", "toolResult", "done", "next too", "ok"]

@@ -626,12 +626,7 @@ def test_the_model_changes_the_state_with_tools() -> None:
     coordinator = StateCoordinator(intents=REORDER)
     agent = agent_with(coordinator, model)
     agent("again, please")
-    results = {
-        block["toolResult"]["toolUseId"]: block["toolResult"]
-        for message in agent.messages
-        for block in message["content"]
-        if "toolResult" in block
-    }
+    results = {result["toolUseId"]: result for result in tool_results(agent.messages)}
     texts = {id_: result["content"][0]["text"] for id_, result in results.items()}
     assert "one of 'paper', 'digital'; got 'vinyl'" in texts["t1"]
     assert texts["t2"].endswith("Ask the user next: Paper or digital? (probably paper)")
@@ -770,10 +765,7 @@ def test_new_intent_fills_no_slot_from_a_retracted_message() -> None:
 
 def test_tools_are_offered_unless_they_are_refused() -> None:
     assert agent_with(StateCoordinator(offer_tools=False)).tool_names == []
-    assert sorted(agent_with(StateCoordinator()).tool_names) == [
-        "manage_goal",
-        "update_slots",
-    ]
+    assert sorted(agent_with(StateCoordinator()).tool_names) == ["manage_goal", "update_slots"]
 
 
 def test_finding_of_the_goal_is_shown_once() -> None:

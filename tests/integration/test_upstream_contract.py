@@ -16,7 +16,7 @@ from strands.multiagent import GraphBuilder
 
 from strands_manga_memory import ConversationScope, InMemoryHotStore, TieredSessionManager
 from strands_manga_memory.testing import ScriptedModel
-from tests.support import CUT_TEXT, PLACEHOLDER, WatchedStore
+from tests.support import CUT_TEXT, PLACEHOLDER, WatchedStore, tool_results
 from tests.unit.session.support import (
     Stores,
     agent,
@@ -254,12 +254,7 @@ class Reader(ScriptedModel):
                 for block in m["content"]
                 if "toolUse" in block
             ]
-            results = [
-                block["toolResult"]["content"][0]["text"]
-                for m in messages
-                for block in m["content"]
-                if "toolResult" in block
-            ]
+            results = [result["content"][0]["text"] for result in tool_results(messages)]
             wanted = [name for name in names if name not in called]
             return [tool_use(f"use-{wanted[0]}", wanted[0])] if wanted else f"they said {results}"
 

@@ -12,7 +12,7 @@ from strands_manga_memory import BreakerPolicy, DialogueSlot, StateError, guard_
 from strands_manga_memory.state import StateCoordinator, coordinator_of
 from strands_manga_memory.testing import FakeClock
 from tests.probes.conftest import Deployment
-from tests.support import estimate_tokens
+from tests.support import estimate_tokens, tool_results
 from tests.unit.session.support import tool_use
 
 REORDER = {
@@ -290,12 +290,7 @@ def test_a_tool_that_hangs_ends(deployment: Deployment) -> None:
     agent, _ = deployment.agent(memory, reply=asked, tools=[hangs, strict])
     agent("try")
     gone.set()
-    results = [
-        block["toolResult"]
-        for message in agent.messages
-        for block in message["content"]
-        if "toolResult" in block
-    ]
+    results = tool_results(agent.messages)
     assert [result["status"] for result in results] == ["error", "error", "success"]
     assert "timeout" in str(results[0]) or "timed out" in str(results[0])
     assert hangs.status()["calls"] == 1

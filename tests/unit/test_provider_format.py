@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from strands_manga_memory.messages import for_model
 from tests.histories import damaged_histories, histories
 from tests.provider_formats import PROVIDERS, problems, rules
-from tests.support import CUT_TEXT, PLACEHOLDER
+from tests.support import CUT_TEXT, PLACEHOLDER, tool_results
 from tests.unit.conversation.messages import assistant, calls, results, user
 
 THINKING: dict[str, Any] = {
@@ -47,13 +47,7 @@ def ids(messages: list[Any]) -> list[tuple[list[str], list[str]]]:
 
 
 def result_texts(messages: list[Any]) -> list[str]:
-    blocks = [
-        block["toolResult"]
-        for content in contents(messages)
-        for block in content
-        if "toolResult" in block
-    ]
-    return [item["text"] for result in blocks for item in result["content"]]
+    return [item["text"] for result in tool_results(messages) for item in result["content"]]
 
 
 def valid(messages: list[Any]) -> list[Any]:
@@ -301,13 +295,7 @@ def test_media_in_tool_results_count_too() -> None:
     ]
     shown = for_model([user(), *cycles])
     assert [problems(shown, provider) for provider in PROVIDERS if provider != "openai"] == [[]] * 5
-    found = [
-        item
-        for content in contents(shown)
-        for block in content
-        if "toolResult" in block
-        for item in block["toolResult"]["content"]
-    ]
+    found = [item for result in tool_results(shown) for item in result["content"]]
     assert found[0] == {"text": '[document "same", 1 KB, not kept]'}
     assert [item["document"]["name"] for item in found[1:]] == [
         "same",

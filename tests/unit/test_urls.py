@@ -204,30 +204,34 @@ def test_a_cluster_that_does_not_answer_is_unavailable() -> None:
     assert "hidden" not in str(caught.value)
 
 
+WITHOUT_HOST = [
+    "redis://a:1,b:2",
+    "redis+cluster://a,b",
+    "redis://host:port",
+    "redis://host:99999",
+    "redis://",
+    "redis:///3",
+    "redis://:hidden@:6379",
+    "redis+cluster://",
+]
+
+
 @pytest.mark.parametrize(
     ("url", "why"),
     [
         ("memory://host", "takes no host"),
         ("memory://?a=b", "takes no host, path or arguments"),
-        ("redis://a:1,b:2", "its host is not name:port"),
-        ("redis+cluster://a,b", "its host is not name:port"),
-        ("redis://host:port", "its host is not name:port"),
-        ("redis://host:99999", "its host is not name:port"),
+        *((url, "its host is not name:port") for url in WITHOUT_HOST),
         ("redis://host/name", "its path is not a database number"),
         ("redis://host?decode_responses=true", r"unknown arguments \['decode_responses'\]"),
         ("redis://host?ssl_ca_certs=/ca.pem", r"unknown arguments \['ssl_ca_certs'\]"),
-        ("redis://", "its host is not name:port"),
-        ("redis:///3", "its host is not name:port"),
-        ("redis://:hidden@:6379", "its host is not name:port"),
-        ("redis+cluster://", "its host is not name:port"),
         ("redis://host?socket_timeout=fast", "argument socket_timeout is not"),
-        (
-            "redis://host?socket_timeout=-1",
-            "argument socket_timeout is not a number of seconds above 0",
-        ),
-        (
-            "redis://host?socket_timeout=10000000",
-            "argument socket_timeout is not a number of seconds above 0",
+        *(
+            (
+                f"redis://host?socket_timeout={seconds}",
+                "socket_timeout is not a number of seconds above 0",
+            )
+            for seconds in (-1, 10_000_000)
         ),
         ("redis://host?deadline=0.0", "argument deadline is not a number of seconds above 0"),
         ("redis://host?max_connections=0", "argument max_connections is not a whole number from 1"),

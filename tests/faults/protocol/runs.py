@@ -134,11 +134,7 @@ def shrink(seed: int, options: frozenset[str], ops: Sequence[Op], *, most: int =
 
 
 def first_failure(
-    options: frozenset[str],
-    seeds: range,
-    *,
-    most: int = 3,
-    steps: int = STEPS,
+    options: frozenset[str], seeds: range, *, most: int = 3, steps: int = STEPS
 ) -> tuple[int, Exception] | None:
     """Return the first seed that breaks a promise."""
     for seed in seeds:

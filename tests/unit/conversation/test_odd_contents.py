@@ -20,6 +20,7 @@ from strands_manga_memory.conversation import (
 )
 from strands_manga_memory.state import StateCoordinator
 from strands_manga_memory.testing import ScriptedModel
+from tests.support import tool_results
 from tests.unit.conversation.messages import Silent
 
 LONG = "long " * 3_000
@@ -106,7 +107,7 @@ def test_contents_of_any_shape_are_trimmed(manager: str, caplog: pytest.LogCaptu
         if "error=<" in record.message or "failed" in record.message
     ]
     assert failed == []
-    assert all(result["status"] == "success" for result in results_of(agent))
+    assert all(result["status"] == "success" for result in tool_results(agent.messages))
 
 
 class Wrapper:
@@ -145,12 +146,3 @@ def test_a_model_that_does_not_say_how_it_is_configured_is_worked_with(
         for record in caplog.records
         if "error=<" in record.message or "failed" in record.message
     ] == []
-
-
-def results_of(agent: Agent) -> list[Any]:
-    return [
-        block["toolResult"]
-        for message in agent.messages
-        for block in message["content"]
-        if "toolResult" in block
-    ]

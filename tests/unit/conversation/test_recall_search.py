@@ -6,11 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from strands_manga_memory.conversation import (
-    ArchivedMessage,
-    MessageArchive,
-    RecallHit,
-)
+from strands_manga_memory.conversation import ArchivedMessage, MessageArchive, RecallHit
 from strands_manga_memory.conversation.recall import complete_question, find_messages
 from tests.unit.conversation.messages import assistant, user
 

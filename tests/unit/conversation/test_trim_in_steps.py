@@ -19,6 +19,7 @@ from strands_manga_memory import (
 from strands_manga_memory.conversation import default_counter
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks.sentences import prose
+from tests.support import tool_results
 from tests.unit.session.support import assistant, tool_result, tool_use, user
 
 
@@ -97,13 +98,8 @@ def test_large_results_of_a_turn_that_is_over_make_room_before_the_history_is_fu
     ]
     assert sum(map(count, agent.messages)) < 4_000
     agent("And what else?")
-    blocks = [
-        block["toolResult"]
-        for message in agent.messages
-        for block in message["content"]
-        if "toolResult" in block
-    ]
-    assert ([{"text": found}] not in [block["content"] for block in blocks]) == makes_room
+    kept = [result["content"] for result in tool_results(agent.messages)]
+    assert ([{"text": found}] not in kept) == makes_room
 
 
 def test_the_facade_trims_in_steps_and_the_monitor_counts_what_that_brings(tmp_path: Path) -> None:

@@ -12,12 +12,16 @@ from strands.types.exceptions import MCPClientInitializationError
 
 from strands_manga_memory.mcp import BreakerPolicy, CallOutcome, Outcome, Verdict, classify
 
-TOOL, SERVER, IGNORED, SUCCESS = (
-    Outcome.TOOL_FAILURE,
-    Outcome.SERVER_FAILURE,
-    Outcome.IGNORED,
-    Outcome.SUCCESS,
-)
+IGNORED, SUCCESS = Outcome.IGNORED, Outcome.SUCCESS
+TOOL_ERROR = Verdict(Outcome.TOOL_FAILURE, "tool_error")
+SERVER_ERROR = Verdict(Outcome.TOOL_FAILURE, "server_error")
+PROTOCOL_ERROR = Verdict(Outcome.TOOL_FAILURE, "protocol_error")
+TIMEOUT = Verdict(Outcome.TOOL_FAILURE, "timeout")
+UNAVAILABLE = Verdict(Outcome.SERVER_FAILURE, "server_unavailable")
+ARGUMENTS = Verdict(IGNORED, "invalid_arguments")
+UNKNOWN = Verdict(IGNORED, "unknown_tool")
+ELICITATION = Verdict(IGNORED, "elicitation_required")
+CANCELLED = Verdict(IGNORED, "cancelled")
 
 
 def error(text: str, **fields: Any) -> dict[str, Any]:
@@ -29,112 +33,81 @@ def rpc(code: int, message: str) -> Exception:
 
 
 RAISED = [
-    (rpc(-32001, "Request 'tools/call' timed out"), TOOL, "timeout"),
-    (rpc(-32602, "Invalid params"), IGNORED, "invalid_arguments"),
-    (rpc(-32601, "Method not found"), IGNORED, "unknown_tool"),
-    (rpc(-32601, "Not Found"), IGNORED, "unknown_tool"),
-    (rpc(-32042, "URL elicitation required"), IGNORED, "elicitation_required"),
-    (rpc(-32603, "Server returned an error response"), TOOL, "server_error"),
-    (rpc(-32700, "Parse error"), TOOL, "protocol_error"),
-    (rpc(-32600, "Unexpected content type: text/html"), TOOL, "protocol_error"),
-    (rpc(-32600, "Session not found"), SERVER, "server_unavailable"),
-    (rpc(-32600, "Session terminated"), SERVER, "server_unavailable"),
-    (rpc(-32000, "Connection closed"), SERVER, "server_unavailable"),
-    (rpc(-32000, "SSE stream ended without a response"), TOOL, "protocol_error"),
-    (rpc(-1, "anything"), TOOL, "server_error"),
-    (RuntimeError("Connection to the MCP server was closed"), SERVER, "server_unavailable"),
-    (RuntimeError("anything"), TOOL, "tool_error"),
-    (
-        MCPClientInitializationError("the client session is not running"),
-        SERVER,
-        "server_unavailable",
-    ),
-    (anyio.ClosedResourceError(), SERVER, "server_unavailable"),  # as the 1.x client says it
-    (anyio.BrokenResourceError(), SERVER, "server_unavailable"),
-    (anyio.EndOfStream(), SERVER, "server_unavailable"),
-    (BrokenPipeError(), SERVER, "server_unavailable"),
-    (
-        ExceptionGroup("g", [ExceptionGroup("h", [anyio.ClosedResourceError()])]),
-        SERVER,
-        "server_unavailable",
-    ),
-    (ExceptionGroup("g", [anyio.ClosedResourceError(), OSError()]), TOOL, "tool_error"),
-    (TimeoutError(), TOOL, "timeout"),
-    (
-        OSError("connection closed"),
-        TOOL,
-        "tool_error",
-    ),  # of a tool in this process, not of a server
-    (ValueError("Validation failed for input parameters: n"), IGNORED, "invalid_arguments"),
-    (ValueError("no such order"), TOOL, "tool_error"),
-    (asyncio.CancelledError(), IGNORED, "cancelled"),
-    (GeneratorExit(), IGNORED, "cancelled"),
-    (InterruptException(Interrupt(id="i", name="n")), IGNORED, "cancelled"),
+    (rpc(-32001, "Request 'tools/call' timed out"), TIMEOUT),
+    (rpc(-32602, "Invalid params"), ARGUMENTS),
+    (rpc(-32601, "Method not found"), UNKNOWN),
+    (rpc(-32601, "Not Found"), UNKNOWN),
+    (rpc(-32042, "URL elicitation required"), ELICITATION),
+    (rpc(-32603, "Server returned an error response"), SERVER_ERROR),
+    (rpc(-32700, "Parse error"), PROTOCOL_ERROR),
+    (rpc(-32600, "Unexpected content type: text/html"), PROTOCOL_ERROR),
+    (rpc(-32600, "Session not found"), UNAVAILABLE),
+    (rpc(-32600, "Session terminated"), UNAVAILABLE),
+    (rpc(-32000, "Connection closed"), UNAVAILABLE),
+    (rpc(-32000, "SSE stream ended without a response"), PROTOCOL_ERROR),
+    (rpc(-1, "anything"), SERVER_ERROR),
+    (RuntimeError("Connection to the MCP server was closed"), UNAVAILABLE),
+    (RuntimeError("anything"), TOOL_ERROR),
+    (MCPClientInitializationError("the client session is not running"), UNAVAILABLE),
+    (anyio.ClosedResourceError(), UNAVAILABLE),  # as the 1.x client says it
+    (anyio.BrokenResourceError(), UNAVAILABLE),
+    (anyio.EndOfStream(), UNAVAILABLE),
+    (BrokenPipeError(), UNAVAILABLE),
+    (ExceptionGroup("g", [ExceptionGroup("h", [anyio.ClosedResourceError()])]), UNAVAILABLE),
+    (ExceptionGroup("g", [anyio.ClosedResourceError(), OSError()]), TOOL_ERROR),
+    (TimeoutError(), TIMEOUT),
+    (OSError("connection closed"), TOOL_ERROR),  # of a tool in this process, not of a server
+    (ValueError("Validation failed for input parameters: n"), ARGUMENTS),
+    (ValueError("no such order"), TOOL_ERROR),
+    (asyncio.CancelledError(), CANCELLED),
+    (GeneratorExit(), CANCELLED),
+    (InterruptException(Interrupt(id="i", name="n")), CANCELLED),
 ]
 
 
-@pytest.mark.parametrize(
-    ("exception", "outcome", "code"), RAISED, ids=lambda value: str(value)[:40]
-)
-def test_exceptions(exception: BaseException, outcome: Outcome, code: str) -> None:
-    assert classify(CallOutcome(tool="x", exception=exception)) == Verdict(outcome, code)
+@pytest.mark.parametrize(("exception", "verdict"), RAISED, ids=lambda value: str(value)[:40])
+def test_exceptions(exception: BaseException, verdict: Verdict) -> None:
+    assert classify(CallOutcome(tool="x", exception=exception)) == verdict
 
 
 REPORTED = [
-    ("Error executing tool x", TOOL, "tool_error"),
-    ("Error executing tool x: boom", TOOL, "tool_error"),
-    ("no such order", TOOL, "tool_error"),
-    ("Unknown tool: x", IGNORED, "unknown_tool"),
-    (
-        "Error executing tool x: 2 validation errors for xArguments\nn\n  Field required",
-        IGNORED,
-        "invalid_arguments",
-    ),
-    ("1 validation error for xArguments", IGNORED, "invalid_arguments"),
-    (
-        "Error executing tool x: 1 validation error for Order",
-        TOOL,
-        "tool_error",
-    ),  # the tool's own trouble
-    ("Input validation error: 'a' is not of type 'integer'", IGNORED, "invalid_arguments"),
-    (
-        "MCP error -32602: Input validation error: Invalid arguments for tool x",
-        IGNORED,
-        "invalid_arguments",
-    ),
-    ("MCP error -32602: Tool x not found", IGNORED, "unknown_tool"),
-    ("the input validation error rate is high", TOOL, "tool_error"),
-    ("Connection closed", TOOL, "tool_error"),  # the server answered, so it is there
-    ("upstream timed out", TOOL, "tool_error"),
+    ("Error executing tool x", TOOL_ERROR),
+    ("Error executing tool x: boom", TOOL_ERROR),
+    ("no such order", TOOL_ERROR),
+    ("Unknown tool: x", UNKNOWN),
+    ("Error executing tool x: 2 validation errors for xArguments\nn\n  Field required", ARGUMENTS),
+    ("1 validation error for xArguments", ARGUMENTS),
+    ("Error executing tool x: 1 validation error for Order", TOOL_ERROR),  # the tool's own trouble
+    ("Input validation error: 'a' is not of type 'integer'", ARGUMENTS),
+    ("MCP error -32602: Input validation error: Invalid arguments for tool x", ARGUMENTS),
+    ("MCP error -32602: Tool x not found", UNKNOWN),
+    ("the input validation error rate is high", TOOL_ERROR),
+    ("Connection closed", TOOL_ERROR),  # the server answered, so it is there
+    ("upstream timed out", TOOL_ERROR),
 ]
 
 
-@pytest.mark.parametrize(("text", "outcome", "code"), REPORTED)
-def test_what_a_server_reports(text: str, outcome: Outcome, code: str) -> None:
+@pytest.mark.parametrize(("text", "verdict"), REPORTED)
+def test_what_a_server_reports(text: str, verdict: Verdict) -> None:
     call = CallOutcome(tool="x", result=error(text, isError=True))
-    assert classify(call) == Verdict(outcome, code)
-    ignored = classify(call, tool_errors="ignore")
-    assert ignored == Verdict(IGNORED, code)
+    assert classify(call) == verdict
+    assert classify(call, tool_errors="ignore") == Verdict(IGNORED, verdict.code)
 
 
 WITHOUT_EXCEPTION = [
-    ("Tool execution failed: Connection closed", SERVER, "server_unavailable"),
-    (
-        "Tool execution failed: Connection to the MCP server was closed",
-        SERVER,
-        "server_unavailable",
-    ),
-    ("Tool execution failed: Session terminated", SERVER, "server_unavailable"),
-    ("Tool execution failed: Request 'tools/call' timed out", TOOL, "timeout"),
-    ("Tool execution failed: Server returned an error response", TOOL, "server_error"),
-    ("MCP Elicitation required: [x] with data []", IGNORED, "elicitation_required"),
-    ("Error: OSError - disk full", TOOL, "tool_error"),
+    ("Tool execution failed: Connection closed", UNAVAILABLE),
+    ("Tool execution failed: Connection to the MCP server was closed", UNAVAILABLE),
+    ("Tool execution failed: Session terminated", UNAVAILABLE),
+    ("Tool execution failed: Request 'tools/call' timed out", TIMEOUT),
+    ("Tool execution failed: Server returned an error response", SERVER_ERROR),
+    ("MCP Elicitation required: [x] with data []", ELICITATION),
+    ("Error: OSError - disk full", TOOL_ERROR),
 ]
 
 
-@pytest.mark.parametrize(("text", "outcome", "code"), WITHOUT_EXCEPTION)
-def test_texts_where_strands_leaves_nothing_else(text: str, outcome: Outcome, code: str) -> None:
-    assert classify(CallOutcome(tool="x", result=error(text))) == Verdict(outcome, code)
+@pytest.mark.parametrize(("text", "verdict"), WITHOUT_EXCEPTION)
+def test_texts_where_strands_leaves_nothing_else(text: str, verdict: Verdict) -> None:
+    assert classify(CallOutcome(tool="x", result=error(text))) == verdict
 
 
 def test_ends_that_need_no_text() -> None:
@@ -142,16 +115,10 @@ def test_ends_that_need_no_text() -> None:
         SUCCESS, "ok"
     )
     assert classify(CallOutcome(tool="x", result=None)) == Verdict(SUCCESS, "ok")
-    assert classify(CallOutcome(tool="x", timed_out=True)) == Verdict(TOOL, "timeout")
-    assert classify(CallOutcome(tool="x", timed_out=True, cancelled=True)) == Verdict(
-        IGNORED, "cancelled"
-    )
-    assert classify(CallOutcome(tool="x", result=error("x", cancelled=True))) == Verdict(
-        IGNORED, "cancelled"
-    )
-    assert classify(CallOutcome(tool="x", exception=OSError(), cancelled=True)) == Verdict(
-        IGNORED, "cancelled"
-    )
+    assert classify(CallOutcome(tool="x", timed_out=True)) == TIMEOUT
+    assert classify(CallOutcome(tool="x", timed_out=True, cancelled=True)) == CANCELLED
+    assert classify(CallOutcome(tool="x", result=error("x", cancelled=True))) == CANCELLED
+    assert classify(CallOutcome(tool="x", exception=OSError(), cancelled=True)) == CANCELLED
 
 
 def test_an_mcp_error_of_the_1x_line_is_read_too() -> None:

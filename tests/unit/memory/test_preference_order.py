@@ -18,8 +18,9 @@ from strands_manga_memory.memory.statements import (
 )
 
 
-def stated(slot: str, value: str, at: float, message_id: str, **kind: bool) -> PreferenceChange:
-    return PreferenceChange(statements=[Statement(Preference(slot, value, **kind), at, message_id)])
+def stated(slot: str, value: str, at: int, **kind: bool) -> PreferenceChange:
+    """Return a preference that the message ``m<at>`` states at this time."""
+    return PreferenceChange(statements=[Statement(Preference(slot, value, **kind), at, f"m{at}")])
 
 
 def forgotten(slot: str, value: str, at: float) -> PreferenceChange:
@@ -30,74 +31,55 @@ def retracted(message_id: str, at: float) -> PreferenceChange:
     return PreferenceChange(removals=[Removal(at, message=message_digest(message_id))])
 
 
-CASES = [
-    pytest.param(
+CASES = {
+    "later statements of two devices": (
         [
-            stated("genre", "horror", 1, "m1"),
-            stated("genre", "mystery", 2, "m2"),
-            stated("genre", "romance", 3, "m3", adds=True),
+            stated("genre", "horror", 1),
+            stated("genre", "mystery", 2),
+            stated("genre", "romance", 3, adds=True),
         ],
         {"genre": "romance, mystery"},
-        id="later statements of two devices",
     ),
-    pytest.param(
-        [
-            stated("genre", "horror", 1, "m1"),
-            forgotten("genre", "horror", 2),
-            stated("author", "Ito", 3, "m2"),
-        ],
+    "a forgotten preference": (
+        [stated("genre", "horror", 1), forgotten("genre", "horror", 2), stated("author", "Ito", 3)],
         {"author": "Ito"},
-        id="a forgotten preference",
     ),
-    pytest.param(
+    "a statement after forgetting": (
         [
-            stated("genre", "horror", 1, "m1"),
+            stated("genre", "horror", 1),
             forgotten("genre", "horror", 2),
-            stated("genre", "horror", 3, "m2"),
+            stated("genre", "horror", 3),
         ],
         {"genre": "horror"},
-        id="a statement after forgetting",
     ),
-    pytest.param(
-        [
-            stated("genre", "horror", 1, "m1"),
-            stated("genre", "mystery", 2, "m2"),
-            retracted("m2", 3),
-        ],
+    "the statement before a retracted one": (
+        [stated("genre", "horror", 1), stated("genre", "mystery", 2), retracted("m2", 3)],
         {"genre": "horror"},
-        id="the statement before a retracted one",
     ),
-    pytest.param(
+    "a rejected value": (
         [
-            stated("genre", "horror", 1, "m1"),
-            stated("genre", "horror", 2, "m2", liked=False),
-            stated("name", "Ken", 3, "m3"),
+            stated("genre", "horror", 1),
+            stated("genre", "horror", 2, liked=False),
+            stated("name", "Ken", 3),
         ],
         {"dislikes": "horror", "name": "Ken"},
-        id="a rejected value",
     ),
-    pytest.param(
-        [
-            stated("name", "Ken", 1, "m1"),
-            stated("name", "Ken", 1, "m1"),
-            stated("name", "Kenji", 2, "m2"),
-        ],
+    "a session that ends twice": (
+        [stated("name", "Ken", 1), stated("name", "Ken", 1), stated("name", "Kenji", 2)],
         {"name": "Kenji"},
-        id="a session that ends twice",
     ),
-    pytest.param(
+    "a forgotten amount": (
         [
-            stated("budget", "3,000 yen a month", 1, "m1"),
-            stated("allowance", "5,000 yen a month", 2, "m2"),
+            stated("budget", "3,000 yen a month", 1),
+            stated("allowance", "5,000 yen a month", 2),
             forgotten("budget", "3,000 yen a month", 3),
         ],
         {"allowance": "5,000 yen a month"},
-        id="a forgotten amount",
     ),
-]
+}
 
 
-@pytest.mark.parametrize(("changes", "expected"), CASES)
+@pytest.mark.parametrize(("changes", "expected"), CASES.values(), ids=CASES)
 def test_order_of_arrival_does_not_matter(
     changes: Sequence[PreferenceChange], expected: dict[str, str]
 ) -> None:
@@ -115,11 +97,11 @@ def test_nothing_from_before_an_erasure_is_admitted() -> None:
     """Neither statements nor removals of before an erasure change the log."""
     log = LoggedChanges(erased_at=5)
     for change in (
-        stated("genre", "horror", 5, "m1"),
+        stated("genre", "horror", 5),
         forgotten("genre", "horror", 4),
-        retracted("m1", 5),
+        retracted("m5", 5),
     ):
         assert log.with_change(change) is None
-    later = log.with_change(stated("genre", "horror", 6, "m2"))
+    later = log.with_change(stated("genre", "horror", 6))
     assert later is not None
     assert [each.at for each in later.statements] == [6]
