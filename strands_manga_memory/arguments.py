@@ -149,8 +149,8 @@ def unknown_setting_text(name: str, known: Iterable[str], others: Iterable[str] 
         name: The unknown name.
         known: Names that the called function accepts. The text lists all of them if no name is
             close.
-        others: Names that another function accepts, such as ``memory.agent``. The text suggests a
-            close one, but never lists them all.
+        others: Names that another function accepts, such as ``memory.agent``. A close one is
+            suggested, but they are never listed.
     """
     known = [each for each in known if each != "self"]
     close = difflib.get_close_matches(name, [*known, *others], n=1)

@@ -339,7 +339,7 @@ class Vocabulary:
 
     @property
     def service(self) -> float:
-        """Degree to which the assistant acts as a help desk (1) rather than as a companion (0).
+        """Degree to which the assistant acts as a help desk, from 0 (as a companion) to 1.
 
         A companion talks about itself in at least 15 % of its messages, and writes at most twice as
         much as the user. Old messages of a help desk count as less important. The value is 1 at

@@ -151,7 +151,8 @@ class QuoteFormatter:
         """Return the text to quote from a message, and the number of tokens that the quote adds.
 
         A short message is quoted whole. Of a long message, the passages that fit the question best
-        are quoted. If no quote fits the remaining tokens, the returned number exceeds ``room``.
+        are quoted. If no quote fits into ``room`` tokens, the returned number is higher than
+        ``room``.
         """
         text, size = hit.message.text, self._tokens("\n" + _line(hit.message, hit.message.text))
         is_whole = size <= max(_WHOLE_TOKENS, self.max_tokens * _WHOLE_SHARE)

@@ -360,7 +360,7 @@ class _JsonText:
         return attempt(more[bisect_left(more, 1, lo=1, key=lambda form: attempt(form) is None) - 1])
 
     def render(self, form: _Form, *, is_limited: bool = True) -> str | None:
-        """Return the text with its JSON in a given level of detail; None if the result is too long.
+        """Return the text with its JSON at a level of detail; None if it has too many characters.
 
         If ``is_limited`` is false, any length is allowed.
         """
@@ -415,8 +415,8 @@ class _Pruning:
         """Return a smaller copy of a JSON value.
 
         Objects in a list keep only the members that the level of detail allows. Objects outside of
-        lists (``in_list`` is False) keep all members. Objects of more than 24 members keep only the
-        first and last ones.
+        lists (``in_list`` is False) keep up to 24 members. An object with more than 24 members
+        keeps only the first and last ones.
         """
         if isinstance(value, dict):
             return self._object(value, in_list=in_list)

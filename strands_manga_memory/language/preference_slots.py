@@ -118,7 +118,7 @@ def split_values(text: str) -> list[str]:
 
 
 def statement_key(statement: str) -> str:
-    """Return the key under which a statement is stored that fits no usual key, such as ``genre``.
+    """Return the key of a statement that has no usual key, such as ``genre``.
 
     The key is the beginning of the statement: 40 characters in lower case.
     """

@@ -392,8 +392,7 @@ def _as_preferences(
 ) -> list[Preference]:
     """Convert values found in a text, such as genres, to preferences.
 
-    Liked values of one slot, such as ``genre``, become one preference. Each other value becomes
-    one.
+    All liked values of a slot, such as ``genre``, become one preference; other values one each.
     """
     found: list[Preference] = []
     for slot in dict.fromkeys(slot for slot, _, _ in named):
@@ -521,7 +520,7 @@ def _is_the_speakers(text: str, named: Sequence[tuple[str, str, int]]) -> bool:
 
 
 def _habit_score(rest: str, slots: set[str]) -> int:
-    """Return 1 if a habit or need shows a like of a value, -1 if it shows a dislike, or 0.
+    """Return 1 if a habit shows a like of a value, -1 if it shows a dislike, 0 if neither.
 
     "I read horror on the train" and "I need it in English" show likes, and "I don't read horror"
     shows a dislike. A negation next to a language shows neither, because it is usually about

@@ -62,7 +62,7 @@ def search_terms(text: str) -> list[str]:
 
 
 def long_numbers(text: str) -> set[str]:
-    """Return the numbers with at least two digits in a text, in its own spelling ("1,200")."""
+    """Return the numbers with at least two digits in a text, not normalized, such as "1,200"."""
     return set(_LONG_NUMBER.findall(text))
 
 

@@ -266,14 +266,16 @@ _ENOUGH = 0.5
 class RuleFactExtractor:
     """Extractor that finds facts in messages by rules, without a model.
 
-    - The user's messages contain preferences, corrections, decisions, open questions and other
-      statements.
-    - The assistant's messages contain promises, outcomes, findings and identifiers, such as order
-      numbers.
-    - Tool calls are tasks.
-    - Tool results are ignored, because they are large.
+    It finds these facts:
 
-    Numbers of cards, accounts and official documents are redacted.
+    - in messages of the user: preferences, corrections, decisions, open questions and other
+      statements,
+    - in messages of the assistant: promises, outcomes, findings and identifiers, such as order
+      numbers,
+    - in tool calls: tasks.
+
+    Tool results are ignored, because they are large. Numbers of cards, accounts and official
+    documents are redacted.
 
     Args:
         types: Entity types to search for.

@@ -38,7 +38,7 @@ from strands.types.exceptions import (
 
 
 class Outcome(StrEnum):
-    """Outcome of a tool call, by which circuit breakers count failures of tools and servers."""
+    """Outcome of a tool call, which decides whether the tool's circuit breaker counts a failure."""
 
     SUCCESS = "success"
     """The tool works."""

@@ -1,4 +1,4 @@
-"""Functions that use private attributes of Strands' ``MCPClient``; no other module uses them.
+"""Functions for private attributes of Strands' ``MCPClient``, which only this module uses.
 
 If Strands removes an attribute, the functions still work without it. A test detects the removal.
 """

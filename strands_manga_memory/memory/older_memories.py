@@ -178,8 +178,8 @@ def find_older(
         types: Types of the memories without a query.
         since: Time from which on the process has read all memories, in seconds since 1970.
         known: Ids of the memories that the process has read. They are left out. If 40 or more are
-            preferences, which is the limit of a session start, there may be others, and all
-            preferences are returned, too.
+            preferences, all preferences are returned, too, because a session reads only 40 at its
+            start.
         listed: Word list that an earlier call returned. Default: the stored list.
 
     Returns:
@@ -215,8 +215,8 @@ def delete_word_list(partition: UserPartition) -> None:
     """Delete a user's stored word list (search index), because it no longer matches the memories.
 
     Reasons are a deleted memory, new words of a memory, or a memory with an old date. The next
-    search makes a new list. Call this function after ``PreferenceLog.notify_agents``. A search that
-    is making a list at that time then does not store the list.
+    search makes a new list. First call ``PreferenceLog.notify_agents``, so that a running search
+    does not store an outdated list.
     """
     stored = partition.table.query(
         partition.owner.partition, first=_WORDS, last=f"{_WORDS}~", attributes=[]

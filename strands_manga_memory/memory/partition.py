@@ -79,7 +79,7 @@ class PartitionContent:
     since: float = 0.0
 
     def add(self, more: PartitionContent) -> None:
-        """Add the memories of the same user that another query has read."""
+        """Add the memories that another query for the same user returned."""
         self.records |= more.records
         self.unreadable += more.unreadable
         self.expired += more.expired
@@ -192,10 +192,9 @@ class UserPartition:
     def load_context(self, ages: Mapping[MemoryType, float]) -> PartitionContent:
         """Read the summaries that are needed to make memories from an ended conversation.
 
-        The latest 128 session and monthly summaries are read. If there are more, older session
-        summaries are read, too, which a weekly or monthly summary does not cover yet: up to 400 for
-        each type in ``ages``. Recent uses of memories and the ids of expired memories are also
-        read.
+        The latest 128 session and monthly summaries are read. If there are more, the older session
+        summaries that no weekly or monthly summary covers yet are read, too: up to 400 for each
+        type in ``ages``. Recent recalls and the ids of expired memories are also read.
 
         Args:
             ages: Least age in seconds of the sessions that a weekly or monthly summary covers,
@@ -496,7 +495,7 @@ class UserPartition:
         )
 
     def uses(self) -> UseCounts:
-        """Return recent uses of memories. The stored access counts do not include them yet."""
+        """Return recalls of each memory since its stored access count was last updated."""
         return self._load([_LEDGER]).uses
 
     def count_uses(self) -> int:

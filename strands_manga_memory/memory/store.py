@@ -491,7 +491,7 @@ class UserMemoryStore(MemoryStore):
         """Return a short, escaped text about the user for an agent.
 
         Without memories, the text is ``No prior interaction history.``. A store with a hot tier,
-        such as that of ``MangaMemory.user``, reads memories again that another process has changed.
+        such as that of ``MangaMemory.user``, first reads changes by other processes.
 
         Args:
             max_tokens: Maximum number of tokens. Default 800.

@@ -104,8 +104,8 @@ def _with_valid_blocks(message: Message) -> Message:
 def _is_allowed_at(block: dict[str, Any], at: int, contents: Sequence[int]) -> bool:
     """Return whether providers accept a reasoning block or cache point at a position in a message.
 
-    A block of another kind must follow a reasoning block, and must precede a cache point. Blocks of
-    other kinds are accepted at each position.
+    Reasoning must come before a block of another kind, and a cache point after one. Blocks of other
+    kinds are accepted at each position.
 
     Args:
         block: The block.
@@ -294,8 +294,8 @@ def _with_id(block: Any, kind: str, id_: str) -> Any:
 def _results(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Message:
     """Return the message with the results of the tool calls in the message at position ``at``.
 
-    If the next message has tool results, the message is a copy of it with the results of these
-    calls, and keeps its cache points. Otherwise, the message is new.
+    If the next message has tool results, it is copied. The copy has the results of these calls, and
+    keeps its cache points. Otherwise, a new message is returned.
     """
     content: list[Any] = [call.result for call in sorted(calls, key=lambda call: call.place)]
     following = messages[at + 1] if at + 1 < len(messages) else None

@@ -302,7 +302,7 @@ class _RestoredHistory(ConversationManager):
 
     @property
     def summary(self) -> Message | None:
-        """Summary of removed messages by the source's conversation manager; None without one."""
+        """Summary that the source's conversation manager made of removed messages, or None."""
         return self._state.get("summary_message")
 
     def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:

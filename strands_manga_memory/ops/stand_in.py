@@ -23,7 +23,7 @@ class StandInModel(Model):
         """Ignore the configuration, because the model has none."""
 
     def get_config(self) -> dict[str, Any]:
-        """Return the configuration of the model, which has only the name of the model."""
+        """Return the configuration of the model, which has only a name."""
         return {"model_id": "stand-in"}
 
     async def structured_output(

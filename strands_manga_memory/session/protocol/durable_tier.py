@@ -360,8 +360,8 @@ class DurableTier:
     def with_unlisted_turns(self) -> Record:
         """Return the conversation's record, extended by the turns that only the log has.
 
-        A turn is first written to the log, and then listed in the record. A process may fail in
-        between.
+        A turn is first written to the log, and then listed in the record. A process may fail
+        between the two steps.
         """
         head = self.record
         turns = (

@@ -84,7 +84,7 @@ _FIELD_OF = {
 
 @dataclass
 class StoredHash:
-    """Conversation in the hot tier, which keeps it as a hash of fields, as last read or written.
+    """Hash of named fields that stores a conversation in the hot tier, as last read or written.
 
     Args:
         expect: Epoch and version of the stored hash. The next write succeeds only if they are

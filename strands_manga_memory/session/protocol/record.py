@@ -22,8 +22,8 @@ class TurnKey(NamedTuple):
     """Unique key of a turn of a conversation. Keys are compared to put turns in order.
 
     A key has a time in milliseconds since 1970, and a random tag of the process that began the
-    turn. The time is the clock's time at the beginning of the turn. If the process knows a key with
-    the same or a later time, it takes the next greater number instead (a hybrid logical clock).
+    turn. The time is the clock's time at the beginning of the turn. If the process knows a key that
+    is not earlier, the latest known time plus 1 is used instead (a hybrid logical clock).
     """
 
     time: int
