@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import time
 import uuid
 from collections import Counter
@@ -232,9 +231,7 @@ def _to_conversation(
     if not (log or window or states.get("state")):
         return None
     states = {name: state for name, state in states.items() if state}
-    return TransferredConversation(
-        log=_with_distinct_times(log), window=window, states=states, created=created
-    )
+    return TransferredConversation(log=log, window=window, states=states, created=created)
 
 
 def _parse_time(text: str) -> float:
@@ -249,21 +246,6 @@ def _require_message(value: object, *, record: str) -> Message:
             f"record={record!r} is damaged: it is not a Strands message", record=record
         )
     return value  # type: ignore[return-value]
-
-
-def _with_distinct_times(log: Iterable[tuple[Message, float]]) -> list[tuple[Message, float]]:
-    """Return a log of messages and times, in which repeats of a message have different times.
-
-    If a tracking id occurs again with the same time, the later message gets a slightly later time.
-    """
-    seen: set[tuple[Any, float]] = set()
-    result = []
-    for message, at in log:
-        while (message.get("tracking_id"), at) in seen:
-            at = math.nextafter(at, math.inf)
-        seen.add((message.get("tracking_id"), at))
-        result.append((message, at))
-    return result
 
 
 class _ReadOnlyRepository:
@@ -464,7 +446,7 @@ def _parse_conversation(session: Mapping[str, Any]) -> TransferredConversation:
     metadata, states = session["metadata"], _decode(session["states"])
     entries_of(states)  # rejects states that are no mappings before anything is stored
     return TransferredConversation(
-        log=_with_distinct_times(log),
+        log=log,
         window=window,
         states=states,
         metadata={key: value for key, value in metadata.items() if key not in _COUNTERS},
