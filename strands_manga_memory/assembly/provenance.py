@@ -209,7 +209,7 @@ def retract(
     message_id = source.message_id or ""
     for part in live if message_id else ():
         if isinstance(part, memory.UserContext):
-            part.remove(message_id)
+            part.discard_preferences(message_id)
         elif isinstance(part, conversation.HistoryRecall):
             part.forget(message_id)
         elif isinstance(part, state.StateCoordinator) and part.retract(message_id):

@@ -177,7 +177,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         return self.history.max_turns
 
     @property
-    def records(self) -> int:
+    def log_length(self) -> int:
         """Number of messages in the log of the agent's session.
 
         After a restart, it is compared with the number of restored messages.

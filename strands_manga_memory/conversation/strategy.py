@@ -111,7 +111,7 @@ class PolicyStrategy:
         return not same_objects(before, agent.messages)
 
     def _save(self, event: MessageAddedEvent[Agent] | AfterInvocationEvent) -> None:
-        state = {**self.policy.get_state(), "records": self._trimmer.records}
+        state = {**self.policy.get_state(), "records": self._trimmer.log_length}
         if event.agent.state.get(STATE_KEY) != state:
             event.agent.state.set(STATE_KEY, state)
 

@@ -145,16 +145,16 @@ class SummarySpan:
         """Number of turns in the history without a summary, including the recent turns."""
         return sum(is_turn_start(message) for message in (*self.unsummarized, *self.recent))
 
-    def until(self, last: str) -> SummarySpan | None:
-        """Move the end of the old turns to a given message.
+    def ending_at(self, last: str) -> SummarySpan | None:
+        """Divide the same history so that the old turns end with a given message.
 
-        This restores the division for which a summary was begun, after the history has grown.
+        This is the division for which a summary was begun, before the history grew.
 
         Args:
             last: Tracking id of the last message of the old turns.
 
         Returns:
-            The new division of the history. None if the message is not in ``unsummarized``.
+            The new division. None if the message is not in ``unsummarized``.
         """
         history = (*self.old, *self.recent)
         found = [

@@ -190,9 +190,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         # An unreadable record raises now, not in a turn.
         split_history(event.agent.messages, self.keep_recent_turns)
         if not self._is_bound:
-            self._follow_window(event.agent)
+            self._set_token_limits(event.agent)
 
-    def _follow_window(self, agent: Agent) -> None:
+    def _set_token_limits(self, agent: Agent) -> None:
         """Set the token limits of history, summary and facts, by the size of the context window."""
         history, follows_window = self._history, self.trimmer.follows_window
         if follows_window:  # the summary replaces more
@@ -334,7 +334,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             return
         with logged_errors(logger, "no summary could be begun, leaving the history unchanged"):
             span = split_history(agent.messages[:], self.keep_recent_turns)
-            begun = self._jobs.covered and span.until(self._jobs.covered.last)
+            begun = self._jobs.covered and span.ending_at(self._jobs.covered.last)
             if begun:
                 if self._jobs.is_overdue(patience):
                     self._jobs.begin(begun, agent)

@@ -75,7 +75,7 @@ class SummaryCache:
     """
 
     def __init__(self, store: HotStore, *, seconds: float = SECONDS) -> None:
-        _entry()
+        _cache_name_and_codec()
         self._store = store
         self._seconds = seconds
         self.hits = 0
@@ -93,7 +93,7 @@ class SummaryCache:
         ``content`` is the request: the name of the summarizer, the instructions and the source
         text.
         """
-        name, codec = _entry(*content)
+        name, codec = _cache_name_and_codec(*content)
         found = self._or_none(lambda: self._store.get_value(name))
         text = None if found is None else self._or_none(lambda: str(codec.decode(found, name)))
         self.hits += text is not None
@@ -106,7 +106,7 @@ class SummaryCache:
         ``content`` is the request: the name of the summarizer, the instructions and the source
         text.
         """
-        name, codec = _entry(*content)
+        name, codec = _cache_name_and_codec(*content)
         self._or_none(
             lambda: self._store.put_value(name, codec.encode(text, name), ttl=self._seconds)
         )
@@ -119,7 +119,7 @@ class SummaryCache:
             return None
 
 
-def _entry(*content: str) -> tuple[str, Codec]:
+def _cache_name_and_codec(*content: str) -> tuple[str, Codec]:
     """Return the name under which a draft of a summary is cached, and the codec that encrypts it.
 
     Both are derived from the request to the summarizer: ``content``. Only a process that can read

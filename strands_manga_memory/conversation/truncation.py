@@ -378,7 +378,7 @@ class _JsonText:
                 elif len(part) == 1:
                     shown.append(write_json(pruning.shorten(part[0], in_list=form.is_strict)))
                 else:
-                    shown.append("\n".join(map(write_json, pruning.items(part))))
+                    shown.append("\n".join(map(write_json, pruning.list_items(part))))
         except _TooLongError:
             return None
         return "".join(shown)
@@ -421,7 +421,7 @@ class _Pruning:
         if isinstance(value, dict):
             return self._object(value, in_list=in_list)
         if isinstance(value, list):
-            return self.items(value)
+            return self.list_items(value)
         if type(value) is str and _GAP.fullmatch(value) is None:
             value = _shorten_string(value, self._form.characters)
         self._count_characters(len(value) + 2 if isinstance(value, str) else 4)
@@ -433,7 +433,7 @@ class _Pruning:
             if self._left < 0:
                 raise _TooLongError
 
-    def items(self, values: Sequence[Any]) -> list[Any]:
+    def list_items(self, values: Sequence[Any]) -> list[Any]:
         """Shorten a list to its first and last items, and a note about the number of the others."""
         first, note, last = _first_and_last(values, self._form.items)
         detailed, others = first[: self._form.detailed], first[self._form.detailed :]
@@ -473,7 +473,7 @@ class _Pruning:
         pruned = {name: finer.shorten(value[name]) for name in first[:most]}
         pruned |= {name: self._member(name, value[name]) for name in first[most:]}
         if note:
-            pruned[_GAP_KEY] = _gap(note[0])
+            pruned[_GAP_KEY] = _left_out(note[0])
         return pruned | {name: self._member(name, value[name]) for name in last}
 
     def _member(self, name: str, value: Any) -> Any:
@@ -493,21 +493,18 @@ def _first_and_last(values: Sequence[Any], most: int) -> tuple[list[Any], list[s
     At most ``most`` items are kept. If items are left out, three quarters of the kept items are
     first items. If a truncated list is split again, its note is counted in the new note.
     """
-    whole = [value for value in values if not _gap(value)]
+    whole = [value for value in values if not _left_out(value)]
     behind = most // 4 if len(whole) > most else 0
     first, last = whole[: most - behind], whole[len(whole) - behind :] if behind else []
-    return first, _note(sum(map(_gap, values)) + len(whole) - len(first) - len(last)), last
+    return first, _note(sum(map(_left_out, values)) + len(whole) - len(first) - len(last)), last
 
 
 def _note(missing: int) -> list[str]:
     return [f"[... {missing} more items ...]"] if missing else []
 
 
-def _gap(value: Any) -> int:
-    """Return the number of left-out items from a note such as "[... 3 more items ...]".
-
-    The result is 0 for any value that is not such a note.
-    """
+def _left_out(value: Any) -> int:
+    """Return the number in a note such as "[... 3 more items ...]"; 0 for any other value."""
     match = _GAP.fullmatch(value) if type(value) is str else None
     return int(match[1]) if match is not None else 0
 

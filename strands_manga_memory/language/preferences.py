@@ -271,10 +271,10 @@ def _clause_preferences(clause: str) -> list[Preference]:
         if _JAPANESE.search(said)
         else _english_preferences(said, asked=asked)
     )
-    return found if found or asked else _liked_and_disliked_things(said)
+    return found if found or asked else _idiom_preferences(said)
 
 
-def _liked_and_disliked_things(said: str) -> list[Preference]:
+def _idiom_preferences(said: str) -> list[Preference]:
     """Return the likes and dislikes that idioms state, such as "crowds do my head in"."""
     if BOTH.not_said.search(said):
         return []

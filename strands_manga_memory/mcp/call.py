@@ -279,10 +279,10 @@ class Call:
             server.report_loss(self._generation)
             server.remove_call(number)
         elif verdict == BAD_ANSWER and rpc_code(outcome.exception) == STREAM_DROPPED:
-            if server.is_server_drop():
+            if server.record_lost_answer():
                 return Verdict(Outcome.IGNORED, verdict.code)
         elif verdict == TIMEOUT:
-            if server.is_blocked_by_another(number):
+            if server.record_timeout(number):
                 return SERVER_BLOCKED
         elif verdict == CANCELLED or outcome.timed_out:
             server.remove_call(number)

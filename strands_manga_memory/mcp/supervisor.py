@@ -255,8 +255,8 @@ class ServerSupervisor:
         with self._lock:
             self._unanswered = {}
 
-    def is_server_drop(self) -> bool:
-        """Record a call whose answer was lost, and return whether the server is the cause.
+    def record_lost_answer(self) -> bool:
+        """Record that a call's answer was lost, and return whether the server is the cause.
 
         The server, not the tool, is the cause if another answer was lost in the last half second.
         With version 1.x of the MCP SDK, a server that dies ends all its calls at once. A proxy that
@@ -273,7 +273,7 @@ class ServerSupervisor:
         with self._lock:
             self._unanswered.pop(number, None)
 
-    def is_blocked_by_another(self, number: int) -> bool:
+    def record_timeout(self, number: int) -> bool:
         """Record that a call timed out, and return whether another tool probably blocks the server.
 
         This is probable if a call of another tool was waiting when the timed-out call began, and

@@ -168,7 +168,7 @@ class MemoryKeeper:
             delete_word_list(partition)
         return loaded.records.get(id_, stored)
 
-    def _user(self, owner: Owner) -> _FinalizedUser:
+    def _user(self, owner: Owner) -> _UserMemories:
         partition = UserPartition(self.table, owner, codec=self.codec, clock=self.clock)
         log = PreferenceLog(
             partition,
@@ -177,14 +177,14 @@ class MemoryKeeper:
         )
         erased = partition.erased()
         partition.guard = not_erased_since(owner.partition, erased)
-        return _FinalizedUser(partition, log, erased, *log.removals())
+        return _UserMemories(partition, log, erased, *log.removals())
 
     def _changed(self, known: MemoryRecord | None, id_: str, **fields: Any) -> MemoryRecord:
         now, type_ = self.clock(), MemoryType(id_.partition("#")[0])
         first = known or new_record(id_, self.retention[type_].importance, now)
         return first.changed(**{"updated_at": now, **fields})
 
-    def _roll_up(self, user: _FinalizedUser, records: Mapping[str, MemoryRecord]) -> None:
+    def _roll_up(self, user: _UserMemories, records: Mapping[str, MemoryRecord]) -> None:
         """Create and update a user's weekly and monthly summaries.
 
         A weekly summary covers sessions that ended at least 7 days ago, a monthly summary sessions
@@ -209,7 +209,7 @@ class MemoryKeeper:
 
     def _roll_up_period(
         self,
-        user: _FinalizedUser,
+        user: _UserMemories,
         id_: str,
         sessions: Sequence[MemoryRecord],
         stored: MemoryRecord | None,
@@ -268,7 +268,7 @@ class MemoryKeeper:
         return truncate_to_tokens(text, max_tokens), topics
 
     def _keep_summary(
-        self, user: _FinalizedUser, id_: str, transcript: Transcript
+        self, user: _UserMemories, id_: str, transcript: Transcript
     ) -> MemoryRecord | None:
         """Summarize a session, store its summary and open questions, and return the summary.
 
@@ -316,7 +316,7 @@ class MemoryKeeper:
         return stored
 
     def _close_questions(
-        self, user: _FinalizedUser, id_: str, transcript: Transcript, loaded: PartitionContent
+        self, user: _UserMemories, id_: str, transcript: Transcript, loaded: PartitionContent
     ) -> None:
         """Mark open questions of the last 7 days as answered if a later session answered them.
 
@@ -340,7 +340,7 @@ class MemoryKeeper:
 
     def _close_answered(
         self,
-        user: _FinalizedUser,
+        user: _UserMemories,
         record: MemoryRecord,
         lines: Sequence[tuple[str, str]],
         loaded: PartitionContent,
@@ -368,7 +368,7 @@ class MemoryKeeper:
             loaded.records[record.memory_id] = stored
             user.partition.store_questions(stored, self.retention[MemoryType.QUESTION])
 
-    def _stored_lines(self, user: _FinalizedUser, summary_id: str) -> list[tuple[str, str]]:
+    def _stored_lines(self, user: _UserMemories, summary_id: str) -> list[tuple[str, str]]:
         """Read role and text of a session's stored messages, given the id of its summary.
 
         Unreadable records are skipped.
@@ -382,7 +382,7 @@ class MemoryKeeper:
         return [(role.lower(), text) for role, _, text in parts]
 
     def _keep_episodes(
-        self, user: _FinalizedUser, id_: str, transcript: Transcript, summary: MemoryRecord
+        self, user: _UserMemories, id_: str, transcript: Transcript, summary: MemoryRecord
     ) -> None:
         at = transcript.ended_at
         after = user.deleted_at(episode_id(id_, 0))
@@ -420,7 +420,7 @@ class MemoryKeeper:
             user.store(new.memory_id, later)
         user.partition.delete_many(user.partition.episode_ids(id_)[len(parts) :])
 
-    def _keep_patterns(self, user: _FinalizedUser, loaded: PartitionContent) -> None:
+    def _keep_patterns(self, user: _UserMemories, loaded: PartitionContent) -> None:
         for topic, sessions in patterns_of(loaded.records.values(), now=self.clock()).items():
             id_ = content_id(MemoryType.PATTERN, topic)
             if sum(ended > user.deleted_at(id_) for ended in sessions.values()) < PATTERN_SESSIONS:
@@ -445,7 +445,7 @@ class MemoryKeeper:
 
 
 @dataclass(frozen=True)
-class _FinalizedUser:
+class _UserMemories:
     """Memories of one user, to which the memories of an ended conversation are added.
 
     If all data of the user are deleted meanwhile, the method ``store`` writes nothing.

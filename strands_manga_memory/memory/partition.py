@@ -296,8 +296,8 @@ class UserPartition:
         Args:
             ranges: Ranges of sort keys.
             ids: Ids of further memories to read.
-            are_all: Whether ``ids`` lists all memories that the caller needs. False, for a list of
-                limited length: the result is marked as partial.
+            are_all: False if the table may have more memories that the caller needs than those in
+                ``ids``. The result is then marked as partial.
             uses: Recalls from an earlier read, which are also added to the access counts.
         """
         loaded, sealed = PartitionContent(uses=uses or {}), set[str]()

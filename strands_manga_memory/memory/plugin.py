@@ -406,11 +406,8 @@ class UserContext(Plugin):
         self._hide(message_id, at)
         self._store.retract(message_id, session_id=self._session_id, at=at)
 
-    def remove(self, message_id: str) -> None:
-        """Discard the preferences of a message, after they were deleted from the memory table.
-
-        The next request of the agent then has no text from them.
-        """
+    def discard_preferences(self, message_id: str) -> None:
+        """Discard the agent's copy of a message's preferences, which the table has deleted."""
         self._hide(message_id, self._clock())
         self._store.reader.drop_snapshot()
         self._drop_results()

@@ -205,9 +205,9 @@ class ProfileCache:
     def _copy_from_table(self, state: ProfileState) -> ProfileState:
         """Copy changes of preferences from the memory table to the user's record in the hot tier.
 
-        Processes with another hot tier write their changes only to the table. The table's log of
-        these changes has a revision, which is new if agents must read the preferences again. The
-        text about the user, which was made from older preferences, is then removed from the record.
+        They may be changes of processes with another hot tier. If agents must read the memories
+        again, the text about the user is removed from the record. A new revision of the table's
+        preference log shows this.
 
         Returns:
             The new state of the record.

@@ -43,13 +43,12 @@ _UTTERANCE_CHARACTERS = 20_000
 def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[Statement]:
     """Return the preferences that the user stated in a session, in order of time.
 
-    Preferences that a model found are checked: a message of the user must state the value. They get
-    the time and id of the latest such message. Without a model, rules extract the preferences.
-
     Args:
         transcript: Transcript of the session.
         by_model: Preferences that a model found in the session, keyed by subject such as ``genre``.
-            If it is empty, rules extract the preferences.
+            Each is attributed to the latest message of the user that states its value. It is left
+            out if there is no such message. If ``by_model`` is empty, rules extract the
+            preferences.
     """
     by_user = [each for each in transcript.utterances if each.role == "user" and each.is_learned]
     if not by_model:

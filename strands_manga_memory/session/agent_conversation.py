@@ -186,7 +186,7 @@ class AgentConversation:
                 raise CorruptRecordError(
                     f"record={record!r} belongs to other ids than those asked for", record=record
                 )
-            self._end_if_over(inspect=inspect)
+            self._end_if_expired(inspect=inspect)
         self._resets = local.resets
         if local.base.is_empty:  # otherwise another writer may have begun the next incarnation
             return None
@@ -205,7 +205,7 @@ class AgentConversation:
             self.saver.durable_health.record_failure(error)
             raise
 
-    def _end_if_over(self, *, inspect: bool) -> None:
+    def _end_if_expired(self, *, inspect: bool) -> None:
         """End the conversation if its session has expired.
 
         With ``inspect``, only this process's copy ends, and the stores stay unchanged.
@@ -440,7 +440,9 @@ class AgentConversation:
         with in_use.lock:
             own, base = in_use.local.own_turns, in_use.local.base
             if not 0 < base.incarnation < self.local.base.incarnation:
-                self.local.own_turns |= {key: base.redacted(key, turn) for key, turn in own.items()}
+                self.local.own_turns |= {
+                    key: base.redact_turn(key, turn) for key, turn in own.items()
+                }
 
     def history(self, *, last: int | None = None) -> list[LogEntry]:
         """Return all messages of the conversation in order, not only those in ``agent.messages``.

@@ -380,7 +380,7 @@ def block_until_saved(
     """Block the thread until a save ends, or until a deadline.
 
     The deadline is ``durable_deadline``. On an event loop, it is ``hot_deadline``, which is shorter
-    by default, unless ``must`` is True.
+    by default. With ``must``, it is always ``durable_deadline``.
 
     Args:
         future: The save.

@@ -330,7 +330,7 @@ class SessionSweeper:
         if due is None:
             index.remove(entry)
         else:
-            index.move(entry, due=due)
+            index.postpone(entry, due=due)
         return is_finalized
 
     def _check_conversation(self, entry: ExpiryEntry) -> tuple[float | None, bool]:

@@ -207,7 +207,7 @@ class StoredSession:
         check_int("limit", limit, minimum=1)
         before = None if after is None else LogPosition.parse(after)
         key = self._key_of(self._agent_id(agent_id))
-        in_use = [conversation for _, conversation in self._in_process([key])]
+        in_use = [conversation for _, conversation in self._open_conversations([key])]
         entries, earlier = self._inspect(agent_id, in_use).page(limit=limit, before=before)
         records = tuple(entry.record for entry in entries)
         return HistoryPage(records, None if earlier is None else str(earlier))
@@ -542,7 +542,7 @@ class StoredSession:
             ConflictError: ``idle`` is True, and the agent is being invoked.
             StoreUnavailableError: A tier did not store all changes.
         """
-        for session_agent, conversation in self._in_process([self._key_of(agent_id)]):
+        for session_agent, conversation in self._open_conversations([self._key_of(agent_id)]):
             agent = None if session_agent is None else session_agent.agent()
             if idle and agent is not None and session_agent is not None and session_agent.in_turn:
                 raise ConflictError(
@@ -554,13 +554,13 @@ class StoredSession:
             if conversation.saver.is_unsaved():
                 conversation.saver.request_flush().result()
 
-    def _in_process(
+    def _open_conversations(
         self, keys: Collection[ConversationKey]
     ) -> Iterator[tuple[SessionAgent | None, AgentConversation]]:
-        """Yield the conversations of this session that session managers in this process have open.
+        """Yield the conversations of this session that this process has open, each with its agent.
 
-        Only conversations with one of the given keys are yielded, each with its agent. The agent is
-        None if it is not a Strands agent.
+        Only conversations with one of the given keys are yielded. The agent is None if it is not a
+        Strands agent.
         """
         for session in members_of(attachments(self._tiers.writer)["sessions"]):
             if session._storage_id != self._storage_id:  # noqa: SLF001 - of this class
@@ -571,7 +571,7 @@ class StoredSession:
 
     def _refresh_in_process(self, keys: Collection[ConversationKey]) -> None:
         """Read conversations again that this process uses, as they were deleted or rewound."""
-        for session_agent, conversation in self._in_process(keys):
+        for session_agent, conversation in self._open_conversations(keys):
             conversation.saver.request_refresh().result()
             if session_agent is not None:
                 session_agent.end_interrupt()

@@ -264,11 +264,11 @@ class ExpiryIndex:
         item = self._item(entry) | {"claimed": now + lease}
         return self._table.put(item, when=Condition(equals={"claimed": entry.claimed}))
 
-    def move(self, entry: ExpiryEntry, *, due: float) -> None:
+    def postpone(self, entry: ExpiryEntry, *, due: float) -> None:
         """Postpone the check whether a conversation has expired.
 
-        ``due`` is the time of the next check in seconds since 1970, but at least one second after
-        the planned time.
+        ``due`` is the time of the next check in seconds since 1970. If it is earlier than one
+        second after the planned time, this second counts.
         """
         later = self.items(entry.key, entry.ids, due=max(entry.due + 1, due))
         self._table.batch_write(puts=later)

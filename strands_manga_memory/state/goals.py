@@ -44,13 +44,13 @@ def added_finding(known: tuple[str, ...], text: str, limit: int) -> tuple[str, .
     return (*known, line)[-limit:]
 
 
-def counted(counts: Mapping[str, int], pattern: str) -> dict[str, int]:
-    """Return the counts of successes or errors after one more of the kind ``pattern``.
+def add_count(counts: Mapping[str, int], kind: str) -> dict[str, int]:
+    """Return counts of successes or errors, with the count of one kind raised by 1.
 
     A kind is, for example, a tool name. At most 20 kinds have a count of their own. All further
     kinds share the count ``other``.
     """
-    name = pattern if pattern in counts or len(counts) < MAX_PATTERNS else "other"
+    name = kind if kind in counts or len(counts) < MAX_PATTERNS else "other"
     return {**counts, name: counts.get(name, 0) + 1}
 
 
@@ -470,7 +470,7 @@ class Goals(StatePart):
             raw_characters=goal.raw_characters + size,
             tools={**goal.tools, name: (calls + 1, failures + (not done.ok))},
             errors=(
-                goal.errors if done.ok else counted(goal.errors, error_pattern(error) or "failed")
+                goal.errors if done.ok else add_count(goal.errors, error_pattern(error) or "failed")
             ),
             recent=(*goal.recent, done)[-self._store.limits.executions_kept :],
         )

@@ -247,7 +247,7 @@ REVISION = "manga_state.revision"
 
 
 @dataclass
-class _Entry:
+class _TrackedPart:
     """Part of an agent's state, with values at earlier times, from which changes are detected.
 
     Attributes:
@@ -300,7 +300,7 @@ class StateStore:
         self.is_new = True
         self._agent: Callable[[], Agent | None] = lambda: None
         self._state: Any = None
-        self._entries = {kind: _Entry(kind(), written=kind().values()) for kind in kinds}
+        self._entries = {kind: _TrackedPart(kind(), written=kind().values()) for kind in kinds}
         for entry in self._entries.values():
             entry.part._store = self  # noqa: SLF001
 
@@ -395,7 +395,7 @@ class StateStore:
 
     # Parts that the agents of a session share
 
-    def _readable(self) -> list[_Entry]:
+    def _readable(self) -> list[_TrackedPart]:
         return [entry for entry in self._entries.values() if not entry.error]
 
     def has_changed(self) -> bool:

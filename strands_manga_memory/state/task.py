@@ -23,8 +23,8 @@ from strands_manga_memory.state.goals import (
     MAX_PATTERNS,
     Execution,
     Goals,
+    add_count,
     added_finding,
-    counted,
     error_pattern,
 )
 from strands_manga_memory.state.state_store import StateStore, item_of
@@ -419,9 +419,9 @@ class TaskState:
 
     def _count(self, pattern: str, *, ok: bool) -> None:
         if ok:
-            self.successes = counted(self.successes, pattern)
+            self.successes = add_count(self.successes, pattern)
         else:
-            self.errors = counted(self.errors, pattern)
+            self.errors = add_count(self.errors, pattern)
 
     @property
     def _recorded(self) -> int:

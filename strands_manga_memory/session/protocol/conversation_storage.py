@@ -215,7 +215,7 @@ class ConversationStorage:
             held = {key: turn for key, turn in base.turns.items() if key in base.unlogged}
         for key, turn in [*held.items(), *own.items()]:
             log[key] = turn.merge(log.get(key, turn))
-        return sorted((key, base.redacted(key, turn)) for key, turn in log.items())
+        return sorted((key, base.redact_turn(key, turn)) for key, turn in log.items())
 
     # Saving
 
@@ -409,7 +409,7 @@ class ConversationStorage:
         loggable = {key for key in ended if stored.get(key, 0) >= len(record.turns[key].messages)}
         if times := [at for key in loggable for at in record.turns[key].times]:
             record_event(FLUSH, max(0.0, self._clock() - min(times)))
-        turns = {key: record.redacted(key, record.turns[key]) for key in sorted(loggable)}
+        turns = {key: record.redact_turn(key, record.turns[key]) for key in sorted(loggable)}
         return {
             key for key, turn in turns.items() if durable.put_turn(record.incarnation, key, turn)
         }
@@ -445,7 +445,7 @@ class ConversationStorage:
             known = max([known, *durable.incarnations()])  # the head may be damaged or missing
         tombstone = self._put_tombstone(self.first, known)
         if durable is not None:
-            if hot is not None and not self._put_tombstone_again(hot, tombstone):
+            if hot is not None and not self._put_tombstone_in_hot(hot, tombstone):
                 self.delete()  # above an expiry or rewind that the durable tier has lost
             else:
                 durable.purge(tombstone.incarnation)
@@ -463,7 +463,7 @@ class ConversationStorage:
                 self.local.reset_to(tombstone)
         return tombstone
 
-    def _put_tombstone_again(self, tier: HotTier, tombstone: Record) -> bool:
+    def _put_tombstone_in_hot(self, tier: HotTier, tombstone: Record) -> bool:
         """Write the deletion marker (tombstone) of the durable tier to the hot tier, too.
 
         A newer record stays. Return False if it is the result of an expiry or a rewind, because it

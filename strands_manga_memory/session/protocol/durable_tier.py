@@ -421,9 +421,9 @@ class DurableTier:
 
 
 def attempts(tier: str) -> Iterator[int]:
-    """Count the attempts to replace a record, from 0, in the loop of a caller.
+    """Number the attempts to replace a record, from 0, and pause before each repetition.
 
-    Pauses are made between the attempts. The caller leaves the loop after a success.
+    The loop of the caller ends after a success.
 
     Raises:
         OvertakenError: All attempts have failed.
@@ -571,7 +571,7 @@ def read_split(table: Table, item: Item) -> tuple[Item, bytes]:
 def part_keys(table: Table, item: Item) -> list[Key]:
     """Return the table keys of all items of a split value, except the first.
 
-    ``item`` is the value's first item. An invalid number of items in it raises
+    ``item`` is the first item, which has the number of items. An invalid number raises
     ``CorruptRecordError``.
     """
     (partition, sort), parts = _key_of(table, item), item.get("parts", 1)

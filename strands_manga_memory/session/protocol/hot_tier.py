@@ -203,7 +203,7 @@ class HotTier:
         before = self.stored
         if before is None:
             raise StoreUnavailableError("the content of the hot tier is not known")
-        record = self._with_redacted_unread(record, before)
+        record = self._add_redacted_turns(record, before)
         ttl = self._ttl_of(record) if ttl is None else ttl
         is_new = record.incarnation != before.record.incarnation
         old = StoredHash() if is_new else before
@@ -267,7 +267,7 @@ class HotTier:
                     turns[names[name]] = turn
             return turns
 
-    def _with_redacted_unread(self, record: Record, before: StoredHash) -> Record:
+    def _add_redacted_turns(self, record: Record, before: StoredHash) -> Record:
         """Add to a record those turns that were redacted after they had left the agent's history.
 
         The record lacks such turns, but the hash still stores them. Without this addition, a write
@@ -276,7 +276,7 @@ class HotTier:
         known = before.record.redactions
         new = {key for key in before.unread if record.redactions.get(key, {}) != known.get(key, {})}
         turns = self.get_turns(record.incarnation, new) if new else {}
-        redacted = {key: record.redacted(key, turn) for key, turn in turns.items()}
+        redacted = {key: record.redact_turn(key, turn) for key, turn in turns.items()}
         return replace(record, turns={**redacted, **record.turns})
 
     # Fields
@@ -284,8 +284,8 @@ class HotTier:
     def _content(self, record: Record, before: StoredHash) -> StoredHash:
         """Build the new content of the hash that stores the conversation in the hot tier.
 
-        ``record`` is the state to store. ``before`` is the present content of the hash. Its turns
-        stay if the history or the log needs them.
+        ``record`` is the state to store. ``before`` is the present content. Its turns stay if the
+        history or the log needs them.
         """
         if record.is_empty:
             return StoredHash(record=record, fields={ENDED_FIELD: whole_record_to_json(record)})

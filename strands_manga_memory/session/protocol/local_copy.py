@@ -192,7 +192,7 @@ class LocalCopy:
     def held_turns(self) -> dict[TurnKey, Turn]:
         """All turns in memory, including unsaved ones and those that left the agent's history."""
         with self.lock:
-            evicted = {key: self.base.redacted(key, turn) for key, turn in self.evicted.items()}
+            evicted = {key: self.base.redact_turn(key, turn) for key, turn in self.evicted.items()}
             return {**evicted, **self.base.turns, **self.own_turns}
 
     def set_states(self, states: Mapping[str, Any]) -> None:
@@ -219,7 +219,7 @@ class LocalCopy:
             return self._manager_state if is_changed else self.base.manager_state
 
     def adopt_window(self) -> Window:
-        """Make the history with other processes' changes the agent's present history; return it."""
+        """Replace the agent's history by one with other processes' changes, and return it."""
         with self.lock:
             self._manager_state = None if self.has_conflict else self._manager_state
             self.view, self.has_remote_changes, self.has_conflict = self.window, False, False
@@ -244,7 +244,7 @@ class LocalCopy:
             for turns in (self.own_turns, self.base.turns, self.evicted):
                 turn = turns.get(slot.key)
                 if turn is not None and slot.number < len(turn.messages):
-                    return self.base.redacted(slot.key, turn)
+                    return self.base.redact_turn(slot.key, turn)
             return None
 
     def redact(self, key: TurnKey, messages: Mapping[int, Any]) -> None:

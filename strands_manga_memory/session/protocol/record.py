@@ -296,8 +296,8 @@ class Record:
         read = {key: turn.merge(self.turns.get(key, turn)) for key, turn in turns.items()}
         return replace(self, turns={**self.turns, **read})
 
-    def redacted(self, key: TurnKey, turn: Turn) -> Turn:
-        """Return a turn in which redacted messages have the new content that this record lists."""
+    def redact_turn(self, key: TurnKey, turn: Turn) -> Turn:
+        """Return a turn whose redacted messages have their new content, which this record lists."""
         return turn.redact(self.redactions.get(key, {}))
 
     def removes(self, key: TurnKey, turn: Turn) -> bool:
@@ -378,7 +378,9 @@ class Record:
         """
         window = self.without_redacted_bodies(self.window)
         needed = self.unlogged | self.shown_keys
-        turns = {key: self.redacted(key, turn) for key, turn in self.turns.items() if key in needed}
+        turns = {
+            key: self.redact_turn(key, turn) for key, turn in self.turns.items() if key in needed
+        }
         seen = self.seen
         if len(seen.keys() - needed) > SEEN_TURNS:
             listed = needed | set(sorted(seen)[-SEEN_TURNS:])

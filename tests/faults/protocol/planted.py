@@ -107,7 +107,7 @@ PLANTED: dict[str, tuple[frozenset[str], Plant]] = {
     ),
     "a deletion leaves the hot tier as it is": (
         SETS["deletes"],
-        lambda: mock.patch.object(ConversationStorage, "_put_tombstone_again", return_value=True),
+        lambda: mock.patch.object(ConversationStorage, "_put_tombstone_in_hot", return_value=True),
     ),
     "turn keys do not grow with what was seen": (
         SETS["calm"],

@@ -113,9 +113,9 @@ def test_the_tool_that_was_asked_first_is_blamed_for_silence() -> None:
     supervisor, _ = supervisor_of(Server())
     blocking = supervisor.record_call("blocks")
     held_up = supervisor.record_call("ok")
-    assert supervisor.is_blocked_by_another(held_up)
-    assert not supervisor.is_blocked_by_another(blocking)
-    assert not supervisor.is_blocked_by_another(supervisor.record_call("ok"))
+    assert supervisor.record_timeout(held_up)
+    assert not supervisor.record_timeout(blocking)
+    assert not supervisor.record_timeout(supervisor.record_call("ok"))
 
 
 def test_nobody_blocks_a_server_that_answered_meanwhile() -> None:
@@ -123,17 +123,17 @@ def test_nobody_blocks_a_server_that_answered_meanwhile() -> None:
     supervisor.record_call("hang")
     slow = supervisor.record_call("slow")
     supervisor.record_answer()
-    assert not supervisor.is_blocked_by_another(slow)
+    assert not supervisor.record_timeout(slow)
 
 
 def test_a_call_that_was_withdrawn_blocks_nobody() -> None:
     supervisor, _ = supervisor_of(Server())
     supervisor.remove_call(supervisor.record_call("cancelled"))
-    assert not supervisor.is_blocked_by_another(supervisor.record_call("slow"))
+    assert not supervisor.record_timeout(supervisor.record_call("slow"))
 
 
 def test_streams_that_are_dropped_together_are_one_event() -> None:
     supervisor, clock = supervisor_of(Server())
-    assert [supervisor.is_server_drop() for _ in range(3)] == [False, True, True]
+    assert [supervisor.record_lost_answer() for _ in range(3)] == [False, True, True]
     clock.advance(1)
-    assert not supervisor.is_server_drop()
+    assert not supervisor.record_lost_answer()
