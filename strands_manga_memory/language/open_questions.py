@@ -83,6 +83,7 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
             and not _is_withdrawn(question, [each for who, each in lines[at + 1 :] if who == role])
             and not any(
                 _is_answer_in_session(each, question, asked)
+                or (is_postponed and ANY.answers.reports.search(each))
                 for asked, each in answers[0 if waits else 1 :]
             )
         ):
@@ -117,13 +118,17 @@ def _asking_part(text: str) -> str:
 def _is_no_answer(text: str, question: str) -> bool:
     """Return whether a reply of the assistant leaves a question without an answer.
 
-    This is so if the reply is empty, or if it is only small talk, such as "OK", after a question
-    for a value, such as a date.
+    This is so if the reply is empty, or if it is only small talk, such as "OK". A request may be
+    answered by "OK", and a yes-or-no question by "Yes".
     """
-    return not text or (
-        not has_content(text, "assistant")
-        and any(kind in _KINDS for kind in _asked_kinds(question)[0])
-        and not _GIVEN["yes_or_no"].search(text)
+    kinds = _asked_kinds(question)[0]
+    if not text or has_content(text, "assistant"):
+        return not text
+    return any(kind in _KINDS for kind in kinds) or (
+        bool(kinds)
+        and ANY.given.acknowledged.search(text) is not None
+        and is_question(question)
+        and not ANY.asked.order.search(question)
     )
 
 

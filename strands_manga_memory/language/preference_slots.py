@@ -51,6 +51,7 @@ BETWEEN_VALUES = re.compile(r"[、，]|(?<![0-9]),|,(?![0-9]{3}(?![0-9]))")  # n
 """Separators between the values of a slot. No single value may contain a separator."""
 _ENDINGS = (" manga", " comics", " stories", " books", " series", "漫画", "マンガ", "もの", "系")
 _CANONICAL = canonical_words("preferences.canonical_values")
+_VALUES = tuple((slot, getattr(ANY.known_values, slot)) for slot in ("genre", "format", "language"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,49 @@ def parse_preference(key: str, value: str) -> list[Preference]:
     if slot == LIKES:
         return [Preference(LIKES, each, adds=True) for each in reversed(split_values(value))]
     return [Preference(slot, value)]
+
+
+def names_a_value(sentence: str) -> bool:
+    """Return whether a text contains a genre, a format or a language."""
+    return any(pattern.search(sentence) for _, pattern in _VALUES)
+
+
+def find_values(text: str) -> list[tuple[str, str, int]]:
+    """Find known values, such as genres, in a text: the slot, the value and its position."""
+    found = [(slot, match) for slot, pattern in _VALUES for match in pattern.finditer(text)]
+    if (author := ANY.preferences.author.search(text)) is not None:
+        found.append(("author", author))
+    return [
+        (slot, next(filter(None, match.groups()), match[0]), match.start()) for slot, match in found
+    ]
+
+
+def as_preferences(
+    named: Sequence[tuple[str, str, int]], *, liked: bool | None, adds: bool
+) -> list[Preference]:
+    """Convert values found in a text, such as genres, to preferences.
+
+    All liked values of a slot, such as ``genre``, become one preference; other values one each.
+    """
+    found: list[Preference] = []
+    for slot in dict.fromkeys(slot for slot, _, _ in named):
+        names = list(dict.fromkeys(value for at, value, _ in named if at == slot))[:3]
+        values = [
+            name.rstrip(".") if slot == "author" or name.isupper() else name.lower()
+            for name in names
+        ]
+        found += [
+            Preference(slot, value, liked, adds)
+            for value in ([", ".join(values)] if liked else values)
+        ]
+    return found
+
+
+def without_values(text: str, named: Sequence[tuple[str, str, int]]) -> str:
+    """Replace each found value by ``*``, so that "horror" does not count as a negative word."""
+    for _, value, _ in named:
+        text = text.replace(value, "*")
+    return text
 
 
 def remove_values(text: str, value: str) -> str:

@@ -28,10 +28,15 @@ from strands_manga_memory.language.preference_slots import (
     TASTES,
     Preference,
     apply_preference,
+    as_preferences,
     canonical_value,
     contradicts_statement,
+    find_values,
+    names_a_value,
     slot_for_key,
+    split_values,
     statement_key,
+    without_values,
 )
 from strands_manga_memory.language.subjects import AT_THE_BEGINNING, SubjectTracker, split_clauses
 from strands_manga_memory.language.text_features import (
@@ -46,7 +51,6 @@ from strands_manga_memory.messages.texts import head_and_tail, shorten_line
 ENGLISH, JAPANESE, BOTH = EN.preferences, JA.preferences, ANY.preferences
 _SIDES = (*TASTES, DISLIKES)
 
-_VALUES = tuple((slot, getattr(ANY.known_values, slot)) for slot in ("genre", "format", "language"))
 _PERSONAL_FACTS = (*EN.rules("personal_facts"), *JA.rules("personal_facts"))
 _SAYS = re.compile(r"\w\w")
 _PLACEHOLDER = re.compile(r"\[[a-z_]+\]")
@@ -81,18 +85,22 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
     for text in texts:
         for sentence in split_sentences(standard_spelling(head_and_tail(text))):
             if BOTH.jest.search(sentence):
-                found.clear()
+                is_about_earlier = not found and BOTH.jest.match(sentence) is not None
+                found = {
+                    ("", each.value, True): _retraction(each) for each in stated if is_about_earlier
+                }
                 continue
             if BOTH.material.search(sentence):
                 continue
             # "Is it long? Answer in one word." is about this answer only.
             is_once = has_asked and ANY.questions.answer_format.search(sentence) is not None
             has_asked = has_question_mark(sentence)
+            sentence = JAPANESE.opener.sub("", sentence)
             own = subject.own_part(sentence)
             stated = (
-                _sentence_preferences(own, stated)
+                _corrected_value(sentence, stated, found.values(), earlier)
+                or _sentence_preferences(own, stated)
                 or _changed_budget(sentence, found.values() if has_budget else (), earlier)
-                or _changed_fact(sentence, stated)
             )
             if _DIGITS.search(sentence):
                 has_budget = any(said.slot == "budget" for said in stated)
@@ -135,13 +143,39 @@ def _changed_budget(
     return [Preference("budget", value)] if budget else []
 
 
-def _changed_fact(sentence: str, stated: Sequence[Preference]) -> list[Preference]:
-    """Return the user's new name or home if a sentence corrects it ("sorry, I meant Kyoto")."""
-    last, match = stated[-1:], BOTH.changes_fact.search(sentence)
-    if match is None or not last or last[0].slot not in ("name", "home", "hometown"):
+def _corrected_value(
+    sentence: str, stated: Sequence[Preference], found: Iterable[Preference], before: Sequence[str]
+) -> list[Preference]:
+    """Return the changes of an earlier preference if a sentence corrects it, as in "X, not Y".
+
+    If the sentence names only the new value, it replaces the last fact in ``stated``. Otherwise,
+    one of its two values must be among the message's preferences ``found`` so far, or in the texts
+    ``before``.
+    """
+    last = stated[-1] if stated else None
+    if last and (last.slot, last.liked) == ("home", None):
+        match = BOTH.lives_now.search(sentence)
+    else:
+        match = BOTH.corrects_value.search(sentence)
+    if match is None:
         return []
-    is_other = match["old"] not in (None, last[0].value)
-    return [] if is_other else [Preference(last[0].slot, match[match.lastindex or 0])]
+    named = list(filter(None, match.groups()))
+    if len(named) == 1:
+        is_fact = last is not None and last.slot in FACTS
+        return [Preference(last.slot, named[0])] if last and is_fact else []
+    for said in reversed([*extract_preferences(before), *found]):
+        values = set(map(canonical_value, split_values(said.value)))
+        for old, new in (named, reversed(named)):
+            if said.liked is not None and canonical_value(old) in values:
+                if said.slot in FACTS:
+                    return [Preference(said.slot, new)]
+                wanted = _object_preferences(new, liked=said.liked, adds=True)
+                return [_retraction(replace(said, value=old)), *wanted]
+    return []
+
+
+def _retraction(said: Preference) -> Preference:
+    return replace(said, slot=DISLIKES if said.liked is False else said.slot, liked=None)
 
 
 def _changed_taste(clause: str, stated: Sequence[Preference]) -> list[Preference]:
@@ -155,11 +189,11 @@ def _changed_taste(clause: str, stated: Sequence[Preference]) -> list[Preference
     if last is None:
         return []
     if BOTH.retracts.search(clause):
-        return [replace(last, slot=DISLIKES if last.liked is False else last.slot, liked=None)]
+        return [_retraction(last)]
     if last.liked and (match := BOTH.corrects_taste.search(clause)):
-        named = _find_values(match[match.lastindex or 0])
+        named = find_values(match[match.lastindex or 0])
         same = [each for each in named if each[0] == last.slot]
-        return _as_preferences(same, liked=True, adds=False)
+        return as_preferences(same, liked=True, adds=False)
     if last.liked and last.slot in TASTES and (match := BOTH.continues.search(clause)):
         return [last, *_object_preferences(match[match.lastindex or 0], liked=True, adds=True)]
     if last.liked or last.slot not in _SIDES:
@@ -168,7 +202,7 @@ def _changed_taste(clause: str, stated: Sequence[Preference]) -> list[Preference
         return [Preference(DISLIKES, last.value, None)]
     if not BOTH.likes_now.search(clause):
         return []
-    slots = [slot for slot, _, _ in _find_values(last.value)] or [LIKES]
+    slots = [slot for slot, _, _ in find_values(last.value)] or [LIKES]
     return [Preference(slots[0], last.value, adds=True)]
 
 
@@ -282,7 +316,7 @@ def _idiom_preferences(said: str) -> list[Preference]:
         each
         for liked, pattern in ((True, BOTH.liked_thing), (False, BOTH.disliked_thing))
         for match in pattern.finditer(said)
-        if not JAPANESE.no_thing.search(thing := match[match.lastindex or 0])
+        if not JAPANESE.no_thing.search(thing := _QUOTED.sub(r"\1", match[match.lastindex or 0]))
         and not EN.statements.not_meant.search(said[: match.start(match.lastindex or 0)])
         for each in _object_preferences(thing, liked=liked, adds=True)
     ]
@@ -321,7 +355,7 @@ def _is_no_fact(statement: str, value: tuple[int, int]) -> bool:
     """Return whether a matched fact is a genre, format or language, quoted, or only supposed."""
     start, end = value
     return (
-        _names_a_value(statement[start:end])
+        names_a_value(statement[start:end])
         or ANY.statements.not_meant.search(statement[:start]) is not None
     )
 
@@ -330,10 +364,6 @@ def _is_somebody_elses(sentence: str) -> bool:
     if sentence.isascii() and not ENGLISH.speaker.search(sentence):
         return True
     return any(pattern.search(sentence) for pattern in (ENGLISH.not_said, JAPANESE.not_said))
-
-
-def _names_a_value(sentence: str) -> bool:
-    return any(pattern.search(sentence) for _, pattern in _VALUES)
 
 
 def _whole_sentence_preferences(sentence: str) -> Iterator[Preference]:
@@ -353,7 +383,7 @@ def _whole_sentence_preferences(sentence: str) -> Iterator[Preference]:
         return
     if BOTH.shop.search(sentence) and sentiment_score(sentence) and act is DialogueAct.PREFERENCE:
         return
-    if _is_somebody_elses(sentence) and (act is DialogueAct.PREFERENCE or _names_a_value(sentence)):
+    if _is_somebody_elses(sentence) and (act is DialogueAct.PREFERENCE or names_a_value(sentence)):
         return
     if act is DialogueAct.INSTRUCTION or revokes_instruction(sentence):
         text = BOTH.around_instruction.sub("", sentence.strip().rstrip(".。!！"))
@@ -376,43 +406,6 @@ def _is_past_or_denied(statement: str, value: tuple[int, int]) -> bool:
 
 
 # Preferences of a clause: by predicate, or by a known value and its evaluation.
-
-
-def _find_values(text: str) -> list[tuple[str, str, int]]:
-    found = [(slot, match) for slot, pattern in _VALUES for match in pattern.finditer(text)]
-    if (author := BOTH.author.search(text)) is not None:
-        found.append(("author", author))
-    return [
-        (slot, next(filter(None, match.groups()), match[0]), match.start()) for slot, match in found
-    ]
-
-
-def _as_preferences(
-    named: Sequence[tuple[str, str, int]], *, liked: bool | None, adds: bool
-) -> list[Preference]:
-    """Convert values found in a text, such as genres, to preferences.
-
-    All liked values of a slot, such as ``genre``, become one preference; other values one each.
-    """
-    found: list[Preference] = []
-    for slot in dict.fromkeys(slot for slot, _, _ in named):
-        names = list(dict.fromkeys(value for at, value, _ in named if at == slot))[:3]
-        values = [
-            name.rstrip(".") if slot == "author" or name.isupper() else name.lower()
-            for name in names
-        ]
-        found += [
-            Preference(slot, value, liked, adds)
-            for value in ([", ".join(values)] if liked else values)
-        ]
-    return found
-
-
-def _without_values(text: str, named: Sequence[tuple[str, str, int]]) -> str:
-    """Replace each found value by ``*``, so that "horror" does not count as a negative word."""
-    for _, value, _ in named:
-        text = text.replace(value, "*")
-    return text
 
 
 def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
@@ -455,10 +448,10 @@ def _object_preferences(
     """
     whole = _SENTENCE_ENDS.sub("", rest.strip()).strip(" ,;:-\"'")
     thing = ENGLISH.ends.sub("", whole).strip(" ,;:-\"'")
-    named = _find_values(thing)
+    named = find_values(thing)
     if not named and ENGLISH.narrowed.match(whole[len(thing) :]):
-        thing, named = whole, _find_values(whole)
-    found = _as_preferences(named, liked=liked, adds=adds)
+        thing, named = whole, find_values(whole)
+    found = as_preferences(named, liked=liked, adds=adds)
     if (
         found
         or asked
@@ -483,8 +476,8 @@ def _replacement_wishes(clause: str) -> list[Preference]:
     asked = EN.tastes.instead.sub("", clause)
     if not BOTH.asks_for.search(clause) or sentiment_score(asked) < 0:
         return []
-    return _as_preferences(
-        [each for each in _find_values(asked) if each[0] != "author"], liked=True, adds=True
+    return as_preferences(
+        [each for each in find_values(asked) if each[0] != "author"], liked=True, adds=True
     )
 
 
@@ -494,17 +487,17 @@ def _evaluation_preferences(said: str) -> list[Preference]:
     Known values are, for example, genres. A positive clause gives likes, a negative one dislikes.
     """
     text = EN.tastes.instead.sub("", said)
-    named = _find_values(text)
+    named = find_values(text)
     if not named or BOTH.shop.search(text) or not _is_the_speakers(text, named):
         return []
-    rest = _without_values(said, named)
+    rest = without_values(said, named)
     if BOTH.ended_dislike.search(rest):
-        return _with_ended_dislikes(_as_preferences(named, liked=None, adds=False), rest)
+        return _with_ended_dislikes(as_preferences(named, liked=None, adds=False), rest)
     score = sentiment_score(rest)
     if not score and not is_evaluative(rest):
         score = _habit_score(rest, {slot for slot, _, _ in named})
     return (
-        _as_preferences(named, liked=score > 0, adds=BOTH.adds.search(said) is not None)
+        as_preferences(named, liked=score > 0, adds=BOTH.adds.search(said) is not None)
         if score
         else []
     )
@@ -545,27 +538,27 @@ def _japanese_preferences(sentence: str) -> list[Preference]:
         clause = JAPANESE.rather.sub("", part.strip(" 。！!"))
         if JAPANESE.not_said.search(clause):
             continue
-        if carried and not _find_values(clause):
+        if carried and not find_values(clause):
             clause = f"{carried}{clause}"
         said = _japanese_clause_preferences(clause, is_last=at == len(parts) - 1)
         said = said or (_replacement_wishes(clause) if found and found[-1].liked is False else [])
-        carried = "" if said else clause if _find_values(clause) else ""
+        carried = "" if said else clause if find_values(clause) else ""
         found += said
     return found
 
 
 def _japanese_clause_preferences(clause: str, *, is_last: bool) -> list[Preference]:
     excepted, _, others = clause.partition("以外")
-    if others and (side := _japanese_score(others, is_last=is_last)) and _find_values(excepted):
+    if others and (side := _japanese_score(others, is_last=is_last)) and find_values(excepted):
         return [
             each
             for part, liked in ((excepted, side < 0), (others, side > 0))
-            for each in _as_preferences(_find_values(part), liked=liked, adds=True)
+            for each in as_preferences(find_values(part), liked=liked, adds=True)
         ]
-    named = _find_values(clause)
+    named = find_values(clause)
     if any(slot != "author" for slot, _, _ in named):
         named = [each for each in named if each[0] != "author"]
-    rest = _without_values(clause, named)
+    rest = without_values(clause, named)
     if BOTH.ended_dislike.search(rest):  # "I can read Japanese now" keeps the language
         named = [each for each in named if each[0] != "language"]
     has_ended = JAPANESE.once.search(rest) or BOTH.ended_dislike.search(rest)
@@ -573,7 +566,7 @@ def _japanese_clause_preferences(clause: str, *, is_last: bool) -> list[Preferen
     if not (has_ended or side) or BOTH.shop.search(rest):
         return []
     liked = None if has_ended else side > 0
-    found = _as_preferences(named, liked=liked, adds=BOTH.adds.search(clause) is not None)
+    found = as_preferences(named, liked=liked, adds=BOTH.adds.search(clause) is not None)
     thing = JAPANESE.thing.search(clause) if not found else None
     if thing is not None and not JAPANESE.no_thing.search(thing[1]):
         found = [Preference(LIKES, thing[1], liked, adds=True)]

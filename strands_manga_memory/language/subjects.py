@@ -91,6 +91,7 @@ class SubjectTracker:
         self._has_other_budget = (
             self._has_other_budget
             or is_gift
+            or ANY.subjects.other.search(sentence) is not None
             or ANY.subjects.undertaking.search(sentence) is not None
         )
         self._names_own_budget = ANY.subjects.own_budget.search(sentence) is not None
