@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -81,16 +81,18 @@ class PiiPolicy:
             return f"[pii:{rule.name}:{sealed}]"
         return f"[{rule.name}]"
 
-    def is_part_of_data(self, value: str, text: str) -> bool:
-        """Return whether a value from a text is only a part of personal data in the text.
+    def parts_of_data(self, values: Collection[str], text: str) -> set[str]:
+        """Return the values from a text that are only a part of personal data in the text.
 
         An example is ``ken`` of ``ken@example.com``, which no rule recognizes by itself.
         """
-        cleaned, own = (
-            replace_personal_data(each, self._rules, lambda rule, _: f"[{rule.name}]").casefold()
-            for each in (text, value)
-        )
-        return own in text.casefold() and own not in cleaned
+
+        def cleaned(one: str) -> str:
+            without = replace_personal_data(one, self._rules, lambda rule, _: f"[{rule.name}]")
+            return without.casefold()
+
+        given, rest = text.casefold(), cleaned(text) if values else ""
+        return {each for each in values if (own := cleaned(each)) in given and own not in rest}
 
     def applied_to(self, value: Any, *, place: str = "") -> Any:
         """Apply the policy to all texts in a JSON value, including the keys of objects.

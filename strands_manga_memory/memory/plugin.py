@@ -65,7 +65,7 @@ from strands_manga_memory.messages.injection import (
     with_system_text,
 )
 from strands_manga_memory.messages.model_calls import ask_structured, error_level
-from strands_manga_memory.messages.texts import estimate_tokens, head_and_tail
+from strands_manga_memory.messages.texts import MAX_EXCERPT, estimate_tokens, head_and_tail
 from strands_manga_memory.stores.writer import Writer
 from strands_manga_memory.telemetry import count_missed_deadline, watch_deadline
 
@@ -366,12 +366,14 @@ class UserContext(Plugin):
         texts: Sequence[str],
         at: float,
     ) -> None:
-        pii, text = self._store.pii_filter.pii, "\n".join(texts)
+        values = {part for each in preferences for part in split_values(each.value)}
+        # Longer than the read excerpt, so that no personal data of the excerpt is cut.
+        text = "\n".join(head_and_tail(each, 2 * MAX_EXCERPT) for each in texts)
+        parts = self._store.pii_filter.pii.parts_of_data(values, text)
         whole = [
             each
             for each in preferences
-            if each.slot == "birthday"
-            or not any(pii.is_part_of_data(part, text) for part in split_values(each.value))
+            if each.slot == "birthday" or parts.isdisjoint(split_values(each.value))
         ]
         self._cache.add_statements(
             whole, message_id=message_id or None, session_id=self._session_id, at=at
