@@ -239,7 +239,7 @@ class _Form(NamedTuple):
             identifier or name (``KEY``) to all members (``ALL``).
         characters: Maximum characters of a string.
         items: Maximum items of each list.
-        is_strict: Whether objects outside of lists lose members, too.
+        outside: Members that each object outside of lists keeps.
         detailed: Number of items at the start of each list whose objects keep more members: those
             of the next value of ``_Members``.
     """
@@ -247,13 +247,13 @@ class _Form(NamedTuple):
     members: _Members
     characters: int
     items: int
-    is_strict: bool = False
+    outside: _Members = _Members.ALL
     detailed: int = 0
 
 
 _ALL = 1_000_000_000
 _STRINGS = (3_840, 1_920, 960, 480, 240, 120, 60)
-_WHOLE, _LEAST = _Form(_Members.ALL, _ALL, _ALL), _Form(_Members.KEY, 40, 1, is_strict=True)
+_WHOLE, _LEAST = _Form(_Members.ALL, _ALL, _ALL), _Form(_Members.KEY, 40, 1, _Members.KEY)
 _REDUCED = (
     _Form(_Members.IDENTIFYING, 60, _ALL),
     _Form(_Members.IDS, 40, _ALL),
@@ -261,7 +261,7 @@ _REDUCED = (
 )
 _FEWER_ITEMS = (
     _Form(_Members.IDENTIFYING, 60, 3),
-    _Form(_Members.IDS, 40, 1, is_strict=True),
+    _Form(_Members.IDS, 40, 1, _Members.IDS),
     _LEAST,
 )
 _FORMS = (
@@ -274,8 +274,13 @@ _FORMS = (
 Lists keep all items for as long as possible.
 """
 
-_EXCERPTS = (*(form._replace(is_strict=True) for form in _REDUCED), *_FEWER_ITEMS)
-"""Levels of detail of an excerpt, which contains only keys and identifiers."""
+_EXCERPTS = (
+    *(form._replace(outside=max(form.members, _Members.IDS)) for form in _REDUCED),
+    *_FEWER_ITEMS,
+)
+"""Levels of detail of an excerpt, which contains only keys and identifiers.
+Outside of lists, ``KEY`` would keep ``{"code": 0}`` of a result, and not its list.
+"""
 
 _MAP_MEMBERS = 24
 """JSON objects with more members than this number are shortened like lists."""
@@ -295,8 +300,8 @@ _KIND_KEY = re.compile(r"(?:type|kind|status|state|date|種類|状態|日付?)$"
 _CODE = re.compile(r"\A(?=\S{0,64}\d)\S{2,64}\Z")
 
 
-class _TooLongError(Exception):
-    """Error that stops the writing of a JSON text when it exceeds its limit of characters."""
+class _UnfitFormError(Exception):
+    """Error that stops the writing of JSON in a form that is too long or makes items equal."""
 
 
 class _JsonText:
@@ -360,7 +365,7 @@ class _JsonText:
         return attempt(more[bisect_left(more, 1, lo=1, key=lambda form: attempt(form) is None) - 1])
 
     def render(self, form: _Form, *, is_limited: bool = True) -> str | None:
-        """Return the text with its JSON at a level of detail; None if it has too many characters.
+        """Return the text with its JSON at a level of detail; None if the level does not suit.
 
         If ``is_limited`` is false, any length is allowed.
         """
@@ -376,10 +381,10 @@ class _JsonText:
                         else shorter
                     )
                 elif len(part) == 1:
-                    shown.append(write_json(pruning.shorten(part[0], in_list=form.is_strict)))
+                    shown.append(write_json(pruning.shorten(part[0], in_list=False)))
                 else:
                     shown.append("\n".join(map(write_json, pruning.list_items(part))))
-        except _TooLongError:
+        except _UnfitFormError:
             return None
         return "".join(shown)
 
@@ -415,8 +420,8 @@ class _Pruning:
         """Return a smaller copy of a JSON value.
 
         Objects in a list keep only the members that the level of detail allows. Objects outside of
-        lists (``in_list`` is False) keep up to 24 members. An object with more than 24 members
-        keeps only the first and last ones.
+        lists (``in_list`` is False) usually keep up to 24 members. An object with more than 24
+        members keeps only the first and last ones.
         """
         if isinstance(value, dict):
             return self._object(value, in_list=in_list)
@@ -431,18 +436,25 @@ class _Pruning:
         if self._left is not None:
             self._left -= characters
             if self._left < 0:
-                raise _TooLongError
+                raise _UnfitFormError
 
     def list_items(self, values: Sequence[Any]) -> list[Any]:
-        """Shorten a list to its first and last items, and a note about the number of the others."""
+        """Shorten a list to its first and last items, and a note about the number of the others.
+
+        A form does not suit a list if it keeps only identifiers that all items share.
+        """
         first, note, last = _first_and_last(values, self._form.items)
         detailed, others = first[: self._form.detailed], first[self._form.detailed :]
-        return [
-            *map(self._finer().shorten, detailed),
-            *map(self.shorten, others),
-            *note,
-            *map(self.shorten, last),
-        ]
+        shown = [*map(self.shorten, others)]
+        if (
+            len(shown) > 1
+            and isinstance(shown[0], dict)
+            and any(map(_ID_KEY.search, shown[0]))
+            and shown != others
+            and all(each == shown[0] for each in shown)
+        ):
+            raise _UnfitFormError
+        return [*map(self._finer().shorten, detailed), *shown, *note, *map(self.shorten, last)]
 
     def _finer(self) -> _Pruning:
         members = _Members(min(self._form.members + 1, _Members.ALL))
@@ -451,7 +463,7 @@ class _Pruning:
     def _object(self, value: dict[str, Any], *, in_list: bool) -> dict[str, Any]:
         if len(value) > _MAP_MEMBERS or _GAP_KEY in value:
             return self._map(value)
-        members = self._form.members if in_list else _Members.ALL
+        members = self._form.members if in_list else self._form.outside
         kept = _kept_members(value, members) or dict(list(value.items())[:1])
         self._count_characters(sum(map(len, kept)))
         pruned = {key: self.shorten(each, in_list=in_list) for key, each in kept.items()}

@@ -152,6 +152,28 @@ def test_an_object_of_lists_does_not_remove_the_identifiers_beside_it() -> None:
         assert all(order["sku"] in truncate_text(text, most, len) for order in orders)
 
 
+@pytest.mark.parametrize("envelope", ["code", "request_id", "statusCode"])
+def test_an_identifier_beside_a_list_does_not_take_its_place_in_an_excerpt(envelope: str) -> None:
+    orders = [{"order_id": f"ORD-{at}", "note": "Leave it at the door. " * 4} for at in range(40)]
+    excerpt = excerpt_text(json.dumps({envelope: 200, "data": {"orders": orders}}), 600)
+    assert excerpt.startswith(f'{{"{envelope}": 200, "data": {{"orders": [{{"order_id": "ORD-0"}}')
+    assert len(re.findall(r"ORD-\d+", excerpt)) > 15
+
+
+@pytest.mark.parametrize(
+    "shorten", [excerpt_text, lambda text, most: truncate_text(text, most, len)]
+)
+def test_items_that_share_their_identifier_keep_their_differences(
+    shorten: Callable[[str, int], str],
+) -> None:
+    items = [
+        {"asin": "B07X1003", "volume": at, "about": "An edition in hardcover. " * 4}
+        for at in range(1, 26)
+    ]
+    shorter = shorten(json.dumps({"found": 25, "items": items}), 1000)
+    assert len(re.findall(r'"volume": \d+', shorter)) > 8
+
+
 def test_json_that_fits_without_its_white_space_loses_nothing() -> None:
     """Indentation goes first; then nothing is marked as cut."""
     text = json.dumps(ORDERS, indent=8)
