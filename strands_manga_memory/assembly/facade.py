@@ -523,7 +523,7 @@ class MangaMemory:
     def retract(self, source: provenance.Source) -> provenance.RetractionReport:
         """Remove a text, found by ``explain``, from memories, dialogue state and live agents.
 
-        If its source message is known, the memory table loses all preferences from the message, and
+        If the text's message is known, the memory table loses all preferences from the message, and
         the session's summaries and message copies. Otherwise, only the memory with the text is
         deleted. Messages in the conversation's log stay, and can be redacted.
 

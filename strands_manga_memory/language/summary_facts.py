@@ -230,8 +230,8 @@ def _topic(text: str) -> frozenset[str]:
 def _is_next(before: int, at: int, facts: Sequence[Fact]) -> bool:
     """Return whether two facts come from consecutive messages in which the user stated facts.
 
-    Some corrections change only a fact in the previous such message. ``before`` and ``at`` are the
-    positions of the two facts.
+    A correction changes only a fact in the previous of these messages, unless its value has a unit
+    or an exact type. ``before`` and ``at`` are the positions of the two facts.
     """
     ends = {facts[before].source, facts[at].source}
     return all(fact.source in ends for fact in facts[before + 1 : at] if fact.kind in USER_KINDS)

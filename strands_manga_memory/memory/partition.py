@@ -296,8 +296,8 @@ class UserPartition:
         Args:
             ranges: Ranges of sort keys.
             ids: Ids of further memories to read.
-            are_all: False if the table may have more memories that the caller needs than those in
-                ``ids``. The result is then marked as partial.
+            are_all: False if ``ids`` is only a part of the memories that the caller needs. The
+                result is then marked as partial.
             uses: Recalls from an earlier read, which are also added to the access counts.
         """
         loaded, sealed = PartitionContent(uses=uses or {}), set[str]()

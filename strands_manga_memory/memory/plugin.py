@@ -409,7 +409,7 @@ class UserContext(Plugin):
         self._store.retract(message_id, session_id=self._session_id, at=at)
 
     def discard_preferences(self, message_id: str) -> None:
-        """Discard the agent's copy of a message's preferences, which the table has deleted."""
+        """Discard the agent's copy of a message's preferences, after the table has deleted them."""
         self._hide(message_id, self._clock())
         self._store.reader.drop_snapshot()
         self._drop_results()

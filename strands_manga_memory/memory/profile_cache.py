@@ -205,9 +205,9 @@ class ProfileCache:
     def _copy_from_table(self, state: ProfileState) -> ProfileState:
         """Copy changes of preferences from the memory table to the user's record in the hot tier.
 
-        They may be changes of processes with another hot tier. If agents must read the memories
-        again, the text about the user is removed from the record. A new revision of the table's
-        preference log shows this.
+        They may be changes of processes with another hot tier. A new revision of the table's
+        preference log means that agents must read the memories again. The text about the user is
+        then removed from the record.
 
         Returns:
             The new state of the record.

@@ -415,7 +415,8 @@ def complete_since(removals: Sequence[Removal]) -> float:
     """Return the time from which on the log has all removals of preferences.
 
     The time is in seconds since 1970. The log keeps the latest 300 removals. If it has so many,
-    earlier ones may be missing, so the result is the time of the oldest one. Otherwise, none are
-    missing, and the result is minus infinity.
+    earlier ones may be missing, so the result is the time of the oldest one. Statements from before
+    are not stored, because their removal may be missing. If the log has fewer, the result is minus
+    infinity.
     """
     return removals[0].at if len(removals) >= _MAX_REMOVALS else -math.inf

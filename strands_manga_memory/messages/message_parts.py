@@ -324,10 +324,10 @@ def _is_call(part: Any, *names: str) -> bool:
 
 
 def separate_result(event: AfterToolCallEvent[Any]) -> None:
-    """Hook: give each tool call a result of its own, by copying it.
+    """Hook that copies the result of a tool call, so that no other call has the same dict.
 
-    A tool may return the same dict for two calls. Strands writes the id of the call into the dict,
-    so both results would have the id of the second call.
+    A tool may return one dict for two calls. Strands writes the id of the call into the dict, so
+    both results would have the id of the second call.
     """
     id_ = str(event.tool_use["toolUseId"])
     content = copy.deepcopy(event.result["content"])

@@ -570,7 +570,7 @@ class StoredSession:
                     yield session._agents.get(id_) if kind == "A" else None, found  # noqa: SLF001
 
     def _refresh_in_process(self, keys: Collection[ConversationKey]) -> None:
-        """Read conversations again that this process uses, as they were deleted or rewound."""
+        """Read again the conversations that this process has open, after a deletion or rewind."""
         for session_agent, conversation in self._open_conversations(keys):
             conversation.saver.request_refresh().result()
             if session_agent is not None:

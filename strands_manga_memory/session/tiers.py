@@ -267,8 +267,8 @@ class ExpiryIndex:
     def postpone(self, entry: ExpiryEntry, *, due: float) -> None:
         """Postpone the check whether a conversation has expired.
 
-        ``due`` is the time of the next check in seconds since 1970. If it is earlier than one
-        second after the planned time, this second counts.
+        ``due`` is the time of the next check in seconds since 1970. The check is at least one
+        second later than planned so far.
         """
         later = self.items(entry.key, entry.ids, due=max(entry.due + 1, due))
         self._table.batch_write(puts=later)

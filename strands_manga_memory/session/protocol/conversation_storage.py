@@ -549,7 +549,10 @@ class ConversationStorage:
         self.local.merge_record(found, logged)
 
     def _revalidate(self) -> None:
-        """After hours without an answer of a tier, discard the conversation if no tier has it."""
+        """If no tier has answered for hours, check whether a tier still has the conversation.
+
+        If not, it was deleted. This process's copy, with its unsaved turns, is then discarded.
+        """
         if not self.is_silent:
             return
         error = self.load()

@@ -421,9 +421,9 @@ class DurableTier:
 
 
 def attempts(tier: str) -> Iterator[int]:
-    """Number the attempts to replace a record, from 0, and pause before each repetition.
+    """Yield the number of each attempt to replace a record, from 0, for the loop of a caller.
 
-    The loop of the caller ends after a success.
+    There is a pause before each further attempt. The caller leaves the loop after a success.
 
     Raises:
         OvertakenError: All attempts have failed.

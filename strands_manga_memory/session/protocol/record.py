@@ -297,7 +297,7 @@ class Record:
         return replace(self, turns={**self.turns, **read})
 
     def redact_turn(self, key: TurnKey, turn: Turn) -> Turn:
-        """Return a turn whose redacted messages have their new content, which this record lists."""
+        """Return a turn with the new contents that this record has for redacted messages."""
         return turn.redact(self.redactions.get(key, {}))
 
     def removes(self, key: TurnKey, turn: Turn) -> bool:

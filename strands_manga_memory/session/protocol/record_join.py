@@ -192,9 +192,10 @@ def rebase_window(
 
 
 def _carried_over(older: Record, newer: Record) -> Record:
-    """Return the part of an older record that is kept after a deletion, expiry or rewind.
+    """Return the part of an older record that is kept in a newer record of the next incarnation.
 
-    After a deletion, nothing is kept. After an expiry or a rewind, these parts are kept:
+    A deletion, expiry or rewind begins the next incarnation (run of the conversation). After a
+    deletion, nothing is kept. After an expiry or a rewind, these parts are kept:
 
     - turns that the log lacked, and their redactions
     - redactions of turns that the newer record also has
