@@ -145,11 +145,11 @@ def missing_session_text(session: str, user: str | None, agent: str | None = Non
 @contextmanager
 def open_conversation(
     session: str, user: str | None, tenant: str | None, agent: str | None, **options: Any
-) -> Iterator[tuple[TieredSessionManager, str]]:
+) -> Iterator[tuple[MangaMemory, TieredSessionManager, str]]:
     """Open one conversation for a command, and close the stores after the ``with`` block.
 
-    The block gets the session manager and the id of the agent, which is the session's only agent by
-    default. ``options`` are arguments of ``open_memory``.
+    The block gets the ``MangaMemory``, the session manager, and the id of the agent, which is the
+    session's only agent by default. ``options`` are arguments of ``open_memory``.
 
     Raises:
         BadParameter: The session has several agents, and ``agent`` is None.
@@ -175,7 +175,7 @@ def open_conversation(
                     f" {', '.join(agents)}"
                 )
             raise ValueError(missing_session_text(session, user))
-        yield manager, agent or agents[0]
+        yield memory, manager, agent or agents[0]
 
 
 def load_object(option: str, name: str) -> Any:

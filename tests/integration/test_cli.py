@@ -597,6 +597,18 @@ def test_a_tenant_without_a_user_is_refused(command: list[str], url: str, capsys
         assert len(list(memory.session("s1").history("default"))) == 2
 
 
+def test_rewind_deletes_the_preferences_of_the_deleted_turns(url: str) -> None:
+    with MangaMemory.open(durable=url, memories=True) as memory:
+        agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1", agent_id="a")
+        agent("My favorite genre is horror.")
+        agent("I prefer paperbacks.")
+    command = ["rewind", "s1", "1", "--user", "u1", "--durable", url, "--users", "true", "--yes"]
+    assert run(command) == 0
+    with MangaMemory.open(durable=url, memories=True) as memory:
+        stored = memory.user("u1").recall(type="preference")
+        assert [each.content for each in stored] == ["genre: horror"]
+
+
 def test_ids_are_printed_literally(url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     held(url, user="[b]key", session="key", turns=1)

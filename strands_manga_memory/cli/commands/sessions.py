@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -19,6 +19,7 @@ from strands_manga_memory.cli.options import (
     Session,
     Tenant,
     User,
+    Users,
     Yes,
     missing_session_text,
     open_conversation,
@@ -117,7 +118,7 @@ def history(
     """Show the last page of a conversation's messages, or an earlier page. Read-only."""
     with open_conversation(
         session, user, tenant, agent, hot_url=hot, durable_url=durable, codec=codec
-    ) as (manager, agent_id):
+    ) as (_, manager, agent_id):
         page = manager.history_page(agent_id, limit=limit, after=after)
     if as_json:
         print_json({"records": page.records, "next": page.next})
@@ -154,7 +155,7 @@ def fork(
     """Begin a new session with the first turns of another session, which stays unchanged."""
     with open_conversation(
         session, user, tenant, agent, hot_url=hot, durable_url=durable, codec=codec
-    ) as (manager, agent_id):
+    ) as (_, manager, agent_id):
         manager.fork(at_turn, session_id=to, agent_id=agent_id)
     text = (
         f"session {to!r} begins with the first {at_turn} turns of {session!r}, agent {agent_id!r}"
@@ -173,21 +174,25 @@ def rewind(
     yes: Yes = False,
     hot: Hot = None,
     durable: Durable = None,
+    users: Users = None,
     codec: CodecName = None,
     as_json: Json = False,
 ) -> None:
     """Return a conversation to an earlier turn, and delete all later turns.
 
-    Memories of the user stay.
+    With a memory table, the preferences that the user stated in the deleted turns are deleted, too.
     """
-    with open_conversation(
-        session, user, tenant, agent, hot_url=hot, durable_url=durable, codec=codec
-    ) as (manager, agent_id):
+    stores = {"hot_url": hot, "durable_url": durable, "users_url": users}
+    with open_conversation(session, user, tenant, agent, codec=codec, **stores) as opened:
+        memory, manager, agent_id = opened
         confirm(
             f"Delete every turn of {session!r} after turn {at_turn}? This cannot be undone.",
             yes=yes,
         )
-        manager.rewind(at_turn, agent_id=agent_id)
+        if manager.scope is None:
+            manager.rewind(at_turn, agent_id=agent_id)
+        else:
+            memory.rewind(replace(manager.scope, agent_id=agent_id), at_turn)
     text = f"session {session!r} of agent {agent_id!r} ends with turn {at_turn} now"
     print_result({"session": session, "agent": agent_id, "turns": at_turn}, text, as_json=as_json)
 
