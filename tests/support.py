@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from strands import Agent
 from strands.session import FileSessionManager, SnapshotSessionManager
 from strands.storage import LocalFileStorage
 from strands.types.exceptions import ContextWindowOverflowException
@@ -19,6 +20,7 @@ from strands_manga_memory.conversation import EstimateCounter
 from strands_manga_memory.memory import Owner, PreferenceOutbox, PreferenceSignal
 from strands_manga_memory.memory.preference_log import PreferenceLog
 from strands_manga_memory.memory.statements import PreferenceChange, Statement
+from strands_manga_memory.state import StateCoordinator, coordinator_of
 from strands_manga_memory.stores import HotRecord, HotStore
 from strands_manga_memory.stores.writer import Writer, shared_writer
 from strands_manga_memory.testing import ScriptedModel
@@ -122,6 +124,13 @@ class WatchedStore:
             return answer
 
         return call
+
+
+def state_of(agent: Agent) -> StateCoordinator:
+    """Return the task state of an agent."""
+    found = coordinator_of(agent)
+    assert found is not None
+    return found
 
 
 def printed_by(*arguments: object, **settings: Any) -> str:

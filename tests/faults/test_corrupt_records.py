@@ -12,7 +12,7 @@ from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands_manga_memory import Codec
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.session.protocol.record_format import open_object, seal_object
-from strands_manga_memory.stores import SQLiteTable, open_table
+from strands_manga_memory.stores import SQLiteTable, Table, open_table
 from strands_manga_memory.stores.codec import VERSION
 from tests import servers
 from tests.faults import talk
@@ -276,13 +276,17 @@ def test_a_damaged_conversation_can_be_deleted(
     table.close()
 
 
-def test_a_record_of_a_newer_version(new_process: NewProcess, stores: Stores) -> None:
+def stored_head(new_process: NewProcess, stores: Stores) -> tuple[Stores, Table, Any, str]:
+    """Return the stores without a hot tier, their table, a head in it, and the head's name."""
     process = conversation(new_process, stores)
     process.lose()
-    cold = Stores(None, stores.durable)
     table = open_table(stores.durable)
     row: Any = table.get(process.manager.session_id, "A:librarian#HEAD")
-    name = f"{row['session_id']}/{row['sk']}"
+    return Stores(None, stores.durable), table, row, f"{row['session_id']}/{row['sk']}"
+
+
+def test_a_record_of_a_newer_version(new_process: NewProcess, stores: Stores) -> None:
+    cold, table, row, name = stored_head(new_process, stores)
     sealed = Codec().seal(b"{}", name)
     newer = bytes([sealed[0], VERSION + 1]) + sealed[2:]
     table.put({**row, "data": newer})
@@ -294,12 +298,7 @@ def test_a_record_of_a_newer_version(new_process: NewProcess, stores: Stores) ->
 
 
 def test_what_a_later_release_has_added_is_kept(new_process: NewProcess, stores: Stores) -> None:
-    process = conversation(new_process, stores)
-    process.lose()
-    cold = Stores(None, stores.durable)
-    table = open_table(stores.durable)
-    row: Any = table.get(process.manager.session_id, "A:librarian#HEAD")
-    name = f"{row['session_id']}/{row['sk']}"
+    cold, table, row, name = stored_head(new_process, stores)
     head = open_object(row["data"], name, Codec())
     mood = {"name": "mood", "version": [1, "a", 0], "value": "good"}
     table.put(

@@ -14,11 +14,10 @@ import pytest
 import redis
 
 from strands_manga_memory import ConversationScope, DialogueSlot, MangaMemory
-from strands_manga_memory.state import coordinator_of
 from strands_manga_memory.stores import RedisHotStore
 from strands_manga_memory.testing import ScriptedModel
 from tests import clocks, servers
-from tests.support import WatchedStore
+from tests.support import WatchedStore, state_of
 from tests.unit.session.support import SurvivingHotStore
 
 SCOPE = ConversationScope("u1", "s1")
@@ -58,16 +57,14 @@ def test_turns_with_task_state_do_not_wait_for_a_stalled_store_and_share_their_s
     agent("hello")
     servers.wait_until(lambda: not agent._session_manager.stats()["unsaved_messages"], "the save")
     hot.answers.clear()
-    first = coordinator_of(agent)
-    assert first is not None
+    first = state_of(agent)
     first.dialogue.set_intent("reorder")
     assert seconds(lambda: [agent("and again") for _ in range(3)]) < 3.0
     hot.answers.set()
     other = memory.agent(
         ScriptedModel(), user_id="u1", session_id="s1", agent_id="other", task_state=True
     )
-    second = coordinator_of(other)
-    assert second is not None
+    second = state_of(other)
     servers.wait_until(
         lambda: other("hm") and second.dialogue.intent == "reorder", "the shared intent"
     )

@@ -274,11 +274,12 @@ def test_instruction_files_and_the_cache_monitor_are_parts_of_an_agent(
 @pytest.mark.parametrize(
     ("name", "part"),
     [
+        ("conversation_manager", ImportanceWeightedConversationManager),
         ("conversation_manager", VerifiedSummarizingConversationManager),
         ("plugins", lambda: [HistoryRecall()]),
         ("plugins", lambda: [StableTexts(InstructionFiles())]),
     ],
-    ids=["summaries", "recall", "instructions"],
+    ids=["importance", "summaries", "recall", "instructions"],
 )
 def test_a_part_serves_one_agent(name: str, part: Callable[[], Any]) -> None:
     given = {name: part()}

@@ -38,24 +38,15 @@ class Call:
         return self.prompt + self.output
 
 
-def _openai(call: Call) -> Any:
+def _openai(call: Call, prompt: str = "prompt", output: str = "completion") -> Any:
     details = SimpleNamespace(cached_tokens=call.read, cache_write_tokens=call.write)
-    return SimpleNamespace(
-        prompt_tokens=call.prompt,
-        completion_tokens=call.output,
-        total_tokens=call.total,
-        prompt_tokens_details=details,
-    )
+    counts = {f"{prompt}_tokens": call.prompt, f"{output}_tokens": call.output}
+    more = {"total_tokens": call.total, f"{prompt}_tokens_details": details}
+    return SimpleNamespace(**counts, **more)
 
 
 def _openai_responses(call: Call) -> Any:
-    details = SimpleNamespace(cached_tokens=call.read, cache_write_tokens=call.write)
-    return SimpleNamespace(
-        input_tokens=call.prompt,
-        output_tokens=call.output,
-        total_tokens=call.total,
-        input_tokens_details=details,
-    )
+    return _openai(call, "input", "output")
 
 
 def _gemini(call: Call) -> Any:

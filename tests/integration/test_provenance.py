@@ -11,9 +11,8 @@ from strands import Agent
 
 from strands_manga_memory import ConversationScope, DialogueSlot, InMemoryHotStore, MangaMemory
 from strands_manga_memory.assembly import Source
-from strands_manga_memory.state import coordinator_of
 from strands_manga_memory.testing import ScriptedModel
-from tests.support import settle
+from tests.support import settle, state_of
 
 ORDER = "503-1234567-1234567"
 
@@ -135,8 +134,7 @@ def test_entity_and_slot_are_listed_and_leave_every_agent_of_the_session(shop: M
     }
     models = [ScriptedModel(), ScriptedModel()]
     first = agent_of(shop, "monday", models[0], agent_id="orders", task_state=slots)
-    state = coordinator_of(first)
-    assert state is not None
+    state = state_of(first)
     state.dialogue.set_intent("return")
     first(f"I mean {ORDER}.")
     second = agent_of(shop, "monday", models[1], agent_id="returns", task_state=slots)

@@ -26,11 +26,11 @@ from strands_manga_memory import (
     RedisHotStore,
 )
 from strands_manga_memory.squad import SessionChatStorage, SessionStrandsAgent
-from strands_manga_memory.state import Goals, StateCoordinator, coordinator_of
+from strands_manga_memory.state import Goals
 from strands_manga_memory.state.session_state import SessionState
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
-from tests.support import WatchedStore, background_writer, settle
+from tests.support import WatchedStore, background_writer, settle, state_of
 from tests.unit.session.support import SurvivingHotStore
 
 ORDER = "503-1234567-1234567"
@@ -74,12 +74,6 @@ def agent_of(
         task_state=SLOTS,
         **settings,
     )
-
-
-def state_of(agent: Agent) -> StateCoordinator:
-    found = coordinator_of(agent)
-    assert found is not None
-    return found
 
 
 def shown(model: ScriptedModel) -> str:

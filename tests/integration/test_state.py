@@ -41,7 +41,7 @@ from strands_manga_memory.state import (
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, ScriptedModel
 from tests import servers
-from tests.support import GuardedModel, open_session, tool_results
+from tests.support import GuardedModel, open_session, state_of, tool_results
 from tests.unit.session.support import interrupt_answers
 
 SCOPE = ConversationScope("u1", "s1")
@@ -409,8 +409,7 @@ def test_the_prefix_is_the_same_byte_for_byte_over_fifty_turns(tmp_path: Path) -
         user_id="u1", session_id="s1", task_state={"intents": REORDER}, max_tokens=200_000
     )
     agent = Agent(model=model, system_prompt="You sell books.", tools=[get_stock], **kwargs)
-    coordinator = coordinator_of(agent)
-    assert coordinator is not None
+    coordinator = state_of(agent)
     changes = memory.changes(user_id="u1", session_id="s1")
     for number in range(50):
         cart[:] = [f"item {number}"]

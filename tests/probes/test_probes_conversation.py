@@ -16,11 +16,10 @@ from strands_manga_memory import (
 )
 from strands_manga_memory.conversation import SummaryTrigger, budget_plan, thresholds
 from strands_manga_memory.messages import is_turn_start
-from strands_manga_memory.state import coordinator_of
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 from tests.probes.conftest import Deployment
-from tests.support import SmallModel, estimate_tokens
+from tests.support import SmallModel, estimate_tokens, state_of
 from tests.unit.session.support import tool_use
 
 SCOPE = ConversationScope("u1", "s1")
@@ -43,8 +42,7 @@ def test_metadata_stand_beside_the_conversation(deployment: Deployment) -> None:
     agent, _ = deployment.agent(memory, task_state=True)
     manager: Any = agent._session_manager
     agent("hello")
-    state = coordinator_of(agent)
-    assert state is not None
+    state = state_of(agent)
     state.dialogue.set_intent("order_tracking", agent="sales")
     cart.append("B07X9999")
     memory.changes(user_id="u1", session_id="s1").publish()

@@ -6,13 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from strands import Agent, tool
+from strands import tool
 
 from strands_manga_memory import BreakerPolicy, DialogueSlot, StateError, guard_tool
-from strands_manga_memory.state import StateCoordinator, coordinator_of
 from strands_manga_memory.testing import FakeClock
 from tests.probes.conftest import Deployment
-from tests.support import estimate_tokens, tool_results
+from tests.support import estimate_tokens, state_of, tool_results
 from tests.unit.session.support import tool_use
 
 REORDER = {
@@ -21,12 +20,6 @@ REORDER = {
         DialogueSlot(name="format", allowed=("paper", "digital"), question="On paper?"),
     ]
 }
-
-
-def state_of(agent: Agent) -> StateCoordinator:
-    found = coordinator_of(agent)
-    assert found is not None
-    return found
 
 
 def use(name: str, at: int, /, **given: Any) -> list[Any]:

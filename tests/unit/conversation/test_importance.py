@@ -61,15 +61,6 @@ def chat(exchanges: int, size: int = 40) -> list[Any]:
     ]
 
 
-# --- Settings -------------------------------------------------------------------------------------
-
-
-def test_one_manager_serves_one_agent() -> None:
-    agent = made()
-    with pytest.raises(ValueError, match="already serves an agent; give each its own"):
-        Agent(model=ScriptedModel(), conversation_manager=agent.conversation_manager)
-
-
 # --- The budget -----------------------------------------------------------------------------------
 
 
