@@ -113,10 +113,10 @@ class MangaMemory:
         # Without a codec, memories can be read with plain boto3.
         self._memory_codec: Codec | None = settings.get("codec")
         self.codec = self._memory_codec or Codec()
+        hot = ours.hot_url if hot is None else hot
+        durable = ours.durable_url if durable is None else durable
         memories = ours.memory_table() if memories is None else memories
-        stores, self._names = process_stores.open_stores(
-            hot or ours.hot_url, durable or ours.durable_url, memories
-        )
+        stores, self._names = process_stores.open_stores(hot, durable, memories)
         self.hot: HotStore = stores["hot"]
         self.durable: Table = stores["durable"]
         self.memories: Table | None = stores["memories"]
