@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 from strands_manga_memory.language.packs import cached_if_short, load_pack
-from strands_manga_memory.messages.texts import find_matches, map_parts
+from strands_manga_memory.messages.texts import find_matches
 
 _NO_DIGIT = re.compile(r"\D")
 _ISSUER = re.compile(
@@ -242,6 +242,7 @@ _HALF_WIDTH = str.maketrans(
     | {"　": " ", "￥": "¥"}
     | dict.fromkeys("‐‑‒–—―−ｰ", "-")
 )
+_WIDE = re.compile(r"[！-～　￥‐‑‒–—―−ｰ]+")
 _MAY_IDENTIFY = re.compile(r"\d(?:\D{0,9}\d){2}|[pP](?i:ass|w|in)|パス(?:ワ|コ)ード")
 """Pattern of text that may contain an identifier. Other text is not searched by the rules."""
 
@@ -265,7 +266,7 @@ def half_width(text: str) -> str:
 
     For example, ``１`` becomes ``1``. Every character keeps its position.
     """
-    return text if text.isascii() else map_parts(lambda part: part.translate(_HALF_WIDTH), text)
+    return text if text.isascii() else _WIDE.sub(lambda run: run[0].translate(_HALF_WIDTH), text)
 
 
 def rule_matches(rule: PiiRule, plain: str) -> Iterator[re.Match[str]]:
