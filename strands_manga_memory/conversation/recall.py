@@ -414,7 +414,7 @@ def _subject_terms(text: str) -> frozenset[str]:
     return frozenset(term for term in terms if not _SHORT_NUMBER.fullmatch(term)) or terms
 
 
-def _corrections(found: Mapping[int, ArchivedMessage], related: Collection[int]) -> dict[int, int]:
+def _corrections(found: Mapping[int, ArchivedMessage], related: set[int]) -> dict[int, int]:
     """Find the corrections of the user, and the earlier message that each of them corrects.
 
     Usually, the corrected message is the latest one that shares a number or a word with the
@@ -430,21 +430,24 @@ def _corrections(found: Mapping[int, ArchivedMessage], related: Collection[int])
         Number of the corrected message, keyed by the number of the correction.
     """
     users = [number for number in sorted(found) if found[number].speaker == "user"]
-    numbers = {number: long_numbers(found[number].text) for number in users if number in related}
+    candidates = related.intersection(users)
     corrected: dict[int, int] = {}
     for number in users:
-        repeated = long_numbers(found[number].text)
-        said = head_and_tail(found[number].text)
+        text = found[number].text
+        if dialogue_act(text, "user") != DialogueAct.CORRECTION:
+            continue
+        repeated, said = long_numbers(text), head_and_tail(text)
         moved = _subject_terms(said) if ANY.replies.moves.search(said) else ()
         shared = {
             each
-            for each in numbers
-            if repeated & numbers[each] or not evidence_terms(found[each].text).isdisjoint(moved)
+            for each in candidates
+            if repeated & long_numbers(found[each].text)
+            or not evidence_terms(found[each].text).isdisjoint(moved)
         }
         about = [
-            each for each in numbers if each < number and (each == number - 2 or each in shared)
+            each for each in candidates if each < number and (each == number - 2 or each in shared)
         ]
-        if about and dialogue_act(found[number].text, "user") == DialogueAct.CORRECTION:
+        if about:
             corrected[number] = max(about, key=lambda each: (each in shared, each))
     return corrected
 
