@@ -83,7 +83,7 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
             and not _is_withdrawn(question, [each for who, each in lines[at + 1 :] if who == role])
             and not any(
                 _is_answer_in_session(each, question, asked)
-                or (is_postponed and ANY.answers.reports.search(each))
+                or (is_postponed and _brings_answer(each, asked))
                 for asked, each in answers[0 if waits else 1 :]
             )
         ):
@@ -109,26 +109,36 @@ def _asks(sentence: str) -> bool:
 
 
 def _asking_part(text: str) -> str:
-    """Shorten a question of over 120 characters to its sentences that ask something."""
+    """Remove small talk from a question, and further sentences if it has over 120 characters."""
+    for sentence in split_sentences(head_and_tail(text)):
+        text = text if has_content(sentence) else text.replace(sentence, "").strip()
     if len(text) > _LONGEST:
         text = " ".join(filter(_asks, split_sentences(head_and_tail(text)))) or text
     return shorten_line(text, _LONGEST)
 
 
+def _brings_answer(text: str, asked: str) -> bool:
+    """Return whether a message brings a postponed answer: it says so, or follows small talk."""
+    is_next = not has_content(asked) and ANY.given.promise.search(text) is None
+    return (
+        (is_next or ANY.answers.reports.search(text) is not None)
+        and ANY.answers.postponed.search(text) is None
+        and has_content(text, "assistant")
+    )
+
+
 def _is_no_answer(text: str, question: str) -> bool:
     """Return whether a reply of the assistant leaves a question without an answer.
 
-    This is so if the reply is empty, or if it is only small talk, such as "OK". A request may be
-    answered by "OK", and a yes-or-no question by "Yes".
+    This is so if the reply is empty, or only small talk, such as "OK". A request may be answered by
+    "OK", and a yes-or-no question by "Yes".
     """
-    kinds = _asked_kinds(question)[0]
     if not text or has_content(text, "assistant"):
         return not text
-    return any(kind in _KINDS for kind in kinds) or (
-        bool(kinds)
-        and ANY.given.acknowledged.search(text) is not None
-        and is_question(question)
+    return any(kind in _KINDS for kind in _asked_kinds(question)[0]) or (
+        is_question(question)
         and not ANY.asked.order.search(question)
+        and ANY.given.acknowledged.search(text) is not None
     )
 
 

@@ -161,16 +161,15 @@ def _corrected_value(
         return []
     named = list(filter(None, match.groups()))
     if len(named) == 1:
-        is_fact = last is not None and last.slot in FACTS
-        return [Preference(last.slot, named[0])] if last and is_fact else []
+        return [Preference(last.slot, named[0])] if last and last.slot in FACTS else []
     for said in reversed([*extract_preferences(before), *found]):
         values = set(map(canonical_value, split_values(said.value)))
         for old, new in (named, reversed(named)):
             if said.liked is not None and canonical_value(old) in values:
+                retracted = _retraction(replace(said, value=old))
                 if said.slot in FACTS:
-                    return [Preference(said.slot, new)]
-                wanted = _object_preferences(new, liked=said.liked, adds=True)
-                return [_retraction(replace(said, value=old)), *wanted]
+                    return [retracted, Preference(said.slot, new)]
+                return [retracted, *_object_preferences(new, liked=said.liked, adds=True)]
     return []
 
 
@@ -196,6 +195,8 @@ def _changed_taste(clause: str, stated: Sequence[Preference]) -> list[Preference
         return as_preferences(same, liked=True, adds=False)
     if last.liked and last.slot in TASTES and (match := BOTH.continues.search(clause)):
         return [last, *_object_preferences(match[match.lastindex or 0], liked=True, adds=True)]
+    if last.liked is not False and last.slot in TASTES and BOTH.dislikes_now.search(clause):
+        return [replace(last, liked=False)]
     if last.liked or last.slot not in _SIDES:
         return []
     if BOTH.bears_now.search(clause):
@@ -269,8 +270,6 @@ def _sentence_preferences(sentence: str, before: Sequence[Preference] = ()) -> l
     is_diet = [each.slot for each in found] == ["diet"]
     if (found == rules and len(rules) == 1) or (is_diet and BOTH.eats.search(sentence)):
         found = []  # a single rule, or a diet with exceptions, is kept with the clauses around it
-    if ENGLISH.company.search(sentence):
-        found = [said for said in found if said.slot != "hometown"]
     if len(parts) > 1 and has_question_mark(parts[-1]) and not has_question_mark(parts[0]):
         sentence, parts = parts[0], parts[:1]  # "I'm vegetarian, what do you suggest?"
     is_taste = any(map(_is_about_taste, parts))
