@@ -54,7 +54,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """Classification of a tool call: its effect, and a code such as ``timeout`` for statistics."""
+    """Classification of a tool call: outcome for the breaker, and code such as ``timeout``."""
 
     outcome: Outcome
     code: str

@@ -377,9 +377,9 @@ class Guard:
     def acquire_permit(self, user: Hashable | None) -> Permit | None:
         """Return a permit of the tool's circuit breaker, or None if the breaker rejects the call.
 
-        Wrong arguments of a few users may have opened the breaker. The first call of a new user
-        therefore closes the breaker, if fewer than ``policy.users`` users have called and no other
-        failures have occurred.
+        A few users who keep passing wrong arguments may open the breaker, although the tool works.
+        While no other failures have occurred, and fewer than ``policy.users`` users have called
+        the tool, the first call of another user closes the breaker.
         """
         permit = self.breaker.try_acquire()
         is_new = user is not None and user not in self._callers

@@ -271,7 +271,10 @@ class SessionChatStorage(ChatStorage):
 
 @contextmanager
 def _user_facing_errors() -> Iterator[None]:
-    """Replace the text of store errors in a ``with`` block. Agent Squad shows it to users."""
+    """Replace the texts of store errors in a ``with`` block by a text for users.
+
+    Agent Squad shows users the text of an error.
+    """
     try:
         yield
     except StoreError as error:

@@ -451,7 +451,7 @@ class StateStore:
             self.set_shared({}, max(revision, self.revision))
 
     def set_shared(self, shared: Mapping[str, dict[str, Any]], revision: int) -> None:
-        """Remember the session's shared state. Values that differ from it later must be shared.
+        """Remember the session's shared state, to find later which values this agent has changed.
 
         Args:
             shared: Values of each part of the shared state, keyed by ``StatePart.KEY``. For a

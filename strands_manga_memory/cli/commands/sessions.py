@@ -245,7 +245,10 @@ def inspect(
     codec: CodecName = None,
     as_json: Json = False,
 ) -> int:
-    """Show a session's stored data: tiers, messages with outcome, entities, tools. Read-only."""
+    """Show a session's stored data: tiers, messages, entities and tools. Nothing is changed.
+
+    Of each message, it shows whether the history still has it in full.
+    """
     session_target(session, user, tenant)
     with open_memory(hot_url=hot, durable_url=durable, codec=codec) as memory:
         every = places(session, user=user, tenant=tenant, agent=agent, durable=memory.durable)

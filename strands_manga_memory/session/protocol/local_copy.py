@@ -335,9 +335,8 @@ class LocalCopy:
 
         Args:
             found: Record of the tier.
-            logged: Turns that are too old for the newer record's list of known turns (``seen``),
-                with the number of their messages in the log. The history does not get these
-                messages again.
+            logged: Number of messages in the log, for old turns that the newer record does not
+                list. These messages are not added to the history again.
         """
         with self.lock:
             if self.answered_at is None or found.incarnation:

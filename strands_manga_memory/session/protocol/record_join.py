@@ -192,13 +192,13 @@ def rebase_window(
 
 
 def _carried_over(older: Record, newer: Record) -> Record:
-    """Return the part of an older record that is kept in a newer record of the next incarnation.
+    """Return the part of a record that a conversation keeps when it begins again.
 
-    A deletion, expiry or rewind begins the next incarnation (run of the conversation). After a
-    deletion, nothing is kept. After an expiry or a rewind, these parts are kept:
+    A conversation begins again after a deletion, an expiry or a rewind. After a deletion, nothing
+    is kept. After an expiry or a rewind, these parts are kept:
 
-    - turns that the log lacked, and their redactions
-    - redactions of turns that the newer record also has
+    - turns that were not in the log yet, and their redactions
+    - redactions of turns that the newer record has, too
     """
     if not older.incarnation or newer.deletes(older):
         return Record()
