@@ -516,7 +516,7 @@ class MangaMemory:
     def explain(self, agent: Agent) -> list[provenance.Source]:
         """Return the texts about the user in an agent's last request, each with its origin.
 
-        The result is empty for an agent of another ``MangaMemory``. The memory table is read.
+        It is empty for an agent of another ``MangaMemory``. The call reads the user's memories.
         """
         return provenance.explain(dict(self._parts), agent)
 

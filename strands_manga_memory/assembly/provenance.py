@@ -223,9 +223,10 @@ def rewind(
     at_turn: int,
     store_of: Callable[..., memory.UserMemoryStore] | None,
 ) -> None:
-    """Remove the turns of a conversation after ``at_turn``, and retract the user's words in them.
+    """Remove the turns of a conversation after ``at_turn``, with their preferences of the user.
 
-    ``store_of`` returns a user's long-term memory. If it is None, only the turns are removed.
+    ``store_of`` returns the long-term memory of a user. Without this function, only the turns are
+    removed.
     """
     if store_of is None:
         session.rewind(at_turn)

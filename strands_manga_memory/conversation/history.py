@@ -305,14 +305,14 @@ _SLACK = 5
 
 
 class LogTail:
-    """Latest messages of a conversation in full, including evicted messages that may return.
+    """Copy of a conversation's latest messages, which lets evicted messages return to the history.
 
-    The trimmer evicts and truncates messages of the agent's history. It selects each new history
-    from these full messages, so that an evicted message can return.
+    The trimmer evicts and truncates messages in the agent's history. This copy keeps the same
+    messages in full, and the trimmer selects each new history from it.
 
-    Other code may change the history, too. If a plugin edits a message, the edited message replaces
-    the full message. If other code removes or inserts messages, as a summarizer does, all messages
-    evicted so far are forgotten and never return.
+    If a plugin edits a message in the history, the copy takes over the edit. If other code removes
+    or inserts messages, as a summarizer does, the messages evicted so far are removed from the
+    copy, and never return.
 
     Attributes:
         discarded_until: Tracking id of the last message at the time when other code last removed or

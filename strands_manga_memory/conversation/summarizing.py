@@ -291,9 +291,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
         """Make the history smaller when the model's context window is full, or nearly full.
 
-        A finished summary replaces old turns. Without a finished summary, facts that rules extract
-        replace them. If that frees too little, the trimmer (the wrapped conversation manager)
-        evicts messages.
+        Old turns are replaced by a summary if one is finished, and otherwise by facts that rules
+        extract. If that frees too little, the trimmer (the wrapped conversation manager) evicts
+        messages.
 
         Args:
             agent: The agent. Its list of messages is changed in place.

@@ -315,7 +315,8 @@ def act_of_reply(
     message changes the act in these cases:
 
     - After a refusal, a message that proposes something else is a correction: "how about eight?"
-      after "there is no table at seven". Its act must be constraint, decision or unmatched.
+      after "there is no table at seven". This applies to the acts constraint, decision and
+      unmatched.
     - A decision with a number or a time is a constraint.
     - An unmatched message with a number, a time or a name is a constraint.
     - "No, just the address" only declines an offer. Its act is the act of "just the address".

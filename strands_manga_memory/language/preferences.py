@@ -351,7 +351,11 @@ def _facts_and_wishes(said: str) -> list[Preference]:
 
 
 def _is_no_fact(statement: str, value: tuple[int, int]) -> bool:
-    """Return whether a matched fact is a genre, format or language, quoted, or only supposed."""
+    """Return whether a statement such as "I'm a horror fan" states no fact about the user.
+
+    It states none if its value is a genre, format or language, which is a taste. It also states
+    none if it is a quote or a supposition.
+    """
     start, end = value
     return (
         names_a_value(statement[start:end])

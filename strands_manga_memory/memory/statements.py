@@ -366,14 +366,14 @@ class LoggedChanges:
     def _signals_after(
         self, change: PreferenceChange, removals: Sequence[Removal], statements: Sequence[Statement]
     ) -> tuple[PreferenceSignal, ...]:
-        """Return the signals (reports for an external preference service) that must still be sent.
+        """Return the signals that must still be sent after a change of the preference log.
 
-        New signals get their numbers. A signal is dropped if it was sent, or if its statement was
-        removed. Of more than 400 signals, those whose statement is no longer in the log are
-        dropped, too.
+        A signal reports a stated preference to another service. Sent signals, and signals of
+        removed statements, are left out. If more than 400 signals remain, those whose statement
+        has left the log are left out, too. New signals are numbered.
 
         Args:
-            change: The change of the log, with new and sent signals.
+            change: The change of the log. It names new and sent signals.
             removals: Removals in the change.
             statements: Statements in the log after the change.
         """

@@ -208,7 +208,8 @@ class AgentConversation:
     def _end_if_expired(self, *, inspect: bool) -> None:
         """End the conversation if its session has expired.
 
-        With ``inspect``, only this process's copy ends, and the stores stay unchanged.
+        With ``inspect``, the conversation ends only in the memory of this process. The stores stay
+        unchanged.
         """
         storage, last_used = self.storage, self.local.base.last_used
         hot = None if storage.hot is None else storage.hot.stored

@@ -430,7 +430,9 @@ class EnvironmentChanges:
         return len(there)
 
     def version(self) -> bytes | None:
-        """Return the random id of the environment's last announced change; None without one.
+        """Return a version of the environment, such as the cart; None before the first change.
+
+        Each announced change gives the environment a new random version.
 
         Raises:
             StoreUnavailableError: The hot store is unavailable.

@@ -354,7 +354,10 @@ class ConversationStorage:
             return bool(self._attempt(self._write, self.hot, draft, draft)[0])
 
     def _fill_hot(self) -> None:
-        """Copy the conversation to an empty hot tier, unless the durable tier lacks part of it."""
+        """Copy the conversation to an empty hot tier, if the durable tier has all of it.
+
+        The durable tier always gets a new conversation first.
+        """
         if self.hot is None:
             return
         with self.hot.io:
