@@ -223,7 +223,7 @@ def rewind(
     at_turn: int,
     store_of: Callable[..., memory.UserMemoryStore] | None,
 ) -> None:
-    """Remove the turns of a conversation after ``at_turn``, with their preferences of the user.
+    """Remove turns from the end of a conversation, and the preferences that the user stated in them.
 
     ``store_of`` returns the long-term memory of a user. Without this function, only the turns are
     removed.

@@ -27,6 +27,7 @@ def test_parent_and_child_both_go_on(new_process: NewProcess, stores: Stores) ->
             parent.say(made=number)
             parent.hear("go")
         process.manager.flush()
+        process.agent("end text")  # its history has all turns of the parent in full
         parent.say(done=talk.problems(process.agent.messages))
 
     child = forked_child(work)
@@ -43,7 +44,7 @@ def test_parent_and_child_both_go_on(new_process: NewProcess, stores: Stores) ->
         for number in range(TURNS)
     ]
     process.manager.flush()
-    check_turns(new_process, stores, ("t0", "tool"), *told, ("last", "text"))
+    check_turns(new_process, stores, ("t0", "tool"), *told, ("end", "text"), ("last", "text"))
 
 
 def test_a_fork_while_messages_are_unsaved_leaves_them_to_the_parent(
