@@ -223,7 +223,7 @@ def rewind(
     at_turn: int,
     store_of: Callable[..., memory.UserMemoryStore] | None,
 ) -> None:
-    """Remove turns from the end of a conversation, and the preferences that the user stated in them.
+    """Remove turns from the end of a conversation, and the preferences stated in them.
 
     ``store_of`` returns the long-term memory of a user. Without this function, only the turns are
     removed.

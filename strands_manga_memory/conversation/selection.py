@@ -11,7 +11,7 @@ messages are optional: the most important ones stay. Among equally important mes
 more benefit per token stay, then the newest.
 
 A tool call and its result stay together or are evicted together. A question may stay without its
-answer, and an answer without its question.
+answer. An answer may stay without its question, unless it is unimportant, such as "you're welcome".
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import NamedTuple
 
 from strands.types.content import Message
@@ -50,6 +49,7 @@ CURRENT_TURN = "current turn"
 PINNED = "pinned, or in the tool call of a pinned message"
 NO_ROOM = "no room in the budget"
 TOO_MANY_TURNS = "over the cap in turns"
+NO_QUESTION = "unimportant, and its question is evicted"
 
 _LEAST_READABLE = 24
 """Least tokens of a truncated piece that is still readable."""
@@ -398,6 +398,8 @@ class _Item:
         condensed: Short form of the group's last message. None if the item has no short form.
         needs: Item without which this item cannot be selected. The rest of a message needs the
             short form. None for all other items.
+        is_minor_answer: Whether the item is an unimportant message of the assistant, which is
+            selected only if another message of its turn stays.
         is_selected: Whether the item has been selected.
     """
 
@@ -407,6 +409,7 @@ class _Item:
     turn: int
     condensed: Message | None = None
     needs: _Item | None = None
+    is_minor_answer: bool = False
     is_selected: bool = False
 
 
@@ -418,7 +421,7 @@ def _items(
     last_turn: int,
     count: Callable[[Message], int],
 ) -> list[_Item]:
-    """Divide the optional messages into items to select or leave out, sorted by rank.
+    """Divide the optional messages into items to select or leave out, in order of selection.
 
     An item is a group of messages that stay together. If the last message of a group has a short
     form, the group has two items: the group with the short form, and the rest of the last message.
@@ -440,6 +443,7 @@ def _items(
         item = _Item(
             (unit.band, worth - math.log(tokens + 1), first), unit.positions, tokens, unit.turn
         )
+        item.is_minor_answer = unit.band is LOW and messages[first]["role"] == "assistant"
         items.append(item)
         if rest:
             item.condensed = end.condensed[0]
@@ -448,8 +452,10 @@ def _items(
                 worth + SIGNAL_WEIGHTS["whole_result"] - math.log(rest + 1),
                 first,
             )
-            items.append(_Item(rank, unit.positions, rest, unit.turn, needs=item))
-    items.sort(key=attrgetter("rank"), reverse=True)
+            rest_item = _Item(rank, unit.positions, rest, unit.turn, needs=item)
+            rest_item.is_minor_answer = item.is_minor_answer
+            items.append(rest_item)
+    items.sort(key=lambda item: (not item.is_minor_answer, item.rank), reverse=True)
     return items
 
 
@@ -483,6 +489,8 @@ def _select_items(
         tokens = item.tokens + (needs.tokens if needs else 0)
         if most_turns is not None and item.turn not in opened and len(opened) >= most_turns:
             reasons.update(dict.fromkeys(item.positions, TOO_MANY_TURNS))
+        elif item.is_minor_answer and item.turn not in opened:
+            reasons.update(dict.fromkeys(item.positions, NO_QUESTION))
         elif tokens <= room:
             room -= tokens
             opened.add(item.turn)

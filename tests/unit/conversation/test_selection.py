@@ -15,6 +15,7 @@ from strands_manga_memory.conversation.message_truncation import is_truncated
 from strands_manga_memory.conversation.selection import (
     CURRENT_TURN,
     FIRST_TURN,
+    NO_QUESTION,
     NO_ROOM,
     TOO_MANY_TURNS,
     Selection,
@@ -108,6 +109,16 @@ def test_bands_go_before_age() -> None:
     assert list(chosen(history, 40, scores=scores).kept) == [0, 1, 2, 7, 8, 9, 10, 11]
     assert list(chosen(history, 30, scores=scores).kept) == [0, 1, 2, 9, 10, 11]
     assert list(chosen(history, 20, scores=scores).kept) == [0, 1, 10, 11]
+
+
+def test_an_unimportant_answer_stays_only_beside_another_message_of_its_turn() -> None:
+    talk = [*exchange(), user(words(20)), assistant("Fine."), user("Hi."), assistant("Fine.")]
+    history = [*talk, *exchange()]
+    scores = {3: 0.1, 4: 0.1, 5: 0.1}
+    choice = chosen(history, 24, scores=scores)
+    assert list(choice.kept) == [0, 1, 4, 5, 6, 7]
+    assert choice.reasons[3] == NO_QUESTION
+    assert list(chosen(history, 24, scores=scores | {3: 0.9}).kept) == [0, 1, 3, 4, 5, 6, 7]
 
 
 def test_a_choice_that_is_to_last_keeps_no_tool_result_for_being_fresh() -> None:
