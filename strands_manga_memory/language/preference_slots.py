@@ -28,7 +28,7 @@ TASTES = ("genre", "author", "format", LIKES)
 """Keys of preferences from which a thing is removed when the user no longer wants it."""
 
 ALLERGY = "allergy"
-FACTS = ("name", "home", "hometown", "working hours", "diet", "health", "size", ALLERGY)
+FACTS = ("name", "home", "hometown", "working hours", "diet", "health", "size", "system", ALLERGY)
 """Keys of facts about the user. A fact changes no taste, and its denial only removes the fact."""
 
 _SLOT_OF = canonical_words("preferences.slots")

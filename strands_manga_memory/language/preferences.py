@@ -95,7 +95,7 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
             # "Is it long? Answer in one word." is about this answer only.
             is_once = has_asked and ANY.questions.answer_format.search(sentence) is not None
             has_asked = has_question_mark(sentence)
-            sentence = JAPANESE.opener.sub("", sentence)
+            sentence = BOTH.opener.sub("", sentence)
             own = subject.own_part(sentence)
             stated = (
                 _corrected_value(sentence, stated, found.values(), earlier)
@@ -167,7 +167,7 @@ def _corrected_value(
         for old, new in (named, reversed(named)):
             if said.liked is not None and canonical_value(old) in values:
                 retracted = _retraction(replace(said, value=old))
-                if said.slot in FACTS:
+                if said.slot in (*FACTS, "budget"):
                     return [retracted, Preference(said.slot, new)]
                 return [retracted, *_object_preferences(new, liked=said.liked, adds=True)]
     return []
