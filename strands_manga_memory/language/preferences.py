@@ -154,7 +154,7 @@ def _corrected_value(
     """
     last = stated[-1] if stated else None
     if last and (last.slot, last.liked) == ("home", None):
-        match = BOTH.lives_now.search(sentence)
+        match = BOTH.current_home.search(sentence)
     else:
         match = BOTH.corrects_value.search(sentence)
     if match is None:
