@@ -152,7 +152,7 @@ class SessionUse:
 # Three amounts are the amount per session, per turn and per KB.
 
 # The third amount is per KB of text. The units to store the turns themselves are not included.
-_WRITE_UNITS = 40.4, 1.55, 2.64
+_WRITE_UNITS = 40.4, 1.5, 2.75
 _INDEX_WRITE_UNITS = 9.6, 0.0, 1.4  # those of the indexes; the third per KB of text
 _READ_UNITS = 56.0, 0.07, 2.11  # the third per KB of stored turns
 _SESSION_BYTES = 1_560.6, 199.4, 964.6  # in the sessions table; the third per KB of stored turns
