@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -223,10 +224,14 @@ def rewind(
     at_turn: int,
     store_of: Callable[..., memory.UserMemoryStore] | None,
 ) -> None:
-    """Remove turns from the end of a conversation, and the preferences stated in them.
+    """Remove the turns after ``at_turn`` from a conversation, and the preferences stated in them.
 
     ``store_of`` returns the long-term memory of a user. Without this function, only the turns are
     removed.
+
+    Raises:
+        StoreUnavailableError: The memory table does not answer. If the turns are removed already,
+            the preferences are deleted later.
     """
     if store_of is None:
         session.rewind(at_turn)
@@ -236,14 +241,16 @@ def rewind(
         each["message"]
         for each in session.records()
         if each["turn"] > at_turn and is_turn_start(each["message"])
+        if each["message"].get("tracking_id")
     ]
     known = {each.message_id for each in store.preference_log.read()[0].statements}
     session.rewind(at_turn)
-    for number, message in enumerate(removed):
-        id_ = message.get("tracking_id") or ""
-        # The first retraction also deletes the summary of the session.
-        if not number or id_ in known or extract_preferences([message_text(message)]):
-            store.retract(id_, session_id=scope.session_id)
+    with ExitStack() as retractions:  # calls each, even if one of them raises an error
+        for number, message in enumerate(removed):
+            id_ = message["tracking_id"]
+            # The first retraction also deletes the summary of the session.
+            if not number or id_ in known or extract_preferences([message_text(message)]):
+                retractions.callback(store.retract, id_, session_id=scope.session_id)
 
 
 def _is_shown(source: Source, user: memory.UserContext, scope: ConversationScope) -> bool:

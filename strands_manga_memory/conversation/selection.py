@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from strands.types.content import Message
@@ -440,10 +440,9 @@ def _items(
             end.condensed = (messages[last], end.tokens) if short is None else (short, count(short))
         rest = max(0, end.tokens - end.condensed[1])
         tokens = unit.tokens - rest
-        item = _Item(
-            (unit.band, worth - math.log(tokens + 1), first), unit.positions, tokens, unit.turn
-        )
-        item.is_minor_answer = unit.band is LOW and messages[first]["role"] == "assistant"
+        rank = (unit.band, worth - math.log(tokens + 1), first)
+        is_minor = unit.band is LOW and messages[first]["role"] == "assistant"
+        item = _Item(rank, unit.positions, tokens, unit.turn, is_minor_answer=is_minor)
         items.append(item)
         if rest:
             item.condensed = end.condensed[0]
@@ -452,9 +451,7 @@ def _items(
                 worth + SIGNAL_WEIGHTS["whole_result"] - math.log(rest + 1),
                 first,
             )
-            rest_item = _Item(rank, unit.positions, rest, unit.turn, needs=item)
-            rest_item.is_minor_answer = item.is_minor_answer
-            items.append(rest_item)
+            items.append(replace(item, rank=rank, tokens=rest, condensed=None, needs=item))
     items.sort(key=lambda item: (not item.is_minor_answer, item.rank), reverse=True)
     return items
 

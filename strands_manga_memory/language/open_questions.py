@@ -118,7 +118,10 @@ def _asking_part(text: str) -> str:
 
 
 def _brings_answer(text: str, asked: str) -> bool:
-    """Return whether a message brings a postponed answer: it says so, or follows small talk."""
+    """Return whether a message of the assistant brings an answer that it postponed before.
+
+    The message may announce the answer ("I checked"), or follow small talk of the user, ``asked``.
+    """
     is_next = not has_content(asked) and ANY.given.promise.search(text) is None
     return (
         (is_next or ANY.answers.reports.search(text) is not None)

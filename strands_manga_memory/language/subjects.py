@@ -20,7 +20,7 @@ AT_THE_BEGINNING = 12
 _LASTING = frozenset((*TASTES, DISLIKES, STYLE, "language", ""))
 """Keys of preferences that a wish for one occasion does not change."""
 _PERMANENT = frozenset(("name", "hometown", "health", "size", ALLERGY))
-"""Keys of facts that a sentence with an end does not limit ("I'm away until Friday; I'm Ken")."""
+"""Keys of facts that last even if their sentence has an end: "I'm Ken, and away until Friday"."""
 _OF_A_PERSON = _LASTING | {"language", "budget", *FACTS}
 """Keys of preferences that belong to the person whom a sentence is about.
 Other keys, such as "sister's birthday", name the person.
@@ -44,7 +44,7 @@ def split_clauses(sentence: str) -> list[str]:
 
 
 def lasting_text(text: str) -> str:
-    """Return a text without the sentences that state an end of their validity."""
+    """Return a text without the sentences that hold for a time only, such as "until Friday"."""
     return "\n".join(each for each in split_sentences(text) if not ANY.subjects.until.search(each))
 
 

@@ -119,7 +119,7 @@ class EndedConversation:
         """
         if self.durable is not None:
             self.storage.read_head()
-            self.storage.read_head(adds_unlisted=True)
+            self.storage.read_unlisted_turns()
         else:
             self.storage.read_hot(touch=False)
 

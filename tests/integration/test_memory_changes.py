@@ -22,6 +22,7 @@ from strands_manga_memory import (
     SQLiteTable,
     Table,
 )
+from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.language import SessionSummary
 from strands_manga_memory.memory import (
     CallablePreferenceSink,
@@ -673,6 +674,35 @@ def test_rewind_retracts_preferences_of_removed_turns(shop: Deployment) -> None:
     assert shop.preferences() == {"genre: horror"}
     agent("Hello, what can you recommend?")
     assert "paperbacks" not in str(shop.models["monday"].requests[-1])
+
+
+def test_rewind_deletes_all_preferences_later_if_the_table_takes_no_writes(tmp_path: Path) -> None:
+    def refuse(name: str, *arguments: Any, **named: Any) -> None:
+        if name == "transact" and is_refused:
+            raise StoreUnavailableError("no writes")
+
+    is_refused = False
+    hot, path = InMemoryHotStore(), f"sqlite:///{tmp_path}/m.sqlite3"
+    plain = MangaMemory.open(hot, path, memories=True)
+    table: Any = WatchedStore(plain.memories, before=refuse)
+    memory = MangaMemory(hot=hot, durable=plain.durable, memories=table)
+    agent = memory.agent(ScriptedModel(), user_id=USER, session_id="monday")
+    for text in ("My favorite genre is horror.", "I prefer paperbacks.", "I love cats."):
+        agent(text)
+    finish_writes(None, memory._stores["memories"])
+    is_refused = True
+    with pytest.raises(StoreUnavailableError, match="no writes"):
+        memory.rewind(ConversationScope(USER, "monday"), 1)
+    is_refused = False
+    wait_until(
+        lambda: (
+            [each.content for each in plain.user(USER).recall(type="preference")]
+            == ["genre: horror"]
+        ),
+        "the statements of removed turns to be deleted",
+    )
+    memory.close()
+    plain.close()
 
 
 def test_rewind_of_a_finalized_session_renews_its_summary(shop: Deployment) -> None:

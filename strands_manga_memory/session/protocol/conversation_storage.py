@@ -128,8 +128,7 @@ class ConversationStorage:
         hot_error = hot.result()[1]
         is_hot_empty = self.hot is not None and self.hot.record.is_empty
         if self.durable is not None and is_hot_empty and not (hot_error or head_error):
-            read_log = partial(self.read_head, adds_unlisted=True)
-            head_error = self._attempt(read, "durable", read_log)[1]
+            head_error = self._attempt(read, "durable", self.read_unlisted_turns)[1]
         error = hot_error or head_error
         is_head_missing = self.durable is None or head_error is not None
         if error is not None and is_head_missing and (self.hot is None or is_hot_empty):
@@ -145,7 +144,7 @@ class ConversationStorage:
         if self.durable is not None and not found.incarnation:
             self.read_head()
             if self.hot is not None:
-                self.read_head(adds_unlisted=True)
+                self.read_unlisted_turns()
 
     def read_hot(self, *, touch: bool = True) -> Record:
         """Read the hot tier's record of the conversation; merge it into this process's copy."""
@@ -160,16 +159,19 @@ class ConversationStorage:
             self.local.tier_records[hot.name] = found
             return found
 
-    def read_head(self, *, adds_unlisted: bool = False) -> Record:
-        """Read the durable tier's record of the conversation; merge it into this process's copy.
+    def read_head(self) -> Record:
+        """Read the durable tier's record of the conversation; merge it into this process's copy."""
+        return self._merge_durable(self._durable().read)
 
-        If the hot tier is empty, only the log has the turns of an interrupted flush. With
-        ``adds_unlisted``, these turns are read and added to the record, which is not read again.
-        """
+    def read_unlisted_turns(self) -> Record:
+        """After ``read_head``, add the turns that only the log has, as after a failed flush."""
+        return self._merge_durable(self._durable().with_unlisted_turns)
+
+    def _merge_durable(self, read: Callable[[], Record]) -> Record:
         durable = self._durable()
         with durable.io:
             try:
-                found = durable.with_unlisted_turns() if adds_unlisted else durable.read()
+                found = read()
                 self._merge_record(found)
                 self.local.set_head(found)
                 if possibly_lost := self.local.possibly_lost:
@@ -304,7 +306,7 @@ class ConversationStorage:
             if self.hot is not None and self.hot.is_known and self.local.base.incarnation:
                 # The hot tier has lost its record, perhaps in the middle of a flush.
                 self.read_head()
-                self.read_head(adds_unlisted=True)
+                self.read_unlisted_turns()
             self._save_head()
         except StoreUnavailableError as error:
             if isinstance(error, OvertakenError) or not self._begin_in_hot():
@@ -354,10 +356,7 @@ class ConversationStorage:
             return bool(self._attempt(self._write, self.hot, draft, draft)[0])
 
     def _fill_hot(self) -> None:
-        """Copy the conversation to an empty hot tier, if the durable tier has all of it.
-
-        The durable tier always gets a new conversation first.
-        """
+        """Copy the conversation to an empty hot tier, if the durable tier has all of it."""
         if self.hot is None:
             return
         with self.hot.io:

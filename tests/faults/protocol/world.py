@@ -118,8 +118,8 @@ class Process:
         self.has_read_to_save = False
         save_head, read_head = self.storage._save_head, self.storage.read_head
 
-        def read(*, adds_unlisted: bool = False) -> Record:
-            found = read_head(adds_unlisted=adds_unlisted)
+        def read() -> Record:
+            found = read_head()
             self.has_read_to_save = self._saves_head
             return found
 
