@@ -9,6 +9,8 @@ import pytest
 
 from tests.support import printed_by
 
+pytestmark = pytest.mark.xdist_group("files of a turn")  # its process is started once
+
 CHILD = """
 import json, sys, threading, time
 from pathlib import Path

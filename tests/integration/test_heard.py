@@ -261,11 +261,12 @@ def test_what_is_set_is_not_counted_and_stays(world: World) -> None:
     user = world.memory.user("u1")
     user.prefer("favorite color", "blue")
     log = PreferenceLog(user.partition)
-    for number in range(MOST_KEPT + 20):
-        stated = Statement(
-            Preference(f"favorite thing {number}", "x"), float(number + 1), f"m{number}"
-        )
-        log.apply(PreferenceChange(statements=[stated]))
+    stated = [
+        Statement(Preference(f"favorite thing {number}", "x"), float(number + 1), f"m{number}")
+        for number in range(MOST_KEPT + 20)
+    ]
+    for start in range(0, len(stated), 30):
+        log.apply(PreferenceChange(statements=stated[start : start + 30]))
     assert len(user.recall(type="preference", limit=None)) == MOST_KEPT + 1
     assert "favorite color: blue" in world.preferences()
 

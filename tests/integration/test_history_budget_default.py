@@ -68,11 +68,8 @@ def test_a_history_of_the_facade_costs_what_the_default_says(memory: MangaMemory
     largest = []
     for number, agent in enumerate(_agents(memory, 200_000)[:2]):
         agent.messages.clear()
-        for turn in range(14):
-            agent(
-                f"Question {turn} of agent {number}: "
-                + "is the volume in stock that came after the one I bought? " * 120
-            )
+        for turn in range(8):
+            agent(f"Question {turn} of agent {number}: " + "a word and another one " * 640)
         largest.append(
             max(
                 agent.conversation_manager.history.tokens(request.messages)

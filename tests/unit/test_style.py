@@ -10,6 +10,10 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.xdist_group("style")  # one worker parses the package
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "strands_manga_memory"
 
