@@ -13,10 +13,11 @@ from strands import Agent
 from strands_manga_memory import memory
 from strands_manga_memory.arguments import check_instance
 from strands_manga_memory.html_tables import ReportList
+from strands_manga_memory.language.open_questions import complete_answer
 from strands_manga_memory.language.preferences import extract_preferences
 from strands_manga_memory.memory.records import MemoryType, question_id
 from strands_manga_memory.messages import is_turn_start
-from strands_manga_memory.messages.injection import escape_line, message_text
+from strands_manga_memory.messages.injection import escape_line, message_text, preceding_texts
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager
 
@@ -237,19 +238,20 @@ def rewind(
         session.rewind(at_turn)
         return
     store = store_of(scope.user_id, tenant=scope.tenant)
+    records = list(session.records())
+    questions = preceding_texts(each["message"] for each in records)
     removed = [
-        each["message"]
-        for each in session.records()
+        (id_, complete_answer(message_text(each["message"]), questions[id_]))
+        for each in records
         if each["turn"] > at_turn and is_turn_start(each["message"])
-        if each["message"].get("tracking_id")
+        if (id_ := each["message"].get("tracking_id"))
     ]
     known = {each.message_id for each in store.preference_log.read()[0].statements}
     session.rewind(at_turn)
     with ExitStack() as retractions:  # calls each, even if one of them raises an error
-        for number, message in enumerate(removed):
-            id_ = message["tracking_id"]
+        for number, (id_, text) in enumerate(removed):
             # The first retraction also deletes the summary of the session.
-            if not number or id_ in known or extract_preferences([message_text(message)]):
+            if not number or id_ in known or extract_preferences([text]):
                 retractions.callback(store.retract, id_, session_id=scope.session_id)
 
 

@@ -1,16 +1,21 @@
-"""Search for the user's questions that the assistant has not answered, and for their answers."""
+"""Questions in a conversation, and their answers.
+
+The user's questions are open until the assistant answers them. A short answer of the user states a
+taste or a fact: "Kenji", after "What's your name?", is "My name is Kenji.".
+"""
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
 from strands_manga_memory.language.packs import ANY, EN, JA, canonical_words
 from strands_manga_memory.language.preferences import extract_preferences
 from strands_manga_memory.language.search import evidence_terms
-from strands_manga_memory.language.text_features import split_sentences, words
+from strands_manga_memory.language.subjects import split_clauses
+from strands_manga_memory.language.text_features import split_sentences, standard_spelling, words
 from strands_manga_memory.messages.texts import head_and_tail, shorten_line
 
 Line = tuple[str, str]
@@ -318,3 +323,65 @@ def _terms(text: str) -> frozenset[str]:
     plain = _SAME_WORD.sub(lambda word: _SAME[word[0].lower()], plain)
     # Terms with hiragana are mostly grammatical.
     return frozenset(term for term in evidence_terms(plain) if not _HIRAGANA.search(term))
+
+
+# Short answers of the user to questions of the assistant.
+
+_RULES = (*EN.rules("answers"), *JA.rules("answers"))
+_LAST, _LONGEST_ANSWER = 3, 300
+"""Sentences at the end of a message that may ask, and characters of the longest answer."""
+
+
+def complete_answer(text: str, question: str) -> str:
+    """Return a user's text with a short answer at its beginning as a whole sentence.
+
+    The text is returned unchanged if ``question`` asks for something else than a taste or a fact
+    of the user, or if the answer has an unexpected form, such as "surprise me".
+
+    Args:
+        text: Text of the user.
+        question: Message of the assistant before the text. Empty if there is none.
+    """
+    if not question or len(text) > _LONGEST_ANSWER:
+        return text
+    said = list(split_sentences(standard_spelling(text))) or [""]
+    if len(said) > 1 and ANY.answered.nothing_yet.search(said[0]):
+        del said[0]
+    asked = list(split_sentences(head_and_tail(question)))[-_LAST:]
+    answers = [said[:1]]
+    if not ANY.answered.says_yes.match(said[0]):  # "Yes, show me the sale" does not mean "Yes."
+        answers.append(split_clauses(said[0]))
+    for answer, *others in filter(None, answers):
+        if statement := _statement(asked, answer):
+            return "\n".join((statement, *others, *said[1:]))
+    return text
+
+
+def _statement(asked: Sequence[str], answer: str) -> str:
+    """Return the statement that an answer to the last question in ``asked`` makes, or an empty one.
+
+    The value of the statement is in the answer, or in the question if the answer is "yes".
+    """
+    for sentence in reversed(asked):
+        for rule in () if ANY.asked_about.another.search(sentence) else _RULES:
+            question = rule.pattern.search(sentence)
+            value = question and getattr(ANY.answered, rule.check).search(answer)
+            if question is None or value is None:
+                continue
+            if rule.unless and getattr(ANY.asked_about, rule.unless).search(" ".join(asked)):
+                continue
+            source = question if question.lastindex else value
+            return rule.key.replace("*", source[source.lastindex or 0])
+        if is_question(sentence):
+            break
+    return ""
+
+
+def user_statements(lines: Iterable[Line]) -> list[str]:
+    """Return the texts of the user's messages, each with a short answer as a whole sentence."""
+    texts, question = [], ""
+    for role, text in lines:
+        if role == "user":
+            texts.append(complete_answer(text, question))
+        question = text if role == "assistant" else ""
+    return texts

@@ -15,7 +15,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, TypeVar
 
 _PART = re.compile(r"\{\{([a-z_]+)\.([a-z_]+)\}\}")
-TABLES = ("acts", "set_phrases", "personal_facts", "personal_data", "entities")
+TABLES = ("acts", "set_phrases", "personal_facts", "answers", "personal_data", "entities")
 """Names of the tables of a pack that contain rules."""
 
 _FLAGS = {"a": re.ASCII, "s": re.DOTALL, "m": re.MULTILINE}
@@ -33,9 +33,10 @@ class Rule:
             whole word.
         at_clause: Whether the pattern is tried only at the beginning of a clause.
         revokes_instruction: Whether a matching message ends a standing instruction.
-        check: Name of the function that validates a match. Empty if every match is valid.
-        unless: Name of a pattern in the section ``around``. A match of the rule is invalid if this
-            pattern matches the text around it.
+        check: Name of the function that validates a match. Empty if every match is valid. In the
+            table ``answers``: name of a pattern in the section ``answered``.
+        unless: Name of a pattern in the section ``around``, or ``asked_about`` for the table
+            ``answers``. A match of the rule is invalid if this pattern matches the text around it.
     """
 
     key: str

@@ -30,6 +30,7 @@ from strands_manga_memory.language.open_questions import (
     find_open_questions,
     has_content,
     is_question,
+    user_statements,
 )
 from strands_manga_memory.language.packs import ANY, EN, JA, canonical_words
 from strands_manga_memory.language.preferences import collect_preferences, extract_preferences
@@ -156,7 +157,7 @@ class RuleSessionSummarizer:
         """Summarize a session by rules. Never raises an error."""
         lines = [(role, said) for role, text in lines if (said := strip_placeholders(text))]
         topics = extract_topics([text for _, text in lines])
-        preferences = collect_preferences(text for role, text in lines if role == "user")
+        preferences = collect_preferences(user_statements(lines))
         own = " ".join(preferences.get(slot, "") for slot in ("name", "home", "hometown"))
         text = _summary_text(lines, max_tokens)
         return SessionSummary(
@@ -551,7 +552,7 @@ def complete_summary(
             text = longer
     preferences = dict(summary.preferences)
     known = SearchableText("\n".join(f"{key} {value}" for key, value in preferences.items()))
-    for key, value in collect_preferences(text for role, text in lines if role == "user").items():
+    for key, value in collect_preferences(user_statements(lines)).items():
         if key not in preferences and not known.mentions(Fact(FactKind.PREFERENCE, value)):
             preferences[key] = value
     questions = list(summary.open_questions)

@@ -33,6 +33,7 @@ from strands_manga_memory.exceptions import (
     StoreError,
     logged_errors,
 )
+from strands_manga_memory.language.open_questions import complete_answer
 from strands_manga_memory.language.preference_slots import (
     DISLIKES,
     LIKES,
@@ -59,6 +60,7 @@ from strands_manga_memory.messages.injection import (
     escape_line,
     escape_tags,
     opening_id,
+    preceding_texts,
     render_section,
     strip_placeholders,
     with_section,
@@ -249,6 +251,7 @@ class UserContext(Plugin):
         self._agent: weakref.ref[Agent] | None = None
         self._pending: list[tuple[Message, float]] = []
         self._read: dict[str, tuple[str, ...]] = {}
+        self._questions: Mapping[str, str] = {}
         self._results: list[str] = []
         self._turn_results: tuple[str, list[str]] = ("", [])
         self._writer = cache.writer
@@ -291,11 +294,14 @@ class UserContext(Plugin):
 
     def _restored(self, event: AgentInitializedEvent[Agent]) -> None:
         self._read = _texts_of(event.agent)
+        self._questions = preceding_texts(event.agent.messages)
 
     def _message_added(self, event: MessageAddedEvent[Agent]) -> None:
         if is_turn_start(event.message):
-            # The text is read after the turn, because a guardrail may redact it.
+            # The text is read after the turn, because a guardrail may redact it, and the question
+            # before the turn, because a long turn may evict it.
             self._pending.append((event.message, self._clock()))
+            self._questions = preceding_texts(event.agent.messages)
 
     def _process_messages(self, event: BeforeInvocationEvent | AfterInvocationEvent) -> None:
         """Extract preferences from new messages, and retract the preferences of edited messages."""
@@ -328,10 +334,8 @@ class UserContext(Plugin):
                 self._learn is None and agent.aux_model is not agent.model
             )
             model = agent.aux_model if is_asked else None
-            self._writer.submit(
-                self._cache.queue_key,
-                lambda: self._update_preferences(retracted_ids, texts_by_id, times, model, texts),
-            )
+            arguments = retracted_ids, texts_by_id, times, model, texts, self._questions
+            self._writer.submit(self._cache.queue_key, lambda: self._update_preferences(*arguments))
 
     def _update_preferences(
         self,
@@ -340,6 +344,7 @@ class UserContext(Plugin):
         times: Mapping[str, float],
         model: Model | None = None,
         history: Mapping[str, Sequence[str]] = MappingProxyType({}),
+        questions: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         times, ids = dict(times), list(history)
         for id_ in retracted_ids:
@@ -348,11 +353,15 @@ class UserContext(Plugin):
             times[id_] = math.nextafter(retracted_at, math.inf)
             with logged_errors(logger, "failed to retract the preferences of a message"):
                 self.retract(id_, at=retracted_at)
+        known = {**history, **texts_by_id}
         for id_, texts in texts_by_id.items():
             at = ids.index(id_) if id_ in history else len(ids)
-            before = [text for each in ids[max(0, at - 2) : at] for text in history[each]]
             with logged_errors(logger, "failed to store preferences"):
-                stated = extract_preferences(texts, before)
+                *before, said = (
+                    [complete_answer(text, questions.get(each, "")) for text in known[each]]
+                    for each in (*ids[max(0, at - 2) : at], id_)
+                )
+                stated = extract_preferences(said, [text for each in before for text in each])
                 self._store_preferences(id_, stated, texts, times[id_])
         if model is not None:
             self._learner.ask(

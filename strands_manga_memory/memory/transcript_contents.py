@@ -9,6 +9,7 @@ from typing import Any
 
 from strands_manga_memory.exceptions import PersonalDataError
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, DialogueAct, dialogue_act
+from strands_manga_memory.language.open_questions import complete_answer
 from strands_manga_memory.language.preference_slots import (
     Preference,
     canonical_value,
@@ -50,7 +51,8 @@ def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[State
             out if there is no such message. If ``by_model`` is empty, rules extract the
             preferences.
     """
-    by_user = [each for each in transcript.utterances if each.role == "user" and each.is_learned]
+    utterances = _with_whole_answers(transcript.utterances)
+    by_user = [each for each in utterances if each.role == "user" and each.is_learned]
     if not by_model:
         texts = [strip_placeholders(one.text) for one in by_user]
         found = [
@@ -69,6 +71,19 @@ def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[State
         for one, each in found
     ]
     return sorted(statements, key=lambda each: each.at)
+
+
+def _with_whole_answers(utterances: Sequence[Utterance]) -> list[Utterance]:
+    """Return the messages of a transcript, each short answer of the user as a whole sentence.
+
+    The question must be in the turn before, because the turns between may have been removed.
+    """
+    return [
+        replace(one, text=complete_answer(one.text, before.text))
+        if (before.role, one.role, one.turn - before.turn) == ("assistant", "user", 1)
+        else one
+        for before, one in itertools.pairwise([*utterances[:1], *utterances])
+    ]
 
 
 def _states(text: str, preference: Preference) -> bool:
@@ -156,7 +171,8 @@ def without_removed(
         return len(valid(stated, removals)) < len(stated)
 
     # Whole turns are removed, because an answer may quote the message.
-    removed_turns = {each.turn for each in transcript.utterances if is_removed(each)}
+    utterances = _with_whole_answers(transcript.utterances)
+    removed_turns = {each.turn for each in utterances if is_removed(each)}
     kept = tuple(
         each for each in transcript.utterances if each.turn not in removed_turns and each.at > after
     )

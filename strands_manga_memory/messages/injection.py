@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from strands.middleware import InvokeModelContext
@@ -187,6 +187,20 @@ def message_text(message: Message) -> str:
     The text has one line for each ``text``, ``guardContent`` and ``citationsContent`` block.
     """
     return strip_placeholders("\n".join(filter(None, map(spoken_text, message["content"]))))
+
+
+def preceding_texts(messages: Iterable[Message]) -> dict[str, str]:
+    """Return the assistant's text before each message of the user, keyed by message id.
+
+    A text is empty if the message before is not the assistant's.
+    """
+    texts, before = {}, ""
+    for message in messages:
+        if is_turn_start(message):
+            texts[message.get("tracking_id") or ""] = before
+        if text := message_text(message):
+            before = text if message["role"] == "assistant" else ""
+    return texts
 
 
 # --- The context block ----------------------------------------------------------------------------

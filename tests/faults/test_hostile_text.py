@@ -23,6 +23,7 @@ from strands_manga_memory.language import (
     normalized,
 )
 from strands_manga_memory.language.dialogue_acts import changes_subject
+from strands_manga_memory.language.open_questions import complete_answer
 from strands_manga_memory.language.preferences import collect_preferences
 from strands_manga_memory.language.search import search_terms, split_passages
 from strands_manga_memory.language.text_features import split_sentences, text_features
@@ -83,6 +84,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "traits": text_features,
     "terms": search_terms,
     "preferences": lambda text: collect_preferences([text]),
+    "answers": lambda text: complete_answer(text[:300], text),
     "sentences": lambda text: list(split_sentences(text)),
     "entities": SHOP.find,
     "normalized": normalized,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -45,14 +46,15 @@ class World:
         session: str,
         *texts: str,
         user: str = "u1",
-        reply: str = "Noted.",
+        reply: str | Callable[[Any], str] = "Noted.",
         close: bool = True,
         tools: Any = (),
     ) -> Agent:
         manager = TieredSessionManager(
             ConversationScope(user, session), hot=self.hot, durable=self.durable, clock=self.clock
         )
-        model = ScriptedModel(lambda messages: reply) if not tools else ScriptedModel(tools[1])
+        answer = (lambda _: reply) if isinstance(reply, str) else reply
+        model = ScriptedModel(tools[1] if tools else answer)
         agent = Agent(
             model=model,
             session_manager=manager,
@@ -121,6 +123,19 @@ def quick(tmp_path: Path) -> tuple[Table, Table]:
     for table in made:
         table.create_if_missing()
     return made
+
+
+def test_a_short_answer_is_learned_from_the_transcript(quick: tuple[Table, Table]) -> None:
+    """The question of a turn that was removed since does not count for the next answer."""
+    world = World(quick)
+    world.talk("s1", "Hi there", "kenji", reply="What's your name?")
+    world.finalizer().run(ConversationScope("u1", "s1"))
+    assert [each.content for each in world.store().recall(type="preference")] == ["name: kenji"]
+    replies = iter(["Which genres do you like?", "Which genres do you dislike?", "Noted."])
+    agent = world.talk("s2", "Hello", "horror", "romance", user="u2", reply=lambda _: next(replies))
+    world.store("u2").retract(agent.messages[2]["tracking_id"], session_id="s2")
+    world.finalizer().run(ConversationScope("u2", "s2"))
+    assert world.store("u2").recall(type="preference") == []
 
 
 def test_what_is_kept_of_a_session(world: World) -> None:

@@ -56,6 +56,32 @@ def agent_of(memory: MangaMemory, model: ScriptedModel, **options: Any) -> Agent
     return memory.agent(answers, user_id="u", session_id="s", aux_model=model, **options)
 
 
+def test_an_answer_is_read_with_its_question_also_after_a_restart(tmp_path: Path) -> None:
+    """The statement belongs to the message of the answer, and is retracted with it."""
+
+    def answering(memory: MangaMemory, reply: str) -> Agent:
+        return memory.agent(ScriptedModel(lambda _: reply), user_id="u", session_id="s")
+
+    with open_memory(tmp_path) as memory:
+        agent = answering(memory, "What's your name?")
+        agent("Hi there.")
+        agent("kenji")
+        assert known(memory) == {"name: kenji"}
+    with open_memory(tmp_path) as memory:
+        agent = answering(memory, "Which genres do you like?")
+        agent("ken")
+        agent("mostly fantasy")
+        assert known(memory) == {"name: ken", "genre: fantasy"}
+        agent.messages[4]["content"] = [{"text": "maria"}]
+        agent("Thanks.")
+        assert known(memory) == {"name: maria", "genre: fantasy"}
+        agent.messages[6]["content"] = [{"text": "surprise me"}]
+        agent("Thanks.")
+        assert known(memory) == {"name: maria"}
+        memory.rewind(ConversationScope("u", "s"), 2)
+        assert known(memory) == {"name: kenji"}
+
+
 def test_a_model_finds_what_the_rules_do_not(tmp_path: Path) -> None:
     model = Thinking(
         [preferences((1, "preferred format", "spines"), (1, "shelves", "the colour of the spines"))]
