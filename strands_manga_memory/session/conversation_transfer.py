@@ -240,13 +240,8 @@ def begin_with(storage: ConversationStorage, content: Record, *, replaces: bool)
             record = join(record, _with_new_unlogged(storage, content))
         else:
             record = replace(record, deleted_below=incarnation)
-        if storage.first.write(record.normalize()):
+        if storage.begin(record.normalize()):
             break
-    with storage.local.lock:
-        storage.local.reset_to(Record(version=record.version, incarnation=incarnation))
-        # so that messages that the conversation manager edited or wrote stay in the history
-        storage.local.has_conflict = True
-        storage.local.merge_record(record, {})
     try:
         if replaces and storage.hot is not None:
             # also an empty one, which a writer may be about to fill with the old content

@@ -149,37 +149,36 @@ class ConversationStorage:
     def read_hot(self, *, touch: bool = True) -> Record:
         """Read the hot tier's record of the conversation; merge it into this process's copy."""
         hot = self._hot()
-        with hot.io:
-            found = hot.read(touch=touch)
-            try:
-                self._merge_record(found)
-            except BaseException:
-                hot.forget()  # else a write would replace what was not joined
-                raise
-            self.local.tier_records[hot.name] = found
-            return found
+        return self._merge(hot, partial(hot.read, touch=touch))
 
     def read_head(self) -> Record:
         """Read the durable tier's record of the conversation; merge it into this process's copy."""
-        return self._merge_durable(self._durable().read)
+        return self._merge(self._durable(), self._durable().read)
 
     def read_unlisted_turns(self) -> Record:
         """After ``read_head``, add the turns that only the log has, as after a failed flush."""
-        return self._merge_durable(self._durable().with_unlisted_turns)
+        return self._merge(self._durable(), self._durable().with_unlisted_turns)
 
-    def _merge_durable(self, read: Callable[[], Record]) -> Record:
-        durable = self._durable()
-        with durable.io:
+    def _merge(self, tier: HotTier | DurableTier, read: Callable[[], Record]) -> Record:
+        local, durable = self.local, self.durable
+        with tier.io:
             try:
-                found = read()
-                self._merge_record(found)
-                self.local.set_head(found)
-                if possibly_lost := self.local.possibly_lost:
-                    incarnation = self.local.base.incarnation
+                found, logged = read(), {}
+                if found.incarnation and durable is not None:
+                    with local.lock:
+                        incarnation = max(found.incarnation, local.base.incarnation)
+                        forgotten = keys_older_than_seen(found, local.base, local.own_turns)
+                    if forgotten:
+                        turns = durable.get_turns(incarnation, forgotten)
+                        logged = {key: len(turn.messages) for key, turn in turns.items()}
+                local.merge_record(found, logged)
+                local.set_tier_record(tier.name, found)
+                if durable is tier and (possibly_lost := local.possibly_lost):
+                    incarnation = local.base.incarnation
                     turns = durable.get_turns(incarnation, possibly_lost)
-                    self.local.remove_lost(possibly_lost, turns, incarnation)
+                    local.remove_lost(possibly_lost, turns, incarnation)
             except BaseException:
-                durable.forget()  # as above
+                tier.forget()  # else a write would replace what was not joined
                 raise
             return found
 
@@ -221,11 +220,6 @@ class ConversationStorage:
 
     # Saving
 
-    def save(self) -> None:
-        """Save the conversation's changes in the hot tier or, failing that, in the durable tier."""
-        if self.hot is None or not self._try_hot():
-            self.save_durably()
-
     def flush(self, *, writes_hot: bool = True, closes: bool = False) -> None:
         """Write ended turns to the log, and update the conversation's record in the durable tier.
 
@@ -235,7 +229,7 @@ class ConversationStorage:
                 data from the hot tier.
         """
         if self.durable is None:
-            self.save()
+            self.save_hot()
             return
         self._revalidate()
         with self.durable.io:
@@ -300,8 +294,6 @@ class ConversationStorage:
     def save_durably(self) -> None:
         """Save the conversation's changes in the durable tier, then fill an empty hot tier."""
         self._revalidate()
-        if self.durable is None:
-            raise StoreUnavailableError("the hot tier does not answer, and there is no durable one")
         try:
             if self.hot is not None and self.hot.is_known and self.local.base.incarnation:
                 # The hot tier has lost its record, perhaps in the middle of a flush.
@@ -336,8 +328,8 @@ class ConversationStorage:
     def _write(self, tier: HotTier | DurableTier, draft: Record, stored: Record) -> bool:
         """Write the conversation's record to a tier. Return False if another process changed it."""
         if tier.write(stored):
-            self.local.tier_records[tier.name] = stored
-            self.local.acknowledge(replace(draft, unlogged=stored.unlogged))
+            self.local.acknowledge(draft)
+            self.local.set_tier_record(tier.name, stored)
             return True
         if tier is self.hot:
             self.read_hot()
@@ -445,43 +437,32 @@ class ConversationStorage:
                 hot.forget()  # else a write would replace what was not joined
         if durable is not None:
             known = max([known, *durable.incarnations()])  # the head may be damaged or missing
-        tombstone = self._put_tombstone(self.first, known)
-        if durable is not None:
-            if hot is not None and not self._put_tombstone_in_hot(hot, tombstone):
-                self.delete()  # above an expiry or rewind that the durable tier has lost
-            else:
-                durable.purge(tombstone.incarnation)
-
-    def _put_tombstone(self, tier: HotTier | DurableTier, known: int) -> Record:
-        """Mark the conversation in a tier as deleted, and return the marker (tombstone)."""
-        with tier.io:
-            for attempt in attempts(tier.name):
-                if not tier.is_known or attempt:
-                    tier.read_to_delete()
-                if tier.write(tombstone := self.local.next_tombstone(known, tier.record)):
+        with self.first.io:
+            for attempt in attempts(self.first.name):
+                if not self.first.is_known or attempt:
+                    self.first.read_to_delete()
+                tombstone = self.local.next_tombstone(known, self.first.record)
+                if self.begin(tombstone):
                     break
-            with self.local.lock:  # now, as the other tier may not answer
-                self.local.tier_records[tier.name] = tombstone
-                self.local.reset_to(tombstone)
-        return tombstone
+        if durable is None:
+            return
+        if hot is not None:
+            self.save_hot(fills=True)
+        if self.local.base.deleted_below < tombstone.deleted_below:
+            self.delete()  # above an expiry or rewind that the durable tier has lost
+        else:
+            durable.purge(tombstone.incarnation)
 
-    def _put_tombstone_in_hot(self, tier: HotTier, tombstone: Record) -> bool:
-        """Write the deletion marker (tombstone) of the durable tier to the hot tier, too.
+    def begin(self, record: Record) -> bool:
+        """Write the first record of a new incarnation, and discard this process's copy.
 
-        A newer record stays. Return False if it is the result of an expiry or a rewind, because it
-        may then have turns from before the deletion.
+        Return False if another process has changed the record of the tier that is written.
         """
-        with tier.io:
-            for attempt in attempts(tier.name):
-                if not tier.is_known or attempt:
-                    tier.read_to_delete()
-                found = tier.record
-                if found.incarnation >= tombstone.incarnation:
-                    tier.forget()  # as above
-                    return found.deleted_below >= tombstone.deleted_below
-                if tier.write(tombstone):
-                    self.local.tier_records[tier.name] = tombstone
-                    break
+        if not self.first.write(record):
+            return False
+        with self.local.lock:
+            self.local.reset_to(record)
+            self.local.set_tier_record(self.first.name, record)
         return True
 
     def expire(self, *, unused_since: float) -> bool:
@@ -505,11 +486,8 @@ class ConversationStorage:
             after = base.expire(self.local.next_version(), self.local.next_incarnation())
         with self.first.io:
             known = self.first.record
-            if known.version[:2] != base.version[:2] or not self.first.write(after):
+            if known.version[:2] != base.version[:2] or not self.begin(after):
                 return False
-            self.local.tier_records[self.first.name] = after
-        with self.local.lock:
-            self.local.reset_to(after)
         if self.hot is not None:
             self._attempt(partial(self.save_hot, fills=True))
         return True
@@ -538,17 +516,6 @@ class ConversationStorage:
             return hot.write(Record(version=found.version.next_minor()), ttl=EMPTY_SECONDS)
 
     # Internals
-
-    def _merge_record(self, found: Record) -> None:
-        logged = {}
-        if found.incarnation and self.durable is not None:
-            with self.local.lock:
-                incarnation = max(found.incarnation, self.local.base.incarnation)
-                forgotten = keys_older_than_seen(found, self.local.base, self.local.own_turns)
-            if forgotten:
-                turns = self.durable.get_turns(incarnation, forgotten)
-                logged = {key: len(turn.messages) for key, turn in turns.items()}
-        self.local.merge_record(found, logged)
 
     def _revalidate(self) -> None:
         """If no tier has answered for hours, check whether a tier still has the conversation.

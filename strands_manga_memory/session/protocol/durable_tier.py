@@ -15,7 +15,6 @@ not encrypted. A head or turn that is too large for one item continues in furthe
 
 from __future__ import annotations
 
-import logging
 import math
 import random
 import secrets
@@ -24,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from threading import RLock
 from typing import Any
 
-from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, OvertakenError
+from strands_manga_memory.exceptions import CorruptRecordError, OvertakenError
 from strands_manga_memory.messages import is_message
 from strands_manga_memory.session.protocol.record import (
     SEEN_TURNS,
@@ -36,8 +35,8 @@ from strands_manga_memory.session.protocol.record import (
 from strands_manga_memory.session.protocol.record_format import (
     is_text,
     open_object,
+    open_turn,
     seal_object,
-    turn_from_json,
     turn_to_json,
     whole_record_from_json,
     whole_record_to_json,
@@ -57,8 +56,6 @@ from strands_manga_memory.session.tiers import (
 from strands_manga_memory.stores.codec import Codec, load, parsing
 from strands_manga_memory.stores.hot import ACTIVE, DELETED
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Key, Table
-
-logger = logging.getLogger(__name__)
 
 TRIES = 8
 """Number of attempts of a compare-and-set before a save fails."""
@@ -400,18 +397,9 @@ class DurableTier:
             self._table.batch_write(deletes=[(self._session, sort) for sort in sorts])
 
     def _turn_in(self, item: Item) -> Turn | None:
-        where = item[self._table.schema.partition], item[self._table.schema.sort]
-        try:
-            text = item.get("turn")
-            data = text.encode() if isinstance(text, str) else read_split(self._table, item)[1]
-            with parsing("/".join(where)):
-                return turn_from_json(open_object(data, "/".join(where), self._codec))[1]
-        except KeyMissingError:
-            raise
-        except CorruptRecordError:
-            logger.warning("tier=<durable> | a turn of the log cannot be read and stays as it is")
-            logger.debug("record=<%s> | a turn of the log cannot be read", "/".join(where))
-            return None
+        text = item.get("turn")
+        read = text.encode if isinstance(text, str) else lambda: read_split(self._table, item)[1]
+        return open_turn(read, "/".join(_key_of(self._table, item)), self._codec)
 
     def _prefix(self, incarnation: int) -> str:
         return f"{self._member}#TURN#{incarnation:012d}#"

@@ -21,16 +21,15 @@ Without a durable tier, the hash keeps turns that have left the history.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
 from threading import RLock
 from typing import Any
 
 from strands_manga_memory.exceptions import (
     CorruptRecordError,
-    KeyMissingError,
     StoreUnavailableError,
 )
 from strands_manga_memory.session.protocol.record import (
@@ -44,12 +43,12 @@ from strands_manga_memory.session.protocol.record_format import (
     RawJson,
     body_fields,
     open_object,
+    open_turn,
     record_from_json,
     record_to_json,
     seal_object,
     state_from_json,
     state_to_json,
-    turn_from_json,
     turn_to_json,
     whole_record_from_json,
     whole_record_to_json,
@@ -64,8 +63,6 @@ from strands_manga_memory.stores.hot import (
     HotWrite,
     new_version,
 )
-
-logger = logging.getLogger(__name__)
 
 ENDED_FIELD = "ended"
 """Field that replaces ``head`` in an empty record, and is never encrypted."""
@@ -92,10 +89,11 @@ class StoredHash:
         epoch: Epoch of the next write, a number that grows with each deletion, and with each
             reservation by a sweeper (background job for expired conversations).
         record: The state of the conversation.
-        unread: Number of messages of each stored turn that ``record`` lacks, because the turn has
-            left the history or is damaged.
+        turns: All stored turns, also those that ``record`` lacks because they have left the
+            history.
+        damaged: Number of messages of each stored turn that cannot be read.
         fields: Content of each field, keyed by name: a turn, a state entry, a message or a JSON
-            object. None for a turn in ``unread``.
+            object. None for a turn in ``damaged``.
         expires_in: Seconds from the read or write until the conversation counts as expired; None if
             the hash is missing.
     """
@@ -103,7 +101,8 @@ class StoredHash:
     expect: tuple[int, int] | None = None
     epoch: int = 1
     record: Record = field(default_factory=Record)
-    unread: dict[TurnKey, int] = field(default_factory=dict)
+    turns: dict[TurnKey, Turn] = field(default_factory=dict)
+    damaged: dict[TurnKey, int] = field(default_factory=dict)
     fields: dict[str, Any] = field(default_factory=dict)
     expires_in: float | None = None
 
@@ -203,7 +202,6 @@ class HotTier:
         before = self.stored
         if before is None:
             raise StoreUnavailableError("the content of the hot tier is not known")
-        record = self._add_redacted_turns(record, before)
         ttl = self._ttl_of(record) if ttl is None else ttl
         is_new = record.incarnation != before.record.incarnation
         old = StoredHash() if is_new else before
@@ -257,27 +255,8 @@ class HotTier:
             stored = self.stored
             if stored is None or stored.record.incarnation != incarnation:
                 return {}
-            held, unread = stored.record.turns, stored.unread
-            wanted = {*unread, *held} if keys is None else set(keys)
-            names = {_turn_field(key, unread[key]): key for key in unread.keys() & wanted}
-            turns = {key: turn for key, turn in held.items() if key in wanted}
-            found = self._store.load(self._name, list(names), touch=False) if names else None
-            for name, data in (found.fields if found else {}).items():
-                if (turn := self._readable_turn(name, data)) is not None:
-                    turns[names[name]] = turn
-            return turns
-
-    def _add_redacted_turns(self, record: Record, before: StoredHash) -> Record:
-        """Add to a record those turns that were redacted after they had left the agent's history.
-
-        The record lacks such turns, but the hash still stores them. Without this addition, a write
-        of the record would keep their original messages.
-        """
-        known = before.record.redactions
-        new = {key for key in before.unread if record.redactions.get(key, {}) != known.get(key, {})}
-        turns = self.get_turns(record.incarnation, new) if new else {}
-        redacted = {key: record.redact_turn(key, turn) for key, turn in turns.items()}
-        return replace(record, turns={**redacted, **record.turns})
+            wanted = stored.turns if keys is None else keys
+            return {key: stored.turns[key] for key in wanted if key in stored.turns}
 
     # Fields
 
@@ -289,25 +268,26 @@ class HotTier:
         """
         if record.is_empty:
             return StoredHash(record=record, fields={ENDED_FIELD: whole_record_to_json(record)})
-        old, shown = before.record, record.shown_keys
-        lengths = {key: len(turn.messages) for key, turn in old.turns.items()} | before.unread
         # The history, or the log in this hash, still needs turns that have left the record, or
         # cannot be read.
-        unread = {
-            key: length
-            for key, length in lengths.items()
-            if key not in record.turns and (self._keeps_log or key in shown)
+        needed = before.turns.keys() | before.damaged.keys()
+        if not self._keeps_log:
+            needed &= record.shown_keys
+        turns = {
+            key: record.redact_turn(key, before.turns[key]) for key in needed & before.turns.keys()
         }
-        held = unread | {key: len(turn.messages) for key, turn in record.turns.items()}
+        turns |= record.turns
+        damaged = {key: before.damaged[key] for key in needed - turns.keys()}
+        held = damaged | {key: len(turn.messages) for key, turn in turns.items()}
         fields: dict[str, Any] = {
-            _turn_field(key, length): record.turns.get(key) for key, length in held.items()
+            _turn_field(key, length): turns.get(key) for key, length in held.items()
         }
         fields |= body_fields(record.window)
         for name, entry in record.states.items():
             fields[f"state.{self._digest(name)}"] = name, entry
         for part, value in record_to_json(record, held).items():
             fields.setdefault(_FIELD_OF.get(part, _HEAD_FIELD), {})[part] = value
-        return StoredHash(record=record, unread=unread, fields=fields)
+        return StoredHash(record=record, turns=turns, damaged=damaged, fields=fields)
 
     def _digest(self, name: str) -> str:
         text = f"{self._name}#{name}".encode(errors="surrogatepass")
@@ -337,15 +317,19 @@ class HotTier:
             raise CorruptRecordError(
                 f"record={self._name!r} is damaged: it has no head", record=self._name
             )
-        fields, held, bodies = stored.fields, dict[TurnKey, int](), dict[str, bytes]()
-        states: dict[str, StateValue] = {}
+        fields, bodies, states = stored.fields, dict[str, bytes](), dict[str, StateValue]()
         value = {}
         for name, data in found.fields.items():
             kind, dot, _ = name.partition(".")
             with parsing(self._place(name)):
                 if kind == "turn":
                     key, length = _parse_turn_field(name)
-                    fields[name], held[key] = None, length
+                    if (
+                        turn := open_turn(partial(bytes, data), self._place(name), self._codec)
+                    ) is None:
+                        stored.damaged[key], fields[name] = length, None
+                    else:
+                        fields[name] = stored.turns[key] = turn
                     continue
                 opened = self._opened(name, data)
                 if not dot:
@@ -356,29 +340,13 @@ class HotTier:
                     fields[name] = entry
                 else:
                     fields[name] = bodies[name] = json_bytes(opened["body"])
+        held = stored.damaged | {key: len(turn.messages) for key, turn in stored.turns.items()}
         with parsing(self._name):
             record = record_from_json(value, held, dict(sorted(states.items())), bodies)
         needed = record.shown_keys | record.unlogged
-        turns: dict[TurnKey, Turn] = {}
-        for key in sorted(held.keys() & needed):
-            name = _turn_field(key, held[key])
-            if (turn := self._readable_turn(name, found.fields[name])) is not None:
-                fields[name] = turns[key] = turn
-        stored.unread = {key: length for key, length in held.items() if key not in turns}
+        turns = {key: stored.turns[key] for key in sorted(stored.turns.keys() & needed)}
         stored.record = replace(record, turns=turns)
         return stored
-
-    def _readable_turn(self, name: str, data: bytes) -> Turn | None:
-        """Convert a stored field to a turn. If it is damaged, log a warning and return None."""
-        try:
-            with parsing(self._place(name)):
-                return turn_from_json(self._opened(name, data))[1]
-        except KeyMissingError:
-            raise
-        except CorruptRecordError:
-            logger.warning("tier=<hot> | a turn cannot be read and stays as it is")
-            logger.debug("record=<%s> | a turn cannot be read", self._place(name))
-            return None
 
     def _opened(self, name: str, data: bytes) -> JsonObject:
         return open_object(data, self._place(name), self._codec)

@@ -379,11 +379,12 @@ class LocalCopy:
         """
         return self.tier_records.get("durable", Record())
 
-    def set_head(self, head: Record) -> None:
-        """Remember the durable tier's record, and derive from it which turns are not in the log."""
+    def set_tier_record(self, tier: str, record: Record) -> None:
+        """Remember the record of a tier. That of the durable tier shows which turns are logged."""
         with self.lock:
-            self.tier_records["durable"] = head
-            self.base = replace(self.base, unlogged=missing_turns(self.base, head))
+            self.tier_records[tier] = record
+            if tier == "durable":
+                self.base = replace(self.base, unlogged=missing_turns(self.base, record))
 
     @property
     def possibly_lost(self) -> dict[TurnKey, int]:
@@ -439,13 +440,13 @@ class LocalCopy:
                 self.base = self.base.with_turns(turns).normalize()
 
     def reset_to(self, record: Record) -> None:
-        """Discard a conversation that was deleted or has expired, with its unsaved changes."""
+        """Replace the conversation and its unsaved changes by a new incarnation."""
         self.resets += 1
         self._discards_turn, self.base = self.has_open_turn, record
         self.own_turns, self._open, self._changes = {}, None, {}
         self._manager_state, self.evicted = None, {}
-        self.window = ()
-        self.has_remote_changes = self.has_conflict = bool(self.view)
+        self.window = record.window
+        self.has_remote_changes = self.has_conflict = self.window != self.view
 
     def has_changes(self) -> bool:
         """Return whether the history, turns or states have unsaved changes."""

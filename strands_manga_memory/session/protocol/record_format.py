@@ -7,16 +7,17 @@ JSON is the version of the stored form, such as ``v3``.
 
 from __future__ import annotations
 
+import logging
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count, groupby, islice
 from typing import Any, NamedTuple
 
 import orjson
 
-from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.session.protocol.record import (
     Lengths,
     Record,
@@ -37,6 +38,8 @@ from strands_manga_memory.stores.codec import (
     load,
     parsing,
 )
+
+logger = logging.getLogger(__name__)
 
 JsonObject = dict[str, Any]
 """Type of a JSON object."""
@@ -184,6 +187,28 @@ def turn_from_json(value: JsonObject) -> tuple[TurnKey, Turn]:
     return TurnKey.parse(value["turn"]), Turn(
         messages, times, redacted, bool(value.get("open")), about
     )
+
+
+def open_turn(read: Callable[[], bytes], place: str, codec: Codec) -> Turn | None:
+    """Convert stored bytes back to a turn. If they are damaged, log a warning and return None.
+
+    Args:
+        read: Function that returns the bytes.
+        place: Name under which the bytes are stored.
+        codec: Decrypts and decompresses the bytes.
+
+    Raises:
+        KeyMissingError: The bytes are encrypted with a key that the codec does not have.
+    """
+    try:
+        with parsing(place):
+            return turn_from_json(open_object(read(), place, codec))[1]
+    except KeyMissingError:
+        raise
+    except CorruptRecordError:
+        logger.warning("a turn of the log cannot be read and stays as it is")
+        logger.debug("record=<%s> | a turn of the log cannot be read", place)
+        return None
 
 
 def state_to_json(name: str, entry: StateValue) -> JsonObject:

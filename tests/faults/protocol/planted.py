@@ -42,6 +42,13 @@ def _is_older(self: Record, older: Record) -> bool:
     return older.incarnation < self.logs_from
 
 
+_SAVE_HOT = ConversationStorage.save_hot
+
+
+def _save_without_filling(self: ConversationStorage, *, fills: bool = False) -> bool:
+    return True if fills else _SAVE_HOT(self)
+
+
 def _first_key(self: LocalCopy) -> TurnKey:
     return TurnKey(1, secrets.token_hex(5))
 
@@ -107,7 +114,7 @@ PLANTED: dict[str, tuple[frozenset[str], Plant]] = {
     ),
     "a deletion leaves the hot tier as it is": (
         SETS["deletes"],
-        lambda: mock.patch.object(ConversationStorage, "_put_tombstone_in_hot", return_value=True),
+        lambda: mock.patch.object(ConversationStorage, "save_hot", _save_without_filling),
     ),
     "turn keys do not grow with what was seen": (
         SETS["calm"],

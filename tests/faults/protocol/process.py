@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.exceptions import OvertakenError, StoreUnavailableError
 from strands_manga_memory.session.protocol.conversation_storage import ConversationStorage
 from strands_manga_memory.session.tiers import ConversationKey, Tiers
 from strands_manga_memory.stores import open_hot_store, open_table
@@ -21,6 +21,21 @@ def load_fully(storage: ConversationStorage) -> None:
     storage.load()
     storage.complete()
     storage.local.adopt_window()
+
+
+def save(storage: ConversationStorage) -> None:
+    """Save a conversation's changes in the hot tier or, failing that, in the durable tier."""
+    is_saved = False
+    if storage.hot is not None:
+        try:
+            is_saved = storage.save_hot()
+        except OvertakenError:
+            raise
+        except StoreUnavailableError:
+            if storage.durable is None:
+                raise
+    if not is_saved:
+        storage.save_durably()
 
 
 class Opener:
@@ -83,10 +98,10 @@ def _take_turn(storage: ConversationStorage, name: str) -> None:
     storage.local.begin_turn()
     storage.local.append(dump({"role": "user", "content": [{"text": name}]}))
     if random.random() < 0.3:
-        storage.save()
+        save(storage)
     storage.local.append(dump({"role": "assistant", "content": [{"text": f"answer to {name}"}]}))
     storage.local.end_turn()
-    storage.save()
+    save(storage)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from strands_manga_memory.session.tiers import ConversationKey, Tiers
 from strands_manga_memory.stores.codec import dump, load
 from strands_manga_memory.stores.writer import Writer
 from strands_manga_memory.testing import FakeClock
-from tests.faults.protocol.process import load_fully
+from tests.faults.protocol.process import load_fully, save
 from tests.faults.protocol.stores import DurableSide, HotSide, ProcessStore
 
 MOST_CALLS = 300
@@ -547,7 +547,7 @@ class World:
     def save(self, process: Process) -> None:
         """Save, and note what was acknowledged."""
         storage = process.storage
-        storage.save()
+        save(storage)
         for key in process.mine:
             said = self.said[key]
             length = storage.local.base.seen.get(key, 0)
@@ -624,7 +624,7 @@ class World:
                 slot.key, {slot.number: dump({"role": "user", "text": f"redacted {secret}"})}
             )
             with suppress(StoreUnavailableError):
-                storage.save()
+                save(storage)
             storage.flush()
             if process.is_troubled or losses != self.losses or process.cut or self.down:
                 return

@@ -10,7 +10,7 @@ from strands_manga_memory.session.protocol.conversation_storage import Conversat
 from strands_manga_memory.session.tiers import ConversationKey, Tiers
 from strands_manga_memory.stores.codec import dump
 from strands_manga_memory.testing import FakeClock
-from tests.faults.protocol.process import load_fully
+from tests.faults.protocol.process import load_fully, save
 from tests.unit.session.support import MemoryTable, SurvivingHotStore
 
 
@@ -65,7 +65,7 @@ def turn(storage: ConversationStorage, number: int) -> None:
         text = f"{role} {number} " + "x" * 300
         storage.local.append(dump({"role": role, "content": [{"text": text}]}))
     storage.local.end_turn()
-    storage.save()
+    save(storage)
     if storage.is_flush_due:
         storage.flush()
 
