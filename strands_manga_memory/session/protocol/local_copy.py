@@ -60,7 +60,6 @@ class LocalCopy:
         view: The agent's present history, as references to messages.
         window: The history to save next. Unlike ``view``, it has other processes' latest changes.
         own_turns: The open turn, and turns of this process that no store has confirmed in full.
-        has_remote_changes: Whether ``window`` differs from ``view`` because of other processes.
         has_conflict: Whether the agent must replace its history by ``window`` and lose its edits.
         dropped: Number of messages that a deletion discarded before they were saved.
         tier_records: The last known record of each tier, keyed by the tier's name.
@@ -86,7 +85,7 @@ class LocalCopy:
         self.view: Window = ()
         self.window: Window = ()
         self.own_turns: dict[TurnKey, Turn] = {}
-        self.has_remote_changes = self.has_conflict = self.is_loaded = False
+        self.has_conflict = self.is_loaded = False
         self.dropped = self.resets = self._last_time = 0
         # one for all turns, because lists of equal tags are compressed well
         self._tag = secrets.token_hex(4)
@@ -180,7 +179,6 @@ class LocalCopy:
             if self.has_conflict:  # the agent's history is replaced at its next turn
                 return
             self.window = insert_in_order(kept, new_slots(kept, self.window, before), self.window)
-            self.has_remote_changes = self.window != self.view
 
     def keep_evicted(self, turns: Mapping[TurnKey, Turn]) -> None:
         """Keep in memory the turns that left the agent's history, as their messages may return."""
@@ -222,7 +220,7 @@ class LocalCopy:
         """Replace the agent's history by one with other processes' changes, and return it."""
         with self.lock:
             self._manager_state = None if self.has_conflict else self._manager_state
-            self.view, self.has_remote_changes, self.has_conflict = self.window, False, False
+            self.view, self.has_conflict = self.window, False
             return self.view
 
     def message(self, slot: Slot) -> Any:
@@ -262,6 +260,11 @@ class LocalCopy:
             self.base = replace(self.base, redactions=redactions).normalize()
             self.window = self.base.without_redacted_bodies(self.window)
             self._outdate_view(before)
+
+    @property
+    def has_remote_changes(self) -> bool:
+        """Whether the history to save next differs from the agent's because of other processes."""
+        return self.has_conflict or self.window != self.view
 
     @property
     def turn_count(self) -> int:
@@ -426,8 +429,7 @@ class LocalCopy:
                 for slots in (self.base.window, self.window, self.view)
             )
             self.base = replace(self.base, seen=seen, window=base_window).normalize()
-            if view != self.view:
-                self.has_remote_changes = self.has_conflict = True
+            self.has_conflict |= view != self.view
 
     def add_turns(self, turns: Mapping[TurnKey, Turn], incarnation: int) -> None:
         """Add turns that were read from the log to this copy of the conversation.
@@ -446,7 +448,7 @@ class LocalCopy:
         self.own_turns, self._open, self._changes = {}, None, {}
         self._manager_state, self.evicted = None, {}
         self.window = record.window
-        self.has_remote_changes = self.has_conflict = self.window != self.view
+        self.has_conflict = self.window != self.view
 
     def has_changes(self) -> bool:
         """Return whether the history, turns or states have unsaved changes."""
@@ -507,7 +509,6 @@ class LocalCopy:
                 if before.get(key, {}).get(at) != new[at]
             }
             self.view = _with_outdated(self.view, outdated)
-            self.has_remote_changes |= self.window != self.view
 
     def _discard_acknowledged(self) -> None:
         if self.hash_is_log:
@@ -540,7 +541,7 @@ class LocalCopy:
             return
         self.resets += bool(before.incarnation)
         self._manager_state, self.evicted = None, {}
-        self.has_conflict = self.has_remote_changes = True
+        self.has_conflict = True
 
     def _rebase(self, ancestor: Window, incarnation: int) -> None:
         """Update the history to save next (``window``) after a merge with another record.
@@ -564,7 +565,6 @@ class LocalCopy:
         window = insert_slots(base.window if edited is None else edited, mine)
         self.has_conflict |= edited is None and window != self.view
         self.window = base.without_redacted_bodies(window)
-        self.has_remote_changes = self.window != self.view
 
     def _next_key(self) -> TurnKey:
         return TurnKey(self._next_time(), self._tag)
