@@ -30,7 +30,7 @@ from strands_manga_memory.session.agent_snapshot import (
     snapshot_of,
 )
 from strands_manga_memory.session.conversation_saver import ConversationSaver
-from strands_manga_memory.session.protocol.conversation_storage import ConversationStorage
+from strands_manga_memory.session.protocol.conversation_storage import ConversationStorage, Tier
 from strands_manga_memory.session.protocol.record import (
     CONTINUES,
     Record,
@@ -40,7 +40,7 @@ from strands_manga_memory.session.protocol.record import (
 from strands_manga_memory.session.session_log import LogEntry, LogPosition, log_entries
 from strands_manga_memory.session.tiers import ConversationKey, Tiers
 from strands_manga_memory.stores.codec import dump, load, parsing
-from strands_manga_memory.stores.writer import TierHealth, cause_of
+from strands_manga_memory.stores.writer import cause_of
 from strands_manga_memory.telemetry import RESTORE, measured, watch_deadline
 
 logger = logging.getLogger(__name__)
@@ -194,16 +194,15 @@ class AgentConversation:
         with self.lock:
             return messages_of(local.adopt_window(), local.message)
 
-    def _read_tier(self, tier: str, read: Callable[[], Record]) -> Record:
-        if tier == "hot":
-            with watch_deadline(tier, self.tiers.hot_deadline):
-                return self.saver.hot_health.call_in_thread(read, _HOT_SECONDS)
-        try:
-            with watch_deadline(tier, self.tiers.durable_deadline):
+    def _read_tier(self, tier: Tier, read: Callable[[], Record]) -> Record:
+        with watch_deadline(tier.name, tier.deadline):
+            if tier is self.storage.hot:
+                return tier.health.call_in_thread(read, _HOT_SECONDS)
+            try:
                 return read()
-        except StoreUnavailableError as error:
-            self.saver.durable_health.record_failure(error)
-            raise
+            except StoreUnavailableError as error:
+                tier.health.record_failure(error)
+                raise
 
     def _end_if_expired(self, *, inspect: bool) -> None:
         """End the conversation if its session has expired.
@@ -542,11 +541,9 @@ class AgentConversation:
         """
         usage = getattr(agent.conversation_manager, "usage", None) if agent else None
         used = usage(agent) if callable(usage) else {}
-        now, saver, storage = self.tiers.clock(), self.saver, self.storage
-        hot, hot_error = _state_of(None if storage.hot is None else saver.hot_health)
-        durable, durable_error = _state_of(
-            None if storage.durable is None else saver.durable_health
-        )
+        now = self.tiers.clock()
+        hot, hot_error = _state_of(self.storage.hot)
+        durable, durable_error = _state_of(self.storage.durable)
         with self.lock:
             local, created = self.local, self.local.base.created
             unchanged = [slot for slot in local.window if slot.key and slot.body is None]
@@ -586,8 +583,10 @@ def check_messages(messages: Iterable[Any]) -> None:
             )
 
 
-def _state_of(health: TierHealth | None) -> tuple[str, str]:
-    return ("none", "") if health is None else ("up" if health.is_up else "down", health.error)
+def _state_of(tier: Tier | None) -> tuple[str, str]:
+    if tier is None:
+        return "none", ""
+    return "up" if tier.health.is_up else "down", tier.health.error
 
 
 def _check_merge(states: Mapping[str, Any], found: Record, has_turns: bool) -> None:  # noqa: FBT001

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from strands_manga_memory.deadline import wait_until_done
 from strands_manga_memory.exceptions import (
@@ -23,7 +23,7 @@ from strands_manga_memory.exceptions import (
     StoreError,
     StoreUnavailableError,
 )
-from strands_manga_memory.session.protocol.conversation_storage import ConversationStorage
+from strands_manga_memory.session.protocol.conversation_storage import ConversationStorage, Tier
 from strands_manga_memory.session.tiers import ConversationKey, Tiers
 from strands_manga_memory.stores.writer import TierHealth, Writer, cause_of
 from strands_manga_memory.telemetry import count_missed_deadline, in_current_context
@@ -51,8 +51,6 @@ class ConversationSaver:
             data. None without such an error.
         started_at: Time when the running call to a tier began, in monotonic seconds. None if no
             save or read is running.
-        hot_health: Availability of the hot tier for this conversation.
-        durable_health: Availability of the durable tier for this conversation.
         is_closing: Whether ``commit_all`` also marks the durable tier's copy as complete. A restore
             then needs no newer data from the hot tier.
     """
@@ -61,14 +59,11 @@ class ConversationSaver:
         self, conversation_key: ConversationKey, tiers: Tiers, storage: ConversationStorage
     ) -> None:
         self._key, self.tiers, self._storage = conversation_key, tiers, storage
-        self.hot_health = TierHealth(tier="hot", shared=tiers.writer.hot_health)
-        self.durable_health = TierHealth(tier="durable", shared=tiers.writer.durable_health)
         self.error: StoreError | None = None
         self.started_at: float | None = None
         self.is_closing = False
-        self._is_scheduled = False
-        self._waits_for_durable = False
-        self._needs_flush = False
+        self._tier = storage.nearest
+        self._is_scheduled = self._needs_flush = False
 
     def check(self) -> None:
         """Raise the error that prevents further saves of the conversation, if there is one."""
@@ -87,10 +82,10 @@ class ConversationSaver:
         if self._is_scheduled:
             self._is_scheduled = False
             self.tiers.writer.cancel_later((self, "soon"))
-        is_slow = self._begins_durably
+        tier = self._first_tier
         if self.started_at is None:  # else the caller also waits for the running call
-            self._waits_for_durable = is_slow
-        work = in_current_context(self._commit)
+            self._tier = tier
+        work, is_slow = in_current_context(self._commit), tier is self._storage.durable
         return self.tiers.writer.submit(self._key, work, slow=is_slow, is_needed=self.is_unsaved)
 
     def request_flush(self) -> Future[None]:
@@ -117,27 +112,22 @@ class ConversationSaver:
         """
 
         def refresh() -> None:
-            self._waits_for_durable, self.started_at = False, time.monotonic()
+            self._tier, self.started_at = self._storage.nearest, time.monotonic()
             try:
                 self._storage.refresh()
             finally:
                 self.started_at = None
 
         if self.started_at is None:
-            self._waits_for_durable = False
+            self._tier = self._storage.nearest
         return self.tiers.writer.submit(self._key, refresh)
 
     # Waiting
 
     @property
-    def waits_for(self) -> Literal["hot", "durable", "nothing"]:
-        """Tier whose answer a turn must wait for: ``hot`` or ``durable``.
-
-        While this tier is down, a turn does not wait, and the value is ``nothing``.
-        """
-        if self._storage.hot is not None and not self._waits_for_durable:
-            return "hot" if self.hot_health.is_up else "nothing"
-        return "durable" if self.durable_health.is_up else "nothing"
+    def awaited_tier(self) -> Tier | None:
+        """Tier whose answer a turn must wait for; None while this tier is down."""
+        return self._tier if self._tier.health.is_up else None
 
     def remaining_seconds(self, deadline: float) -> float:
         """Return how many more seconds a turn may wait for a save or read.
@@ -147,7 +137,7 @@ class ConversationSaver:
         Args:
             deadline: Longest wait in seconds, counted from the time when the save or read began.
         """
-        if self.waits_for == "nothing":
+        if self.awaited_tier is None:
             return 0.0
         started_at = self.started_at
         return (
@@ -171,9 +161,11 @@ class ConversationSaver:
     # On the writer
 
     @property
-    def _begins_durably(self) -> bool:
+    def _first_tier(self) -> Tier:
+        """Tier that the next save writes first."""
         storage = self._storage
-        return storage.hot is not None and storage.hot.is_known and storage.begins_durably
+        begins = storage.nearest.is_known and storage.begins_durably
+        return storage.first if begins else storage.nearest
 
     def commit_all(self) -> None:
         """Write all changes of the conversation to both tiers, in the calling thread.
@@ -189,8 +181,8 @@ class ConversationSaver:
         with local.lock:
             is_empty = not local.base.incarnation and not local.has_changes()
         if storage.durable is not None and not is_empty:
-            work = partial(storage.flush, writes_hot=self.hot_health.is_up, closes=self.is_closing)
-            self._attempt(work, self.durable_health, must=True)
+            work = partial(self._flush, closes=self.is_closing)
+            self._attempt(work, storage.durable, must=True)
 
     def _commit(self) -> None:
         storage, submit = self._storage, self.tiers.writer.submit
@@ -198,16 +190,18 @@ class ConversationSaver:
             self._save()
         except StoreUnavailableError:
             if storage.hot is not None and storage.durable is not None:
-                work = partial(self._attempt, storage.save_durably, self.durable_health)
+                work = partial(self._attempt, storage.save_durably, storage.durable)
                 submit(self._key, work, slow=True)
             raise
         if storage.durable is not None and (self._needs_flush or storage.is_flush_due):
             # A flush runs at the same time as the next turn's save, so that no turn waits for the
             # durable tier.
             self._needs_flush = False
-            flush = partial(storage.flush, writes_hot=self.hot_health.is_up)
-            work = partial(self._attempt, flush, self.durable_health)
+            work = partial(self._attempt, self._flush, storage.durable)
             submit((self._key, "flush"), work, slow=True, is_needed=self.is_unsaved)
+
+    def _flush(self, *, closes: bool = False) -> None:
+        self._storage.flush(writes_hot=self._storage.nearest.health.is_up, closes=closes)
 
     def _save(self) -> None:
         self.check()
@@ -215,31 +209,32 @@ class ConversationSaver:
         if not storage.local.is_dirty:
             self._catch_up_hot()
             return
-        self._waits_for_durable, self.started_at = self._begins_durably, time.monotonic()
+        self._tier, self.started_at = self._first_tier, time.monotonic()
         try:
             if storage.hot is not None:
-                if self._attempt(storage.save_hot, self.hot_health):
+                if self._attempt(storage.save_hot, storage.hot):
                     return
-                self._waits_for_durable, self.started_at = True, time.monotonic()
-            self._attempt(storage.save_durably, self.durable_health)
+                self._tier, self.started_at = storage.first, time.monotonic()
+            self._attempt(storage.save_durably, storage.first)
         finally:
             self.started_at = None
         if storage.durable is not None and not storage.local.known_head.incarnation:
             self._needs_flush = True  # begun in the hot tier: the durable tier does not answer
 
     def _catch_up_hot(self) -> None:
-        if self._storage.hot is not None and not self.hot_health.is_up:
+        hot = self._storage.hot
+        if hot is not None and not hot.health.is_up:
             with suppress(StoreUnavailableError):  # the durable tier has everything
-                self._attempt(self._storage.catch_up_hot, self.hot_health)
+                self._attempt(self._storage.catch_up_hot, hot)
 
-    def _attempt(self, work: Callable[[], _T], health: TierHealth, *, must: bool = False) -> _T:
+    def _attempt(self, work: Callable[[], _T], tier: Tier, *, must: bool = False) -> _T:
         """Call a function that uses a tier, and record whether the tier works.
 
         If the tier fails, a later save is planned.
 
         Args:
             work: The function.
-            health: Availability of the tier, which is updated by the outcome.
+            tier: The tier, whose ``health`` is updated by the outcome.
             must: Whether to call the function even if the tier is known to be down.
 
         Raises:
@@ -248,6 +243,7 @@ class ConversationSaver:
                 error, too.
             CorruptRecordError: A stored record is damaged. Later saves fail with this error, too.
         """
+        health = tier.health
         if not must and not health.may_call():
             self._retry(health)
             raise StoreUnavailableError(f"the tier is down and tried again soon: {health.error}")
@@ -348,12 +344,9 @@ async def wait_for_save(saver: ConversationSaver, future: Future[None]) -> None:
         CorruptRecordError: A stored record is damaged.
     """
     saver.check()
-    tiers, tier = saver.tiers, saver.waits_for
-    if tier == "nothing":
+    if (tier := saver.awaited_tier) is None:
         return
-    deadline, health = tiers.hot_deadline, saver.hot_health
-    if tier == "durable":
-        deadline, health = tiers.durable_deadline, saver.durable_health
+    deadline, health = tier.deadline, tier.health
     try:
         # The deadline counts from the request to the tier.
         held_up = await wait_until_done(
@@ -364,12 +357,12 @@ async def wait_for_save(saver: ConversationSaver, future: Future[None]) -> None:
         if not future.done():
             if not saver.remaining_seconds(deadline + held_up):
                 health.record_failure(since=saver.started_at)
-            count_missed_deadline(tier)
-            raise StoreUnavailableError(f"the {tier} tier did not answer within {deadline} s")
+            count_missed_deadline(tier.name)
+            raise StoreUnavailableError(f"the {tier.name} tier did not answer within {deadline} s")
         future.result()
     except StoreUnavailableError as error:
         cause = health.error or type(error).__name__
-        logger.warning("tier=<%s>, error=<%s> | the turn is not saved yet", tier, cause)
+        logger.warning("tier=<%s>, error=<%s> | the turn is not saved yet", tier.name, cause)
     finally:
         del future  # avoids a reference cycle of error, traceback, frame and future
 

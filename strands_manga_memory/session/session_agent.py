@@ -185,8 +185,8 @@ class SessionAgent:
                 await wait_for_save(conversation.saver, conversation.saver.request())
         unsaved = conversation.local.unsaved_messages
         if unsaved >= conversation.tiers.max_unsaved:
-            healths = (conversation.saver.hot_health, conversation.saver.durable_health)
-            causes = "; ".join(health.error for health in healths if health.error)
+            used = dict.fromkeys((conversation.storage.nearest, conversation.storage.first))
+            causes = "; ".join(tier.health.error for tier in used if tier.health.error)
             raise StoreUnavailableError(
                 f"{unsaved} messages could not be saved; no store answers: {causes}"
             )
@@ -201,10 +201,9 @@ class SessionAgent:
                     " worker; call the agent with a new request"
                 )
         self.in_turn = True
-        tiers, used = conversation.tiers, conversation.local.base.last_used
-        if used:
-            now = tiers.clock()
-            self._gaps.add(now - used, now, tiers.writer)
+        if used_at := conversation.local.base.last_used:
+            now = conversation.tiers.clock()
+            self._gaps.add(now - used_at, now, conversation.tiers.writer)
 
     def _adopt_changes(self, agent: Agent) -> None:
         """Give an agent the history and states that other processes have changed, if any."""
@@ -315,9 +314,10 @@ class SessionAgent:
         self._redactions = set()
 
     async def _await_redactions(self) -> None:
-        if self._redactions and self.conversation.saver.durable_health.is_up:
+        tier = self.conversation.storage.first
+        if self._redactions and tier.health.is_up:
             pending = [as_asyncio_future(future) for future in self._redactions]
-            await asyncio.wait(pending, timeout=self.conversation.tiers.durable_deadline)
+            await asyncio.wait(pending, timeout=tier.deadline)
         self.wait_for_redactions(timeout=0.0)
 
     def end_turn(self) -> None:

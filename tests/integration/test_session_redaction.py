@@ -242,7 +242,7 @@ def flush_soon(live: Agent) -> None:
     def everywhere() -> bool:
         with suppress(StoreUnavailableError):
             live._session_manager.flush()
-            return not conversation.local.is_dirty and conversation.saver.hot_health.is_up
+            return not conversation.local.is_dirty and conversation.storage.hot.health.is_up
         return False
 
     wait_until(everywhere, "the return of the tiers")

@@ -27,6 +27,8 @@ from strands_manga_memory.telemetry import FLUSH, record_event
 OPEN_SECONDS = 600.0
 """Seconds without a new message after which an open turn may be written to the log."""
 
+Tier = HotTier | DurableTier
+
 EMPTY_SECONDS = 3600.0
 """Seconds for which a hot tier that was emptied after a flush refuses late writes."""
 
@@ -48,6 +50,7 @@ class ConversationStorage:
     Attributes:
         hot: The hot tier, or None.
         durable: The durable tier, or None.
+        nearest: The tier that is read and written in each turn: the hot one, if any.
         first: The tier that is written first when the conversation ends: the durable one, if any.
         local: This process's copy of the conversation.
     """
@@ -65,7 +68,8 @@ class ConversationStorage:
         self.durable = (
             None if tiers.durable is None else DurableTier(conversation_key, tiers, known)
         )
-        self.first: HotTier | DurableTier = self.durable or self._hot()
+        self.nearest: Tier = self.hot or self._durable()
+        self.first: Tier = self.durable or self._hot()
         self._clock, self._flush_every = tiers.clock, tiers.flush_every
         self._silence = min(12 * 3600.0, tiers.ttl.session)
         self.local = LocalCopy(
@@ -103,7 +107,7 @@ class ConversationStorage:
         self,
         *,
         touch: bool = True,
-        read: Callable[[str, Callable[[], Any]], Any] = lambda tier, work: work(),
+        read: Callable[[Tier, Callable[[], Any]], Any] = lambda tier, work: work(),
         start: Callable[[Callable[[], Any]], Future[Any]] = lambda work: _done(work()),
     ) -> StoreUnavailableError | None:
         """Read the conversation from the hot and the durable tier.
@@ -111,7 +115,7 @@ class ConversationStorage:
         Args:
             touch: Whether reading restarts the time to live. An inspection passes False.
             read: Function that runs the read of one tier, such as with a deadline. Its arguments
-                are the tier's name and the read, a function without arguments.
+                are the tier and the read, a function without arguments.
             start: Function that starts a read, perhaps in a thread, and returns its future.
 
         Returns:
@@ -120,15 +124,15 @@ class ConversationStorage:
         Raises:
             StoreUnavailableError: The answers do not show whether the conversation exists.
         """
-        read_hot = partial(self._attempt, read, "hot", partial(self.read_hot, touch=touch))
+        read_hot = partial(self._attempt, read, self.hot, partial(self.read_hot, touch=touch))
         hot = _done((None, None)) if self.hot is None else start(read_hot)
         head_error = None
         if self.durable is not None:
-            head_error = self._attempt(read, "durable", self.read_head)[1]
+            head_error = self._attempt(read, self.durable, self.read_head)[1]
         hot_error = hot.result()[1]
         is_hot_empty = self.hot is not None and self.hot.record.is_empty
         if self.durable is not None and is_hot_empty and not (hot_error or head_error):
-            head_error = self._attempt(read, "durable", self.read_unlisted_turns)[1]
+            head_error = self._attempt(read, self.durable, self.read_unlisted_turns)[1]
         error = hot_error or head_error
         is_head_missing = self.durable is None or head_error is not None
         if error is not None and is_head_missing and (self.hot is None or is_hot_empty):
@@ -159,7 +163,7 @@ class ConversationStorage:
         """After ``read_head``, add the turns that only the log has, as after a failed flush."""
         return self._merge(self._durable(), self._durable().with_unlisted_turns)
 
-    def _merge(self, tier: HotTier | DurableTier, read: Callable[[], Record]) -> Record:
+    def _merge(self, tier: Tier, read: Callable[[], Record]) -> Record:
         local, durable = self.local, self.durable
         with tier.io:
             try:
@@ -325,7 +329,7 @@ class ConversationStorage:
                 if self._put_head(least_logged=self._flush_every):
                     return
 
-    def _write(self, tier: HotTier | DurableTier, draft: Record, stored: Record) -> bool:
+    def _write(self, tier: Tier, draft: Record, stored: Record) -> bool:
         """Write the conversation's record to a tier. Return False if another process changed it."""
         if tier.write(stored):
             self.local.acknowledge(draft)
@@ -525,8 +529,7 @@ class ConversationStorage:
         if not self.is_silent:
             return
         error = self.load()
-        tiers = [tier for tier in (self.hot, self.durable) if tier is not None]
-        if any(tier.record.incarnation for tier in tiers):
+        if self.nearest.record.incarnation or self.first.record.incarnation:
             return  # the conversation is in one tier, so it goes on
         if error is not None:
             raise error

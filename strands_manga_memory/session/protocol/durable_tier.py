@@ -56,6 +56,7 @@ from strands_manga_memory.session.tiers import (
 from strands_manga_memory.stores.codec import Codec, load, parsing
 from strands_manga_memory.stores.hot import ACTIVE, DELETED
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Key, Table
+from strands_manga_memory.stores.writer import TierHealth
 
 TRIES = 8
 """Number of attempts of a compare-and-set before a save fails."""
@@ -80,6 +81,8 @@ class DurableTier:
     Attributes:
         name: Name of the tier.
         io: Lock that is held while the head is read or written.
+        health: Availability of the tier for this conversation.
+        deadline: Seconds that a turn waits for the tier.
         is_known: Whether the head, or its absence, is known from an earlier read or write.
         record: Record as last read or written; empty if it is missing, damaged or not known.
         head_item: Item of the head as last read or written; empty if it is missing or not known.
@@ -101,6 +104,8 @@ class DurableTier:
         groups = [self._session, *([directory[0]] if directory else [])]
         self._watched = [tombstone_key(group) for group in groups]
         self.io = RLock()
+        self.health = TierHealth(tier=self.name, shared=tiers.writer.durable_health)
+        self.deadline = tiers.durable_deadline
         self.forget()
 
     def forget(self) -> None:
@@ -399,7 +404,7 @@ class DurableTier:
     def _turn_in(self, item: Item) -> Turn | None:
         text = item.get("turn")
         read = text.encode if isinstance(text, str) else lambda: read_split(self._table, item)[1]
-        return open_turn(read, "/".join(_key_of(self._table, item)), self._codec)
+        return open_turn(read, self.name, "/".join(_key_of(self._table, item)), self._codec)
 
     def _prefix(self, incarnation: int) -> str:
         return f"{self._member}#TURN#{incarnation:012d}#"

@@ -63,6 +63,7 @@ from strands_manga_memory.stores.hot import (
     HotWrite,
     new_version,
 )
+from strands_manga_memory.stores.writer import TierHealth
 
 ENDED_FIELD = "ended"
 """Field that replaces ``head`` in an empty record, and is never encrypted."""
@@ -120,6 +121,8 @@ class HotTier:
         name: Name of the tier.
         stored: Content of the hash, as last read or written; None if it is not known.
         io: Lock that is held while the conversation is read or written.
+        health: Availability of the tier for this conversation.
+        deadline: Seconds that a turn waits for the tier.
     """
 
     name = "hot"
@@ -131,6 +134,8 @@ class HotTier:
         self._keeps_log = tiers.durable is None
         self.stored: StoredHash | None = None
         self.io = RLock()
+        self.health = TierHealth(tier=self.name, shared=tiers.writer.hot_health)
+        self.deadline = tiers.hot_deadline
 
     @property
     def is_known(self) -> bool:
@@ -324,9 +329,9 @@ class HotTier:
             with parsing(self._place(name)):
                 if kind == "turn":
                     key, length = _parse_turn_field(name)
-                    if (
-                        turn := open_turn(partial(bytes, data), self._place(name), self._codec)
-                    ) is None:
+                    read = partial(bytes, data)
+                    turn = open_turn(read, self.name, self._place(name), self._codec)
+                    if turn is None:
                         stored.damaged[key], fields[name] = length, None
                     else:
                         fields[name] = stored.turns[key] = turn

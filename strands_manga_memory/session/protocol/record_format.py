@@ -189,11 +189,12 @@ def turn_from_json(value: JsonObject) -> tuple[TurnKey, Turn]:
     )
 
 
-def open_turn(read: Callable[[], bytes], place: str, codec: Codec) -> Turn | None:
+def open_turn(read: Callable[[], bytes], tier: str, place: str, codec: Codec) -> Turn | None:
     """Convert stored bytes back to a turn. If they are damaged, log a warning and return None.
 
     Args:
         read: Function that returns the bytes.
+        tier: Name of the tier, for the warning.
         place: Name under which the bytes are stored.
         codec: Decrypts and decompresses the bytes.
 
@@ -206,7 +207,7 @@ def open_turn(read: Callable[[], bytes], place: str, codec: Codec) -> Turn | Non
     except KeyMissingError:
         raise
     except CorruptRecordError:
-        logger.warning("a turn of the log cannot be read and stays as it is")
+        logger.warning("tier=<%s> | a turn of the log cannot be read and stays as it is", tier)
         logger.debug("record=<%s> | a turn of the log cannot be read", place)
         return None
 
