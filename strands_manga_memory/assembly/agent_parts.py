@@ -292,7 +292,7 @@ def make_recall_plugin(
 
     return conversation.HistoryRecall(
         tokens,
-        retriever=None if embed is None else conversation.DenseRetriever(embed),
+        embed=embed,
         history=log if session is not None else None,
         clock=clock,
     )

@@ -6,10 +6,8 @@ and recall (quotes of earlier messages).
 
 from strands_manga_memory.conversation.archive import (
     ArchivedMessage,
-    DenseRetriever,
     MessageArchive,
     RecallHit,
-    Retriever,
 )
 from strands_manga_memory.conversation.background_scorers import (
     BackgroundScorer,
@@ -60,7 +58,6 @@ __all__ = [
     "BackgroundScorer",
     "BudgetPlan",
     "Compaction",
-    "DenseRetriever",
     "EmbeddingScorer",
     "EstimateCounter",
     "HistoryRecall",
@@ -74,7 +71,6 @@ __all__ = [
     "OverflowReduction",
     "PolicyStrategy",
     "RecallHit",
-    "Retriever",
     "RuleScorer",
     "Segment",
     "Stage",

@@ -8,11 +8,11 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import check_callable, check_positive_int
+from strands_manga_memory.arguments import check_positive_int
 from strands_manga_memory.conversation.message_truncation import (
     is_truncated,
     result_text,
@@ -49,9 +49,9 @@ _SMALL_TALK_CHARACTERS = 120
 
 _TOOL_CHARACTERS = 2_000
 _MOST_SOURCE_READS = 3
-_EMBEDDED_AT_ONCE = 64
-_RETRIEVER_WEIGHT = 0.25
-"""Weight of a retriever's scores in ``MessageArchive``. The BM25 scores have weight 1."""
+_MOST_EMBEDDED, _EMBEDDED_AT_ONCE = 5_000, 64
+_MEANING_WEIGHT = 0.25
+"""Weight of the similarity of vectors in ``MessageArchive``. The BM25 scores have weight 1."""
 
 
 # --- Messages and hits ----------------------------------------------------------------------------
@@ -91,46 +91,13 @@ class RecallHit:
             conversation.
         message: The message.
         score: How well the message fits the question. Higher is better.
-        is_by_words: Whether the message was found by its words alone, and not by a ``Retriever`` (a
-            second search engine).
+        is_by_words: Whether the message was found by its words alone, and not by its vector.
     """
 
     number: int
     message: ArchivedMessage
     score: float
     is_by_words: bool = False
-
-
-class Retriever(Protocol):
-    """Protocol for a second search engine of a conversation's archive, such as a vector database.
-
-    The archive itself searches by words. It gives its messages to the retriever with ``put``, and
-    combines the results of both searches. Each retriever serves one conversation, and is empty at
-    first.
-
-    The archive never calls a retriever from two threads at once, and never on an event loop. After
-    an error in ``put`` or ``remove``, the archive repeats the failed changes later. After an error
-    in ``search``, the archive returns the results of its own search.
-    """
-
-    def put(self, texts: Iterable[tuple[int, str]]) -> None:
-        """Add texts of messages to the search engine, each with the number of its message.
-
-        A text replaces the earlier text with the same number.
-        """
-
-    def remove(self, numbers: Iterable[int]) -> None:
-        """Remove the messages with the given numbers from the search engine.
-
-        Unknown numbers are ignored.
-        """
-
-    def search(self, question: str, limit: int) -> Mapping[int, float]:
-        """Search for messages that fit a question, and return their scores.
-
-        The result maps the numbers of messages to scores above 0. The best message has the score 1.
-        At most ``limit`` messages are returned.
-        """
 
 
 # --- Search ---------------------------------------------------------------------------------------
@@ -143,6 +110,11 @@ class MessageArchive:
     with BM25. All data is in memory. A message takes about 700 bytes in addition to its text. Each
     message has a number, counted from 1.
 
+    With ``embed``, a search also finds the messages among the latest 5,000 whose similarity to the
+    question is above average. A message is embedded (turned into a vector) at the first search
+    after it was added. A search among 1,000 messages with vectors of 384 numbers takes about 15 ms.
+    If ``embed`` fails, the messages are searched by words alone.
+
     The method ``update`` copies new and changed messages from an agent's history into the archive.
     A message is copied after the end of its turn, because a guardrail may redact the message until
     then.
@@ -152,8 +124,8 @@ class MessageArchive:
     the messages of another user.
 
     Args:
-        retriever: Second search engine. A quarter of its score is added to the BM25 score. None:
-            BM25 alone.
+        embed: Function that turns a list of texts into vectors of one length. It may block. A
+            quarter of the similarity of the vectors is added to the BM25 score. None: BM25 alone.
         source: Function that returns the messages from before the start of this process. It is
             called once, and once more after the archive was emptied. A failed call is repeated at
             most twice.
@@ -165,20 +137,19 @@ class MessageArchive:
 
     def __init__(
         self,
-        retriever: Retriever | None = None,
+        embed: Embed | None = None,
         *,
         source: Source | None = None,
         limit: int = 50_000,
     ) -> None:
         self._limit = check_positive_int("limit", limit)
-        self._retriever = retriever
+        self._embed = embed
         self._lock = threading.RLock()
         self._words = LexicalIndex[int]()
         self._numbers: dict[str, int] = {}
         self._messages: dict[int, ArchivedMessage] = {}
         self._next = itertools.count(1)
-        # Changes that the second search engine has not received yet: texts, and None for removals.
-        self._unsent: dict[int, str | None] = {}
+        self._vectors: dict[int, list[float]] = {}
         self._forgotten: set[str] = set()
         self._source = source
         self._remaining_reads = _MOST_SOURCE_READS
@@ -196,14 +167,11 @@ class MessageArchive:
         with self._lock:
             scores = self._words.search(question, limit=limit)
             alike: dict[int, float] = {}
-            if self._retriever is not None:
-                with logged_errors(logger, "the retriever failed, searching by words alone"):
-                    found = self._retriever.search(question, limit)
-                    alike = {
-                        number: score for number, score in found.items() if number in self._messages
-                    }
+            if self._embed is not None and question.strip():
+                with logged_errors(logger, "the embedding failed, searching by words alone"):
+                    alike = self._search_vectors(self._embed, question, limit)
             for number, score in alike.items():
-                scores[number] = scores.get(number, 0.0) + _RETRIEVER_WEIGHT * score
+                scores[number] = scores.get(number, 0.0) + _MEANING_WEIGHT * score
             best = (
                 sorted(scores, key=lambda number: (-scores[number], -number)) if alike else scores
             )
@@ -211,6 +179,29 @@ class MessageArchive:
                 RecallHit(number, self._messages[number], scores[number], number not in alike)
                 for number in best
             ][:limit]
+
+    def _search_vectors(self, embed: Embed, question: str, limit: int) -> dict[int, float]:
+        """Return the scores of the messages that are similar to a question, at most ``limit``.
+
+        The most similar message has the score 1.
+        """
+        numbers = list(self._messages)[-_MOST_EMBEDDED:]
+        missing = [number for number in numbers if number not in self._vectors]
+        for start in range(0, len(missing), _EMBEDDED_AT_ONCE):
+            part = missing[start : start + _EMBEDDED_AT_ONCE]
+            vectors = embed_texts(embed, [self._messages[number].search_text for number in part])
+            self._vectors.update(zip(part, vectors, strict=True))
+        asked = embed_texts(embed, [question])[0]
+        similar = {number: dot(asked, self._vectors[number]) for number in numbers}
+        # Vectors of one model are all somewhat similar: only the difference to the average tells
+        # something.
+        average = sum(similar.values()) / len(similar) if len(similar) > 1 else 0.0
+        best = max(similar.values(), default=0.0) - average
+        found = sorted(
+            (number for number in similar if similar[number] > average),
+            key=lambda number: -similar[number],
+        )
+        return {number: (similar[number] - average) / best for number in found[:limit]}
 
     def number_of(self, id_: str) -> int | None:
         """Return the number of a message in the archive. None if the archive lacks the message."""
@@ -244,10 +235,10 @@ class MessageArchive:
                 known = self._messages.get(number)
                 if known is None or known.text != message.text:
                     changed[number] = message.search_text
+                    self._vectors.pop(number, None)
                 at = known.at if known is not None and message.at is None else message.at
                 self._messages[number] = replace(message, at=at)
             self._words.put((number, text, "") for number, text in changed.items())
-            self._unsent |= changed
             self._remove(list(itertools.islice(self._messages, max(0, len(self) - self._limit))))
 
     def forget(self, id_: str) -> None:
@@ -261,24 +252,10 @@ class MessageArchive:
                 self._remove([self._numbers[id_]])
 
     def _remove(self, numbers: Sequence[int]) -> None:
-        """Remove messages from the archive and from its retriever (a second search engine).
-
-        The retriever also gets all earlier changes that it has not received yet, such as new
-        messages.
-        """
         for number in numbers:
             del self._numbers[self._messages.pop(number).id]
-            self._unsent[number] = None
+            self._vectors.pop(number, None)
         self._words.remove(numbers)
-        with logged_errors(logger, "the retriever failed, sending it the changes again later"):
-            if self._retriever is not None:
-                if gone := [number for number, text in self._unsent.items() if text is None]:
-                    self._retriever.remove(gone)
-                if new := [
-                    (number, text) for number, text in self._unsent.items() if text is not None
-                ]:
-                    self._retriever.put(new)
-            self._unsent.clear()
 
     # --- Conversation -----------------------------------------------------------------------------
 
@@ -353,77 +330,6 @@ class MessageArchive:
                 if each.id not in open_ids
             )
             self._remaining_reads = 0
-
-
-class DenseRetriever:
-    """Search engine that finds messages by their meaning, with embedding vectors in memory.
-
-    A search finds the messages whose similarity to the question is above average. A message is
-    embedded (turned into a vector) at the first search after it was added. A search among 1,000
-    messages with vectors of 384 numbers takes about 15 ms. For more than a few thousand messages,
-    implement the ``Retriever`` protocol with a vector database.
-
-    Args:
-        embed: Function that turns a list of texts into vectors of one length. It may block.
-        limit: Largest number of messages to keep. The oldest messages are removed first.
-
-    Raises:
-        ValueError: ``embed`` is not a function, or ``limit`` is not a positive whole number.
-            ``search`` raises this error if ``embed`` returns too few or too many vectors, or
-            vectors of different lengths.
-    """
-
-    def __init__(self, embed: Embed, *, limit: int = 5_000) -> None:
-        self._embed = check_callable("embed", embed, "a function from texts to vectors")
-        self._limit = check_positive_int("limit", limit)
-        self._vectors: dict[int, list[float]] = {}
-        self._missing: dict[int, str] = {}
-
-    def put(self, texts: Iterable[tuple[int, str]]) -> None:
-        """Add texts of messages to the search engine, each with the number of its message.
-
-        A text replaces the earlier text with the same number. Blank texts are never found.
-        """
-        for number, text in texts:
-            self.remove([number])
-            if text.strip():
-                self._missing[number] = text
-        self.remove(sorted([*self._vectors, *self._missing])[: -self._limit])
-
-    def remove(self, numbers: Iterable[int]) -> None:
-        """Remove the messages with the given numbers from the search engine.
-
-        Unknown numbers are ignored.
-        """
-        for number in numbers:
-            self._vectors.pop(number, None)
-            self._missing.pop(number, None)
-
-    def search(self, question: str, limit: int) -> dict[int, float]:
-        """Search for messages with a meaning similar to a question, and return their scores.
-
-        The result maps the numbers of messages to scores above 0. The most similar message has the
-        score 1. Messages with a similarity below the average are left out. At most ``limit``
-        messages are returned.
-        """
-        while part := dict(itertools.islice(self._missing.items(), _EMBEDDED_AT_ONCE)):
-            vectors = embed_texts(self._embed, list(part.values()))
-            self._vectors.update(zip(part, vectors, strict=True))
-            for number in part:
-                del self._missing[number]
-        if not self._vectors or not question.strip():
-            return {}
-        asked = embed_texts(self._embed, [question])[0]
-        similar = {number: dot(asked, vector) for number, vector in self._vectors.items()}
-        # Vectors of one model are all somewhat similar: only the difference to the average tells
-        # something.
-        average = sum(similar.values()) / len(similar) if len(similar) > 1 else 0.0
-        best = max(similar.values()) - average
-        found = sorted(
-            (number for number in similar if similar[number] > average),
-            key=lambda number: -similar[number],
-        )
-        return {number: (similar[number] - average) / best for number in found[:limit]}
 
 
 # --- Conversion of messages -----------------------------------------------------------------------

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,6 @@ from strands.hooks import (
     AfterToolCallEvent,
     AgentInitializedEvent,
     BeforeModelCallEvent,
-    HookEvent,
     HookOrder,
     HookRegistry,
     MessageAddedEvent,
@@ -41,6 +39,7 @@ from strands_manga_memory.conversation.selection import MessageOutcome
 from strands_manga_memory.conversation.token_counter import TokenCounter, default_counter
 from strands_manga_memory.conversation.trimmer import Trimmer
 from strands_manga_memory.exceptions import CorruptRecordError, logged_errors
+from strands_manga_memory.lifecycle import attachments
 from strands_manga_memory.messages import calls_tools
 from strands_manga_memory.messages.injection import with_added, without_added
 from strands_manga_memory.messages.message_parts import separate_result
@@ -201,7 +200,6 @@ class ImportanceWeightedConversationManager(ConversationManager):
             BeforeModelCallEvent, self.keep_within_budget, order=HookOrder.SDK_LAST
         )
         registry.add_callback(AfterModelCallEvent, self.history.calibration.record_response)
-        registry.add_callback(HistoryManagerLookup, lambda event: event.found.append(self))
         registry.add_callback(AfterToolCallEvent, separate_result, order=_BEHIND_SESSION_MANAGERS)
 
     def _attach(self, event: AgentInitializedEvent[Agent]) -> None:
@@ -211,6 +209,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         None, sets the budget from the model's context window.
         """
         self.history.attach(event.agent)
+        attachments(event.agent)["history_manager"] = self
         if self.follows_window:
             self.history.max_tokens = self.history.high_water_mark = history_tokens(
                 window_of(event.agent.model)
@@ -405,27 +404,12 @@ class ImportanceWeightedConversationManager(ConversationManager):
         self.history.tail.forget(tracking_id)
 
 
-@dataclass
-class HistoryManagerLookup(HookEvent):
-    """Hook event to find the ``ImportanceWeightedConversationManager`` of an agent.
-
-    The manager answers the event even if another conversation manager wraps it.
-
-    Attributes:
-        found: List to which the manager adds itself.
-    """
-
-    found: list[ImportanceWeightedConversationManager] = field(default_factory=list)
-
-
 def history_manager_of(agent: Agent) -> ImportanceWeightedConversationManager | None:
     """Return the ``ImportanceWeightedConversationManager`` of an agent, or None.
 
     The manager is found even if another conversation manager wraps it.
     """
-    lookup = HistoryManagerLookup(agent)
-    agent.hooks.invoke_callbacks(lookup)
-    return lookup.found[0] if lookup.found else None
+    return attachments(agent).get("history_manager")
 
 
 class StackedConversationManager(ConversationManager):

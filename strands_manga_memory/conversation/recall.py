@@ -21,7 +21,6 @@ from strands_manga_memory.conversation.archive import (
     ArchivedMessage,
     MessageArchive,
     RecallHit,
-    Retriever,
     Source,
     archived_messages,
 )
@@ -34,6 +33,7 @@ from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, DialogueAct, dialogue_act
 from strands_manga_memory.language.packs import ANY
 from strands_manga_memory.language.search import (
+    Embed,
     content_terms,
     evidence_terms,
     long_numbers,
@@ -94,9 +94,9 @@ class HistoryRecall(Plugin):
 
     A message fits if it contains a content word of the question (a word about its subject, not
     "what" or "please"). A neighbour of such a message fits if both share a content word. The user's
-    reply to a quoted question of the assistant fits, too. A custom ``retriever`` can find further
-    messages by their meaning. Small talk, failed tool results, and messages that the history
-    contains in full are not quoted. No quotes are added after a greeting, thanks or a farewell.
+    reply to a quoted question of the assistant fits, too. With ``embed``, further messages are
+    found by their meaning. Small talk, failed tool results, and messages that the history contains
+    in full are not quoted. No quotes are added after a greeting, thanks or a farewell.
 
     The plugin works with any conversation manager. A thread indexes the messages, by default in
     memory only. A message is indexed after its turn, and again if it changes later, so redacted
@@ -109,8 +109,9 @@ class HistoryRecall(Plugin):
     Args:
         max_tokens: Most tokens of all quotes and their introduction. None: 1,024, but at most a
             quarter of the history's budget.
-        retriever: Search engine that is used in addition to BM25 (in memory, English and Japanese,
-            50,000 messages). Messages that both searches find come first. None: BM25 alone.
+        embed: Function that turns texts into vectors, for a search by meaning in addition to BM25
+            (in memory, English and Japanese, 50,000 messages). Messages that both searches find
+            come first. None: BM25 alone.
         history: Function that returns the messages from before this process started, oldest first.
             Each is a plain message, or a record with ``message`` and ``at`` (its time), such as
             those of ``TieredSessionManager.records``. It is called in a thread at the first
@@ -133,7 +134,7 @@ class HistoryRecall(Plugin):
         self,
         max_tokens: int | None = _MOST_TOKENS,
         *,
-        retriever: Retriever | None = None,
+        embed: Embed | None = None,
         history: Source | None = None,
         counter: TokenCounter | None = None,
         offer_tool: bool = True,
@@ -141,7 +142,7 @@ class HistoryRecall(Plugin):
     ) -> None:
         super().__init__()
         self.counter = counter if counter is not None else default_counter()
-        self.archive = MessageArchive(retriever, source=history)
+        self.archive = MessageArchive(embed, source=history)
         self._follows_window = max_tokens is None
         tokens = (
             _MOST_TOKENS if max_tokens is None else check_positive_int("max_tokens", max_tokens)
@@ -264,7 +265,7 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
       result
     - a short message next to a related message, if both share a content word
     - a message that corrects a related message of the user
-    - a message that the archive's retriever, a custom search engine, found by its meaning
+    - a message that the archive found by its meaning
 
     In the first three cases, a message of the user that only asks a question does not fit. In the
     third case, tool results and mere confirmations do not fit, either.

@@ -61,31 +61,19 @@ class SummaryTrigger:
         turns: Number of turns without a summary at which older turns are summarized. Default 20.
         keep_recent_turns: Number of latest turns that are not summarized, including the current
             turn. Default 3.
-        hard_tokens: Tokens of history at which a model call waits for the summary. Default: one and
-            a half times ``tokens``.
 
     Raises:
-        ValueError: A number is not positive, or ``hard_tokens`` is below ``tokens`` or given
-            without ``tokens``.
+        ValueError: A number is not positive.
     """
 
     tokens: int | None = 8_000
     turns: int = 20
     keep_recent_turns: int = 3
-    hard_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("tokens", "turns", "keep_recent_turns", "hard_tokens"):
-            if (number := getattr(self, name)) is not None:
+        for name, number in vars(self).items():
+            if number is not None or name != "tokens":
                 check_int(name, number, minimum=1)
-        if (hard := self.hard_tokens) is None:
-            return
-        if self.tokens is None:
-            raise ValueError(f"hard_tokens must be None if tokens is None, got {hard!r:.80}")
-        if hard < self.tokens:
-            raise ValueError(
-                f"hard_tokens must be at least tokens ({self.tokens}), got {hard!r:.80}"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)

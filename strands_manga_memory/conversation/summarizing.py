@@ -79,7 +79,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     When the history reaches a trigger size, a summary of the old turns is written in the
     background. The summary replaces these turns before a later model call, if the turns have not
     changed. By default, a model call waits for the summary only if the history exceeds a second
-    limit, ``hard_tokens``.
+    limit, which is one and a half times the trigger size.
 
     The summary contains the facts of the summarized turns, either in its text or in a list below
     the text. Facts are preferences, corrections, decisions, open questions, promises, outcomes, and
@@ -215,7 +215,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             tokens = budget * _TRIGGER // _MAX_TOKENS
             tokens = tokens if window is None else min(tokens, max(budget, window // 2))
         self.trigger_tokens = tokens
-        self.hard_tokens = self._trigger.hard_tokens or tokens * 3 // 2
+        self.hard_tokens = tokens * 3 // 2
         self._history.high_water_mark = self.hard_tokens
 
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:

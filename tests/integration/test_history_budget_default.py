@@ -15,7 +15,7 @@ from strands_manga_memory import (
     MangaMemory,
     MangaMemorySettings,
 )
-from strands_manga_memory.conversation import SummaryTrigger, budget_plan
+from strands_manga_memory.conversation import budget_plan
 from strands_manga_memory.testing import ScriptedModel
 
 _BUDGETS = {None: 4_096, 8_000: 2_000, 32_768: 8_192, 200_000: 16_384, 1_000_000: 16_384}
@@ -99,5 +99,3 @@ def test_a_manager_alone_keeps_4096_unless_it_is_told_to_follow_the_window() -> 
     for manager in (alone, following):
         Agent(model=_model(32_768), conversation_manager=manager)
     assert (alone.max_tokens, following.max_tokens) == (4_096, 8_192)
-    with pytest.raises(ValueError, match="hard_tokens must be None if tokens is None"):
-        SummaryTrigger(tokens=None, hard_tokens=9_000)

@@ -193,9 +193,7 @@ async def test_the_response_does_not_wait_for_the_summary() -> None:
 
 async def test_only_over_the_hard_limit_a_model_call_waits() -> None:
     held = Held()
-    agent = made(
-        held, trigger_tokens=600, trigger_turns=100, hard_tokens=900, model=quiet("word " * 60)
-    )
+    agent = made(held, trigger_tokens=600, trigger_turns=100, model=quiet("word " * 60))
     turns = 0
     while tokens(agent.messages) + 130 < 900:
         await agent.invoke_async("say " * 60)
@@ -217,7 +215,6 @@ async def test_a_summary_that_takes_too_long_gives_way_to_facts() -> None:
         held,
         trigger_tokens=600,
         trigger_turns=100,
-        hard_tokens=900,
         wait_seconds=0.01,
         model=quiet("word " * 60),
     )
@@ -778,7 +775,6 @@ def test_turns_too_few_for_a_summary_become_facts_before_a_large_result_drives_t
         trigger_tokens=1_200,
         trigger_turns=50,
         keep_recent_turns=2,
-        hard_tokens=1_800,
         trimmer=ImportanceWeightedConversationManager(1_000),
         model=model,
         agent={"tools": [lookup]},
@@ -1042,7 +1038,7 @@ class Conversations(RuleBasedStateMachine):
             lambda _: self.script.pop(0) if self.script else "Here you are, with my pleasure."
         )
         self.manager = Manager(
-            SummaryTrigger(tokens=1_200, turns=5, keep_recent_turns=2, hard_tokens=1_800),
+            SummaryTrigger(tokens=1_200, turns=5, keep_recent_turns=2),
             model=summarizer,
             trimmer=ImportanceWeightedConversationManager(1_000),
             summary_tokens=200,

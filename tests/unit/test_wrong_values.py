@@ -96,7 +96,6 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (c.MicroCompaction, {"characters": 10}, "... a whole number of 200 or more, got 10"),
     (c.SummaryTrigger, {"tokens": 0}, "... a positive whole number, got 0"),
     (c.SummaryTrigger, {"turns": 1.5}, "... a positive whole number, got 1.5"),
-    (c.SummaryTrigger, {"hard_tokens": 10}, "... at least tokens (8000), got 10"),
     (c.SummaryTrigger, {"keep_recent_turns": True}, "... a positive whole number, got True"),
     (Verified, {"summary_tokens": -1}, "... a positive whole number, got -1"),
     (
@@ -111,8 +110,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
         (c.MessageArchive, {"limit": value}, f"... a positive whole number, got {value}")
         for value in (0, True, 1.5)
     ),
-    (c.DenseRetriever, {"embed": len, "limit": -1}, "... a positive whole number, got -1"),
-    (c.DenseRetriever, {"embed": 3}, "... a function from texts to vectors, got 3"),
+    (c.HistoryRecall, {"embed": 3}, "embed must be "),
     (c.ImportanceWeights, {"greeting": 2}, "... between 0 and 1, got 2"),
     (c.BackgroundScorer, {"judge": 3}, "... a function of lines, got 3"),
     (c.ModelScorer, {"model": "gpt"}, "... a strands Model, got 'gpt'"),
