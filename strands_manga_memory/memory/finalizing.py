@@ -138,7 +138,7 @@ class MemoryKeeper:
         transcript = without_removed(transcript, user.removals, after=after)
         if not transcript.utterances:
             return partition.get(id_) if erased is None else None
-        transcript = without_personal_data(transcript, self.pii, partition.owner.partition)
+        transcript = without_personal_data(transcript, user.pii)
         stored = partition.get(id_)
         is_new = stored is None or not _covers(stored, transcript)
         if is_new:
@@ -177,7 +177,9 @@ class MemoryKeeper:
         )
         erased = partition.erased()
         partition.guard = not_erased_since(owner.partition, erased)
-        return _UserMemories(partition, log, erased, *log.removals())
+        return _UserMemories(
+            partition, log, self.pii.of_user(owner.partition), erased, *log.removals()
+        )
 
     def _changed(self, known: MemoryRecord | None, id_: str, **fields: Any) -> MemoryRecord:
         now, type_ = self.clock(), MemoryType(id_.partition("#")[0])
@@ -227,7 +229,7 @@ class MemoryKeeper:
         type_, _, period = id_.partition("#")
         max_tokens = WEEK_TOKENS if type_ == MemoryType.WEEK else MONTH_TOKENS
         number = len({*versions, *(stored.covers if stored else ())})
-        content, topics = self._rollup_text(user.partition.owner, sessions, max_tokens, number)
+        content, topics = self._rollup_text(user.pii, sessions, max_tokens, number)
 
         def made(known: MemoryRecord | None) -> MemoryRecord | None:
             if is_up_to_date(known):
@@ -247,7 +249,7 @@ class MemoryKeeper:
         user.store(id_, made)
 
     def _rollup_text(
-        self, owner: Owner, sessions: Sequence[MemoryRecord], max_tokens: int, number: int
+        self, pii: PiiPolicy, sessions: Sequence[MemoryRecord], max_tokens: int, number: int
     ) -> tuple[str, list[str]]:
         """Write the summary of a week or month, and return its text and its most frequent topics.
 
@@ -264,7 +266,7 @@ class MemoryKeeper:
                 self.summarizer, lines, max_tokens=max_tokens, timeout=self.timeout
             )
             text = _by_rules(sessions, topics, number) if summary.by_rules else summary.text
-        text = self.pii.applied(text, place=owner.partition)
+        text = pii.applied(text)
         return truncate_to_tokens(text, max_tokens), topics
 
     def _keep_summary(
@@ -280,7 +282,7 @@ class MemoryKeeper:
         summary = summarize_session(
             self.summarizer, lines, max_tokens=SUMMARY_TOKENS, timeout=self.timeout
         )
-        cleaned = self.pii.applied_to(summary.model_dump(), place=user.partition.owner.partition)
+        cleaned = user.pii.applied_to(summary.model_dump())
         summary = SessionSummary.model_validate(cleaned)
         metadata = {
             "session_id": transcript.session_id,
@@ -453,6 +455,7 @@ class _UserMemories:
 
     partition: UserPartition
     log: PreferenceLog
+    pii: PiiPolicy
     erased: Item | None
     removals: tuple[Removal, ...]
     forgotten: Mapping[str, float]

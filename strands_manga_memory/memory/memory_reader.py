@@ -20,7 +20,7 @@ from strands_manga_memory.memory.hot_profile import HotProfile
 from strands_manga_memory.memory.memory_search import Hit, MemoryQuery, Snapshot
 from strands_manga_memory.memory.older_memories import WordList, find_older
 from strands_manga_memory.memory.partition import PartitionContent, UserPartition
-from strands_manga_memory.memory.pii_policy import PiiFilter
+from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.profile_service import ProfileReader
 from strands_manga_memory.memory.records import (
     DAY,
@@ -74,7 +74,7 @@ class MemoryReader:
         profiles: ProfileReader | None,
         retention: Mapping[MemoryType, Retention],
         embed: Embed | None,
-        pii_filter: PiiFilter,
+        pii: PiiPolicy,
         writer: Writer,
     ) -> None:
         self._partition = partition
@@ -82,7 +82,7 @@ class MemoryReader:
         self._profiles = profiles
         self._retention = retention
         self._embed = embed
-        self._pii_filter = pii_filter
+        self._pii = pii
         self._clock = partition.clock
         self._writer = writer
         self._health = TierHealth(shared=writer.durable_health)
@@ -142,7 +142,7 @@ class MemoryReader:
 
     def known_records(self) -> list[MemoryRecord]:
         """Return all memories that this process has read, with personal data decrypted."""
-        return [*map(self._pii_filter.opened, list(self._current().records.values()))]
+        return [*map(self._pii.opened_record, list(self._current().records.values()))]
 
     def search(self, query: str, limit: int | None = 5) -> list[Hit]:
         """Return the memories and passages of stored messages that are most similar to ``query``.
@@ -152,13 +152,28 @@ class MemoryReader:
         read from the table.
         """
         query = strip_own_blocks(query)
+        if not query.strip():
+            return []
         with measured(RECALL, operation="search") as noted:
-            hits = self._search(query, limit) if query.strip() else []
+            snapshot = self._complete()
+            rank = partial(
+                snapshot.ranked, self._clock(), query=query, wanted=_SEARCHED, matching=True
+            )
+            hits = rank()
+            if snapshot.content.is_partial and not snapshot.answers(query, hits):
+                add = partial(self._add_older, snapshot, query, frozenset())
+                try:
+                    self._health.call_in_thread(add, _PATIENCE)
+                    hits = rank()
+                except StoreError as error:
+                    logger.debug(
+                        "error=<%s> | failed to read the older memories of a user",
+                        type(error).__name__,
+                    )
+            hits = hits[:limit]
             noted.counts["records"] = len(hits)
         self._record_uses(hit.record.memory_id for hit in hits)
-        return [
-            Hit(hit.record, self._pii_filter.opened_text(hit.content), hit.score) for hit in hits
-        ]
+        return [Hit(hit.record, self._pii.opened(hit.content), hit.score) for hit in hits]
 
     def context(self, max_tokens: int) -> AgentContext:
         """Render the memories of the user as a text of at most ``max_tokens`` tokens for an agent.
@@ -170,10 +185,10 @@ class MemoryReader:
         """
         snapshot, now = self._current(), self._clock()
         preferences = [
-            self._pii_filter.opened(hit.record) for hit in snapshot.ranked(now, wanted=_PREFERENCES)
+            self._pii.opened_record(hit.record) for hit in snapshot.ranked(now, wanted=_PREFERENCES)
         ]
         others = [
-            self._pii_filter.opened(record)
+            self._pii.opened_record(record)
             for record in list(snapshot.records.values())
             if record.type != MemoryType.PREFERENCE and not record.expired(now)
         ]
@@ -215,7 +230,7 @@ class MemoryReader:
             records = records[:limit]
             noted.counts["records"] = len(records)
         self._record_uses(record.memory_id for record in records)
-        return [self._pii_filter.opened(record) for record in records]
+        return [self._pii.opened_record(record) for record in records]
 
     def get(self, memory_id: str) -> MemoryRecord | None:
         """Return a memory with its access count, or None if it is missing or has expired."""
@@ -248,7 +263,7 @@ class MemoryReader:
     def _each(self, ids: Sequence[str]) -> list[MemoryRecord | None]:
         records = [self._partition.get(id_) for id_ in ids]
         uses = self._partition.uses() if any(records) else {}
-        return [record and self._pii_filter.opened(counted(record, uses)) for record in records]
+        return [record and self._pii.opened_record(counted(record, uses)) for record in records]
 
     def _read(self, *, is_cached: bool = True) -> None:
         """Read the user's memories, and the user's profile in another service, into this process.
@@ -279,21 +294,6 @@ class MemoryReader:
             self._snapshot = snapshot
             self._read_recent, self._recent = read_recent if cached is None else None, None
             self._profile = {} if profile is None else profile.preferences
-
-    def _search(self, query: str, limit: int | None) -> list[Hit]:
-        """Search the memories in this process and, if none answers the query, older ones."""
-        snapshot, now = self._complete(), self._clock()
-        hits = snapshot.ranked(now, query=query, wanted=_SEARCHED, matching=True)
-        if snapshot.content.is_partial and not snapshot.answers(query, hits):
-            try:
-                add = partial(self._add_older, snapshot, query, frozenset())
-                self._health.call_in_thread(add, _PATIENCE)
-                hits = snapshot.ranked(now, query=query, wanted=_SEARCHED, matching=True)
-            except StoreError as error:
-                logger.debug(
-                    "error=<%s> | failed to read the older memories of a user", type(error).__name__
-                )
-        return hits[:limit]
 
     def _best(
         self, snapshot: Snapshot, query: str | None, wanted: MemoryQuery

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import replace
 from typing import Any
 
 from strands_manga_memory.arguments import checked
@@ -15,6 +16,11 @@ from strands_manga_memory.memory.records import MemoryRecord
 from strands_manga_memory.stores.codec import Cipher, dump, is_nested_deeper, load
 
 _SEALED = re.compile(r"\[pii:([a-z_]+):([A-Za-z0-9+/=]+)\]")
+
+
+_MAX_CHARACTERS = 4_000
+"""Most characters of a stored text."""
+_MAX_METADATA_BYTES, _MAX_METADATA_LEVELS = 16_384, 100
 
 
 class PiiPolicy:
@@ -28,6 +34,9 @@ class PiiPolicy:
             stored unchanged.
         actions: Actions by rule name, instead of the rules' own: ``{"card": "refuse"}``.
         cipher: Cipher for the action ``encrypt``, and for decryption when texts are read.
+
+    Attributes:
+        place: Storage key of the user whose texts a copy of the policy is for, see ``of_user``.
 
     Raises:
         ValueError: An action is unknown, belongs to no rule, or needs a cipher that is not given.
@@ -53,31 +62,38 @@ class PiiPolicy:
                 "cipher must be given for the action 'encrypt', such as AesGcmCipher(...)"
             )
         self._cipher = cipher
+        self.place = ""
 
     def __repr__(self) -> str:
         return f"PiiPolicy(actions={ {rule.name: rule.action for rule in self._rules} })"
 
-    def applied(self, text: str, *, place: str = "") -> str:
-        """Return a text with its personal data replaced by names such as ``[card]``, or encrypted.
+    def of_user(self, place: str) -> PiiPolicy:
+        """Return a copy of the policy for the texts of one user.
 
-        Args:
-            text: Text to store.
-            place: Storage key of the user. Encrypted parts can be decrypted only with the same key.
+        ``place`` is the storage key of the user. Encrypted data can be decrypted only by a copy
+        with the same key.
+        """
+        policy = copy(self)
+        policy.place = place
+        return policy
+
+    def applied(self, text: str) -> str:
+        """Return a text with its personal data replaced by names such as ``[card]``, or encrypted.
 
         Raises:
             PersonalDataError: A rule refuses the text. The message names the rule, not the data.
         """
-        return replace_personal_data(
-            text, self._rules, lambda rule, found: self._replacement(rule, found, place)
-        )
+        return replace_personal_data(text, self._rules, self._replacement)
 
-    def _replacement(self, rule: PiiRule, found: str, place: str) -> str:
+    def _replacement(self, rule: PiiRule, found: str) -> str:
         if rule.action == "refuse":
             raise PersonalDataError(
                 f"the text holds personal data ({rule.name}), which the policy refuses to store"
             )
         if rule.action == "encrypt" and self._cipher is not None:
-            sealed = base64.b64encode(self._cipher.encrypt(found.encode(), place)).decode("ascii")
+            sealed = base64.b64encode(self._cipher.encrypt(found.encode(), self.place)).decode(
+                "ascii"
+            )
             return f"[pii:{rule.name}:{sealed}]"
         return f"[{rule.name}]"
 
@@ -94,28 +110,20 @@ class PiiPolicy:
         given, rest = text.casefold(), cleaned(text) if values else ""
         return {each for each in values if (own := cleaned(each)) in given and own not in rest}
 
-    def applied_to(self, value: Any, *, place: str = "") -> Any:
-        """Apply the policy to all texts in a JSON value, including the keys of objects.
-
-        ``place`` is the storage key of the user. Encrypted texts can be decrypted only with the
-        same key.
-        """
+    def applied_to(self, value: Any) -> Any:
+        """Apply the policy to all texts in a JSON value, including the keys of objects."""
         if isinstance(value, str):
-            return self.applied(value, place=place)
+            return self.applied(value)
         if isinstance(value, Mapping):
-            return {
-                self.applied(str(key), place=place): self.applied_to(item, place=place)
-                for key, item in value.items()
-            }
+            return {self.applied(str(key)): self.applied_to(item) for key, item in value.items()}
         if isinstance(value, list | tuple):
-            return [self.applied_to(item, place=place) for item in value]
+            return list(map(self.applied_to, value))
         return value
 
-    def opened(self, text: str, *, place: str = "") -> str:
+    def opened(self, text: str) -> str:
         """Decrypt the personal data that the policy has encrypted in a text.
 
         A part that cannot be decrypted is replaced by the name of its rule, such as ``[card]``.
-        ``place`` is the user's storage key, which was also given to the encryption.
         """
         if "[pii:" not in text:
             return text
@@ -123,33 +131,12 @@ class PiiPolicy:
         def clear(match: re.Match[str]) -> str:
             try:
                 if self._cipher is not None:
-                    return self._cipher.decrypt(base64.b64decode(match[2]), place).decode()
+                    return self._cipher.decrypt(base64.b64decode(match[2]), self.place).decode()
             except ValueError:
                 pass
             return f"[{match[1]}]"
 
         return _SEALED.sub(clear, text)
-
-
-def mask_encrypted(text: str) -> str:
-    """Replace encrypted personal data in a text by the names of their rules, such as ``[card]``."""
-    return _SEALED.sub(r"[\1]", text)
-
-
-_MAX_CHARACTERS = 4_000
-"""Most characters of a stored text."""
-_MAX_METADATA_BYTES, _MAX_METADATA_LEVELS = 16_384, 100
-
-
-@dataclass(frozen=True)
-class PiiFilter:
-    """Filter that removes or encrypts personal data in a user's texts, and decrypts stored texts.
-
-    ``pii`` is the policy. ``place`` is the storage key of the user.
-    """
-
-    pii: PiiPolicy
-    place: str
 
     def text(self, text: str) -> str:
         """Apply the policy for personal data to a text, and truncate it after 4,000 characters.
@@ -158,7 +145,7 @@ class PiiFilter:
             PersonalDataError: The policy refuses the text.
         """
         # Truncated first, too, because the policy need not check text that is not stored.
-        text = self.pii.applied(text[: 2 * _MAX_CHARACTERS], place=self.place).strip()
+        text = self.applied(text[: 2 * _MAX_CHARACTERS]).strip()
         if len(text) > _MAX_CHARACTERS:
             text = f"{text[:_MAX_CHARACTERS]}…"
         return text.encode("utf-8", "replace").decode()
@@ -177,23 +164,24 @@ class PiiFilter:
             raise ValueError(
                 f"metadata must be nested at most {_MAX_METADATA_LEVELS} levels deep, got more"
             )
-        cleaned = load(dump(self.pii.applied_to(dict(metadata), place=self.place)))
+        cleaned = load(dump(self.applied_to(dict(metadata))))
         if (size := len(dump(cleaned))) > _MAX_METADATA_BYTES:
             raise ValueError(
                 f"metadata must have at most {_MAX_METADATA_BYTES:,} bytes as JSON, got {size:,}"
             )
         return dict(cleaned)
 
-    def opened_text(self, text: str) -> str:
-        """Return a stored text with its personal data decrypted."""
-        return self.pii.opened(text, place=self.place)
-
-    def opened(self, record: MemoryRecord) -> MemoryRecord:
+    def opened_record(self, record: MemoryRecord) -> MemoryRecord:
         """Return a memory with its personal data decrypted."""
-        clear = self.opened_text(record.content)
+        clear = self.opened(record.content)
         if clear is record.content and "[pii:" not in str(record.metadata.get("value", "")):
             return record
         metadata = {**record.metadata}
         if isinstance(metadata.get("value"), str):
-            metadata["value"] = self.opened_text(metadata["value"])
+            metadata["value"] = self.opened(metadata["value"])
         return replace(record, content=clear, metadata=metadata)
+
+
+def mask_encrypted(text: str) -> str:
+    """Replace encrypted personal data in a text by the names of their rules, such as ``[card]``."""
+    return _SEALED.sub(r"[\1]", text)

@@ -7,8 +7,9 @@ import logging
 import math
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
@@ -68,7 +69,6 @@ from strands_manga_memory.messages.injection import (
 )
 from strands_manga_memory.messages.model_calls import ask_structured, error_level
 from strands_manga_memory.messages.texts import MAX_EXCERPT, estimate_tokens, head_and_tail
-from strands_manga_memory.stores.writer import Writer
 from strands_manga_memory.telemetry import count_missed_deadline, watch_deadline
 
 logger = logging.getLogger(__name__)
@@ -110,66 +110,6 @@ class _ExtractedPreferences(BaseModel):
     preferences: list[_ExtractedPreference] = Field(
         description="The preferences, in the order in which they are said"
     )
-
-
-class Learner:
-    """Background extraction of preferences from messages by a model.
-
-    One request runs at a time. Messages that arrive meanwhile share the next request.
-
-    Args:
-        writer: Writer that runs the requests in the background.
-        queue_key: Key of the writer's queue in which ``store`` is called.
-        store: Function that stores preferences. Its arguments are the id of the message, the
-            preferences, and the texts and the time of the message.
-    """
-
-    def __init__(
-        self,
-        writer: Writer,
-        queue_key: Hashable,
-        store: Callable[[str, list[Preference], Sequence[str], float], None],
-    ) -> None:
-        self._writer = writer
-        self._queue_key = queue_key
-        self._store_preferences = store
-        self._lock = threading.Lock()
-        self._waiting: dict[str, tuple[Sequence[str], float]] = {}
-
-    def ask(self, model: Model, messages: Mapping[str, tuple[Sequence[str], float]]) -> None:
-        """Ask the model, in the background, for the preferences in messages of the user.
-
-        Args:
-            model: Model to ask.
-            messages: Texts and time (seconds since 1970) of each message, keyed by message id.
-        """
-        with self._lock:
-            first = not self._waiting
-            self._waiting.update(messages)
-        if first:
-            self._writer.submit(("learn", id(self)), lambda: self._ask(model), slow=True)
-
-    def drop(self, message_id: str) -> None:
-        """Exclude an edited or redacted message from the next request to the model."""
-        with self._lock:
-            self._waiting.pop(message_id, None)
-
-    def _ask(self, model: Model) -> None:
-        with self._lock:
-            messages, self._waiting = self._waiting, {}
-        try:
-            found = _extracted(model, messages)
-        except Exception as error:  # noqa: BLE001 - a model may raise anything; the rules have extracted already
-            text = "error=<%s>, model=<%s> | the model failed to extract preferences, using rules"
-            kinds = type(error).__name__, type(model).__name__
-            logger.log(error_level(model, error), text, *kinds)
-            return
-
-        def store() -> None:
-            for id_, stated in found.items():
-                self._store_preferences(id_, stated, *messages[id_])
-
-        self._writer.submit(self._queue_key, store)
 
 
 def _extracted(
@@ -256,7 +196,8 @@ class UserContext(Plugin):
         self._turn_results: tuple[str, list[str]] = ("", [])
         self._writer = cache.writer
         self._clock = store.partition.clock
-        self._learner = Learner(cache.writer, cache.queue_key, self._store_preferences)
+        self._lock = threading.Lock()
+        self._waiting: dict[str, tuple[Sequence[str], float]] = {}  # messages to ask the model for
 
     def init_agent(self, agent: Agent) -> None:
         """Read the text about the user, and register hooks and middleware.
@@ -364,9 +305,27 @@ class UserContext(Plugin):
                 stated = extract_preferences(said, [text for each in before for text in each])
                 self._store_preferences(id_, stated, texts, times[id_])
         if model is not None:
-            self._learner.ask(
-                model, {id_: (texts, times[id_]) for id_, texts in texts_by_id.items()}
-            )
+            with self._lock:
+                self._waiting |= {id_: (texts, times[id_]) for id_, texts in texts_by_id.items()}
+            self._writer.submit(("learn", id(self)), partial(self._ask, model), slow=True)
+
+    def _ask(self, model: Model) -> None:
+        """Ask a model for the preferences in all waiting messages, and store them."""
+        with self._lock:
+            messages, self._waiting = self._waiting, {}
+        try:
+            found = _extracted(model, messages)
+        except Exception as error:  # noqa: BLE001 - a model may raise anything; the rules have extracted already
+            text = "error=<%s>, model=<%s> | the model failed to extract preferences, using rules"
+            kinds = type(error).__name__, type(model).__name__
+            logger.log(error_level(model, error), text, *kinds)
+            return
+
+        def store() -> None:
+            for id_, stated in found.items():
+                self._store_preferences(id_, stated, *messages[id_])
+
+        self._writer.submit(self._cache.queue_key, store)
 
     def _store_preferences(
         self,
@@ -378,7 +337,7 @@ class UserContext(Plugin):
         values = {part for each in preferences for part in split_values(each.value)}
         # Longer than the read excerpt, so that no personal data of the excerpt is cut.
         text = "\n".join(head_and_tail(each, 2 * MAX_EXCERPT) for each in texts)
-        parts = self._store.pii_filter.pii.parts_of_data(values, text)
+        parts = self._store.pii.parts_of_data(values, text)
         whole = [
             each
             for each in preferences
@@ -424,7 +383,8 @@ class UserContext(Plugin):
         self._drop_results()
 
     def _hide(self, message_id: str, at: float) -> None:
-        self._learner.drop(message_id)
+        with self._lock:
+            self._waiting.pop(message_id, None)
         self._cache.remove(Removal(at, message=message_digest(message_id)))
 
     @property

@@ -97,7 +97,7 @@ class ProfileCache:
         ``context`` is the text about the user that was read at session start. Statements that are
         not yet in the hot tier are included. Encrypted personal data are decrypted.
         """
-        opened = self._store.pii_filter.opened_text
+        opened = self._store.pii.opened
         with self._lock:
             slots = slot_states(
                 recent(merged(self._state.statements, self._unpublished), self._state.removals)
@@ -136,7 +136,7 @@ class ProfileCache:
         kept = []
         for each in preferences:
             try:
-                slot, value = map(self._store.pii_filter.text, (each.slot, each.value))
+                slot, value = map(self._store.pii.text, (each.slot, each.value))
             except PersonalDataError as error:
                 logger.debug("error=<%s> | a preference was refused", type(error).__name__)
                 continue

@@ -22,7 +22,7 @@ from strands_manga_memory.memory.memory_reader import MemoryReader
 from strands_manga_memory.memory.memory_search import MemoryQuery, checked_type, entries_of
 from strands_manga_memory.memory.older_memories import delete_word_list
 from strands_manga_memory.memory.partition import UserPartition
-from strands_manga_memory.memory.pii_policy import PiiFilter, PiiPolicy
+from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preference_log import (
     SET_VALUES,
     PreferenceLog,
@@ -149,7 +149,7 @@ class UserMemoryStore(MemoryStore):
         self.hot = None if hot is None else HotProfile(hot, self.owner, codec=codec)
         self.partition = UserPartition(table, self.owner, codec=codec, clock=clock)
         self._retention = {MemoryType(type_): rule for type_, rule in retention.items()}
-        self.pii_filter = PiiFilter(pii or PiiPolicy(), self.owner.partition)
+        self.pii = (pii or PiiPolicy()).of_user(self.owner.partition)
         self.preference_log = PreferenceLog(
             self.partition,
             hot=self.hot,
@@ -162,7 +162,7 @@ class UserMemoryStore(MemoryStore):
             profiles=ProfileReader.wrap(profile),
             retention=self._retention,
             embed=embed,
-            pii_filter=self.pii_filter,
+            pii=self.pii,
             writer=shared_writer(None, table),
         )
 
@@ -268,7 +268,7 @@ class UserMemoryStore(MemoryStore):
             limit = _MAX_KEY_CHARACTERS
             raise ValueError(f"key must have at most {limit} characters, got {len(key)}")
         now, worth = self.partition.clock(), self._importance(MemoryType.PREFERENCE, importance)
-        name, value = _name_of(self.pii_filter.text(key)), self.pii_filter.text(value)
+        name, value = _name_of(self.pii.text(key)), self.pii.text(value)
         shown = " ".join(name.split())
         record = new_record(
             preference_id(slot_for_key(name)),
@@ -276,7 +276,7 @@ class UserMemoryStore(MemoryStore):
             now,
             content=f"{shown}: {value}",
             metadata={
-                **self.pii_filter.metadata(metadata or {}),
+                **self.pii.metadata(metadata or {}),
                 "preference_key": shown,
                 "value": value,
                 SET_VALUES: [[value, now]],
@@ -525,7 +525,7 @@ class UserMemoryStore(MemoryStore):
         type_ = checked_type(type_)
         arguments.check_not_blank("content", content)
         rule, worth = self._retention[type_], self._importance(type_, importance)
-        text, extra = self.pii_filter.text(content), self.pii_filter.metadata(metadata)
+        text, extra = self.pii.text(content), self.pii.metadata(metadata)
         now, id_ = self.partition.clock(), content_id(type_, text)
         if type_ == MemoryType.SUMMARY:
             id_ = self.partition.id_of_summary(
@@ -582,7 +582,7 @@ class UserMemoryStore(MemoryStore):
 
     def _in_snapshot(self, record: MemoryRecord) -> MemoryRecord:
         self.reader.update_snapshot(record.memory_id, record)
-        return self.pii_filter.opened(record)
+        return self.pii.opened_record(record)
 
 
 def _texts(name: str, values: Sequence[str]) -> list[str]:

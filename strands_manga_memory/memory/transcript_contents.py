@@ -179,7 +179,7 @@ def without_removed(
     return replace(transcript, utterances=kept)
 
 
-def without_personal_data(transcript: Transcript, pii: PiiPolicy, place: str) -> Transcript:
+def without_personal_data(transcript: Transcript, pii: PiiPolicy) -> Transcript:
     """Apply the policy for personal data to the messages of a transcript.
 
     Messages that the policy refuses are left out.
@@ -187,7 +187,7 @@ def without_personal_data(transcript: Transcript, pii: PiiPolicy, place: str) ->
     cleaned = []
     for utterance in transcript.utterances:
         try:
-            text = pii.applied(utterance.text[:_UTTERANCE_CHARACTERS], place=place)
+            text = pii.applied(utterance.text[:_UTTERANCE_CHARACTERS])
         except PersonalDataError:
             continue
         cleaned.append(replace(utterance, text=text))

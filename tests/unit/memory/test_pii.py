@@ -59,11 +59,11 @@ def test_encrypted_by_rule_and_opened_at_its_place_only() -> None:
     policy = PiiPolicy(
         actions={"phone": "encrypt"}, cipher=AesGcmCipher({"k": b"0" * 32}, current="k")
     )
-    stored = policy.applied("call 090-1234-5678 now", place="u1")
+    stored = policy.of_user("u1").applied("call 090-1234-5678 now")
     assert "1234" not in stored
-    assert policy.opened(stored, place="u1") == "call 090-1234-5678 now"
-    assert policy.opened(stored, place="u2") == "call [phone] now"
-    assert PiiPolicy().opened(stored, place="u1") == "call [phone] now"
+    assert policy.of_user("u1").opened(stored) == "call 090-1234-5678 now"
+    assert policy.of_user("u2").opened(stored) == "call [phone] now"
+    assert PiiPolicy().of_user("u1").opened(stored) == "call [phone] now"
 
 
 def test_values_of_any_depth() -> None:
