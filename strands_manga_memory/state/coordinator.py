@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
 from typing import Annotated, Any, TypedDict
 
 from pydantic import Field
@@ -388,18 +387,14 @@ class StateCoordinator(Plugin):
             )
 
 
-_tokens = lru_cache(1_024)(estimate_tokens)
-"""Estimated tokens of a line, cached because most lines are the same as in the previous call."""
-
-
 def _render(lines: Iterable[str], max_tokens: int) -> str:
     """Render lines of the state as one block of text for the model; empty without lines.
 
     Lines that would exceed ``max_tokens`` estimated tokens are left out.
     """
-    remaining, kept = max_tokens - _tokens(render_section(_SECTION, [])), list[str]()
+    remaining, kept = max_tokens - estimate_tokens(render_section(_SECTION, [])), list[str]()
     for line in filter(None, lines):
-        tokens = _tokens(line) + 1
+        tokens = estimate_tokens(line) + 1
         if tokens <= remaining:
             kept.append(line)
             remaining -= tokens

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from functools import partial
 from typing import Any
@@ -80,7 +79,6 @@ class Recorder:
         A session manager restores the state before these hooks run, and saves the state after them.
         """
         first, last = HookOrder.SDK_FIRST, HookOrder.SDK_LAST
-        agent.add_hook(self._before_turn, BeforeInvocationEvent, order=-math.inf)
         agent.add_hook(self._turn_begins, BeforeInvocationEvent, order=last)
         agent.add_hook(self._message_added, MessageAddedEvent, order=first)
         agent.add_hook(self._model_answered, AfterModelCallEvent, order=first)
@@ -89,9 +87,6 @@ class Recorder:
         agent.add_hook(self._turn_ended, AfterInvocationEvent, order=first)
 
     # A turn
-
-    def _before_turn(self, event: BeforeInvocationEvent) -> None:
-        self._store.refresh()  # the application may have replaced ``agent.state`` between turns
 
     async def _turn_begins(self, event: BeforeInvocationEvent) -> None:
         self._store.begin_turn()

@@ -300,24 +300,19 @@ class StateStore:
         self.is_new = True
         self._agent: Callable[[], Agent | None] = lambda: None
         self._state: Any = None
-        self._entries = {kind: _TrackedPart(kind(), written=kind().values()) for kind in kinds}
+        self._entries = {kind: _TrackedPart(kind()) for kind in kinds}
         for entry in self._entries.values():
             entry.part._store = self  # noqa: SLF001
+        self.end_turn()
 
     def attach(self, agent: Agent) -> None:
         """Connect the store to an agent, and read the parts of the state from ``agent.state``.
 
-        If ``agent.state`` lacks a part, changes made to the part before this call are kept.
+        Changes made to a part before this call are merged into the stored part.
         """
-        with self.lock:
-            self._agent = weakref.ref(agent)
-            self.agent_id = agent.agent_id
-            before = [(entry, entry.part.values()) for entry in self._entries.values()]
-            self._read(agent)
-            for entry, values in before:
-                if entry.text is None:
-                    entry.part.restore(values)
-            self.write()
+        self._agent = weakref.ref(agent)
+        self.agent_id = agent.agent_id
+        self.begin_turn()
 
     @property
     def agent(self) -> Agent | None:
