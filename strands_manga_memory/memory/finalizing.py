@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,7 +37,7 @@ from strands_manga_memory.memory.partition import (
     not_erased_since,
 )
 from strands_manga_memory.memory.pii_policy import PiiPolicy, mask_encrypted
-from strands_manga_memory.memory.preference_log import PreferenceLog, erased_at, forgotten_id
+from strands_manga_memory.memory.preference_log import PreferenceLog
 from strands_manga_memory.memory.records import (
     DAY,
     RETENTION,
@@ -52,9 +53,10 @@ from strands_manga_memory.memory.records import (
     summary_id,
 )
 from strands_manga_memory.memory.statements import (
+    LoggedChanges,
     PreferenceChange,
-    Removal,
     complete_since,
+    message_digest,
 )
 from strands_manga_memory.memory.transcript_contents import (
     passages_of,
@@ -67,7 +69,7 @@ from strands_manga_memory.messages.transcripts import Transcript
 from strands_manga_memory.scope import encoded_id
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
-from strands_manga_memory.stores.table import Item, Table
+from strands_manga_memory.stores.table import Table
 
 logger = logging.getLogger(__name__)
 
@@ -133,11 +135,11 @@ class MemoryKeeper:
         """
         user = self._user(Owner(transcript.user_id, transcript.tenant))
         id_ = _summary_id(transcript)
-        partition, erased = user.partition, user.erased
-        after = max(user.deleted_at(id_), erased_at(erased), complete_since(user.removals))
-        transcript = without_removed(transcript, user.removals, after=after)
+        partition, logged = user.partition, user.logged
+        after = max(user.deleted_at(id_), logged.erased_at, complete_since(logged.removals))
+        transcript = without_removed(transcript, logged.removals, after=after)
         if not transcript.utterances:
-            return partition.get(id_) if erased is None else None
+            return partition.get(id_) if logged.erased_at == -math.inf else None
         transcript = without_personal_data(transcript, user.pii)
         stored = partition.get(id_)
         is_new = stored is None or not _covers(stored, transcript)
@@ -175,11 +177,9 @@ class MemoryKeeper:
             hot=None if self.hot is None else HotProfile(self.hot, owner, codec=self.codec),
             importance=self.retention[MemoryType.PREFERENCE].importance,
         )
-        erased = partition.erased()
+        logged, _, erased = log.read()
         partition.guard = not_erased_since(owner.partition, erased)
-        return _UserMemories(
-            partition, log, self.pii.of_user(owner.partition), erased, *log.removals()
-        )
+        return _UserMemories(partition, log, self.pii.of_user(owner.partition), logged)
 
     def _changed(self, known: MemoryRecord | None, id_: str, **fields: Any) -> MemoryRecord:
         now, type_ = self.clock(), MemoryType(id_.partition("#")[0])
@@ -456,9 +456,7 @@ class _UserMemories:
     partition: UserPartition
     log: PreferenceLog
     pii: PiiPolicy
-    erased: Item | None
-    removals: tuple[Removal, ...]
-    forgotten: Mapping[str, float]
+    logged: LoggedChanges
 
     def store(
         self, id_: str, change: Callable[[MemoryRecord | None], MemoryRecord | None]
@@ -475,7 +473,7 @@ class _UserMemories:
 
     def deleted_at(self, memory_id: str) -> float:
         """Return the time of a memory's deletion in seconds since 1970; 0 if it was not deleted."""
-        return self.forgotten.get(forgotten_id(memory_id), 0.0)
+        return self.logged.forgotten.get(message_digest(memory_id), 0.0)
 
 
 def _listed(metadata: Mapping[str, Any], name: str) -> list[Any]:

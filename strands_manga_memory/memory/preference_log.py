@@ -29,7 +29,6 @@ from strands_manga_memory.memory.records import (
     CHANGES,
     DAY,
     ERASED,
-    FORGOTTEN,
     RETENTION,
     MemoryRecord,
     MemoryType,
@@ -49,7 +48,6 @@ from strands_manga_memory.memory.statements import (
     LoggedChanges,
     PreferenceChange,
     PreferenceSignal,
-    Removal,
     SlotState,
     Statement,
     message_digest,
@@ -67,13 +65,6 @@ BUCKETS = 16
 """Number of partitions that list the users with pending signals."""
 _DELETION_SECONDS = 90 * DAY
 """Seconds until the record of a deletion expires. Earlier sessions are finalized by then."""
-_MADE_BY_SESSIONS = (
-    MemoryType.SUMMARY,
-    MemoryType.EPISODE,
-    MemoryType.PATTERN,
-    MemoryType.WEEK,
-    MemoryType.MONTH,
-)
 _USUAL_SLOTS = frozenset(
     [
         "genre",
@@ -133,25 +124,6 @@ class PreferenceLog:
         item, erased = self._read_items()
         return _revision_of(item, erased), str((item or {}).get("version") or "")
 
-    def removals(self) -> tuple[tuple[Removal, ...], dict[str, float]]:
-        """Read the recorded deletions and retractions of the user's memories, in one query.
-
-        Returns:
-            First, the deletions of preferences and retractions of messages. Second, the deletion
-            times of other memories in seconds since 1970, keyed by ``forgotten_id`` of the memory.
-        """
-        rows = self.partition.table.query(
-            self.partition.owner.changes_partition, first=CHANGES, last=f"{FORGOTTEN}~"
-        )
-        items = {str(row["memory_id"]): row for row in rows}
-        removals = self._logged(items.pop(CHANGES, None)).removals
-        # A damaged row gives infinity, so that its memory is never stored again: the time of the
-        # deletion is unknown.
-        times = {id_: row.get("at") for id_, row in items.items()}
-        return removals, {
-            id_: float(at) if isinstance(at, int | float) else math.inf for id_, at in times.items()
-        }
-
     def read(self) -> tuple[LoggedChanges, Item | None, Item | None]:
         """Read the preference log of the user.
 
@@ -209,7 +181,13 @@ class PreferenceLog:
         wanted = () if self._send_later is None else statements
         return [PreferenceSignal.from_statement(self.partition.owner, each) for each in wanted]
 
-    def notify_agents(self, *, is_removal: bool = False, drops_context: bool = False) -> None:
+    def notify_agents(
+        self,
+        *,
+        is_removal: bool = False,
+        drops_context: bool = False,
+        forgotten: Iterable[str] = (),
+    ) -> None:
         """Notify live agents that memories other than preferences have changed.
 
         The log gets a new revision, by which agents notice the change. This needs no encryption
@@ -220,7 +198,10 @@ class PreferenceLog:
                 again.
             drops_context: Whether the next session start must read the text about the user from the
                 table.
+            forgotten: Ids of deleted memories that earlier messages must not create again.
         """
+        now = self.partition.clock()
+        deleted = dict.fromkeys(map(message_digest, forgotten), now)
         revision, place = uuid.uuid4().hex, place_of(self.partition.owner, CHANGES)
 
         def attempt() -> tuple[str, str] | None:
@@ -229,11 +210,13 @@ class PreferenceLog:
                 raise CorruptRecordError(
                     f"record={place!r} is damaged: it has no statements", record=place
                 )
-            renewed = {
-                **(item or self._item(LoggedChanges())),
-                "revision": revision,
-                "version": uuid.uuid4().hex,
-            }
+            known: Item = item or self._item(LoggedChanges())
+            renewed = {**known, "revision": revision, "version": uuid.uuid4().hex}
+            if deleted:
+                times = {**known.get("forgotten", {}), **deleted}
+                renewed["forgotten"] = {
+                    id_: at for id_, at in times.items() if at > now - _DELETION_SECONDS
+                }
             if not self.partition.table.put(renewed, when=unchanged(item)):
                 return None
             return _revision_of(item, erased), _revision_of(renewed, erased)
@@ -242,18 +225,6 @@ class PreferenceLog:
         self._publish(
             before=before, revision=written, is_removal=is_removal, drops_context=drops_context
         )
-
-    def record_deletion(self, memory_id: str, at: float) -> None:
-        """Record the deletion of a memory, so that old messages do not create the memory again.
-
-        Only memories that are made from sessions need this record.
-        """
-        if memory_id.partition("#")[0] in _MADE_BY_SESSIONS:
-            key = {
-                "user_id": self.partition.owner.changes_partition,
-                "memory_id": forgotten_id(memory_id),
-            }
-            self.partition.table.put({**key, "at": at, "expires_at": int(at + _DELETION_SECONDS)})
 
     def erased_at(self) -> float:
         """Return the time of the last deletion of all data of the user, in seconds since 1970.
@@ -460,16 +431,22 @@ class PreferenceLog:
             body = opened_body(item, self.partition.codec, place)
             stored = {name: body[name] for name in ("statements", "removals")}
             revision = str(item.get("revision") or "")
-            return LOG.validate_python({**body, **stored, "revision": revision})
+            stored |= {"revision": revision, "forgotten": item.get("forgotten", {})}
+            return LOG.validate_python({**body, **stored})
 
     def _item(self, logged: LoggedChanges) -> Item:
         owner = self.partition.owner
         body: dict[str, Any] = {"statements": [], "removals": []}
         body |= LOG.dump_python(
-            logged, exclude={"revision", "erased_at"}, exclude_defaults=True, mode="json"
+            logged,
+            exclude={"revision", "forgotten", "erased_at"},
+            exclude_defaults=True,
+            mode="json",
         )
         stored = sealed_unless_plain(body, self.partition.codec, place_of(owner, CHANGES))
         key: Item = {"user_id": owner.changes_partition, "memory_id": CHANGES}
+        if logged.forgotten:  # not encrypted, so that a deletion needs no key
+            key["forgotten"] = dict(logged.forgotten)
         if logged.signals:
             key["waiting"] = len(logged.signals)  # not encrypted, for the report of an erasure
         return {**key, "revision": logged.revision, "version": uuid.uuid4().hex, **stored}
@@ -503,11 +480,6 @@ def erased_at(marker: Item | None) -> float:
         return -math.inf
     with parsing(f"{marker['user_id']}/{marker['memory_id']}"):
         return float(marker["at"])
-
-
-def forgotten_id(memory_id: str) -> str:
-    """Return the id of the table item that records the deletion of a memory."""
-    return f"{FORGOTTEN}{message_digest(memory_id)}"
 
 
 def slot_and_value(record: MemoryRecord) -> tuple[str, str]:

@@ -141,8 +141,6 @@ LATEST = "~by_age"
 """Id of the list of the latest facts and feedback, the first with the prefix ``INTERNAL``."""
 CHANGES = "~changes"
 """Id of the item with a user's ``PreferenceLog``."""
-FORGOTTEN = "~forgotten#"
-"""Prefix of the ids of items that record the deletion of a memory derived from sessions."""
 
 
 _MAX_NUMBER = 10**12

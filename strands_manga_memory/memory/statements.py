@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import uuid
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from operator import attrgetter
 
@@ -315,6 +315,8 @@ class LoggedChanges:
         revision: Random text. A new value tells live agents to read the preferences again.
         signals: Reports of preferences that an external preference service has not accepted yet.
         next_number: Number of the next signal.
+        forgotten: Deletion times of other memories, in seconds since 1970, keyed by the digest of
+            the memory's id.
         erased_at: Time of the last deletion of all data of the user, in seconds since 1970. Minus
             infinity without a deletion.
     """
@@ -324,6 +326,7 @@ class LoggedChanges:
     revision: str = ""
     signals: tuple[PreferenceSignal, ...] = ()
     next_number: int = 1
+    forgotten: Mapping[str, float] = field(default_factory=dict)
     erased_at: float = -math.inf
 
     def admit(self, statements: Iterable[Statement]) -> tuple[Statement, ...]:

@@ -126,7 +126,7 @@ def test_a_damaged_log_is_neither_replaced_nor_taken_for_empty(
         lambda: store.preference_log.apply(change),
         lambda: store.prefer("genre", "romance"),
         lambda: store.retract("m1"),
-        store.preference_log.removals,
+        store.preference_log.read,
     ):
         with pytest.raises(CorruptRecordError):
             work()  # type: ignore[operator]
@@ -158,7 +158,7 @@ def test_a_damaged_statement_is_named_on_one_line_without_its_values(table: Tabl
         CorruptRecordError,
         match=r"is damaged: ValidationError: statements.0.preference.liked: Input should [^\n]*$",
     ):
-        store.preference_log.removals()
+        store.preference_log.read()
 
 
 def test_damaged_values_stay_as_they_are_and_stop_no_change(table: Table) -> None:
