@@ -12,7 +12,6 @@ from typing import Any
 
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import check_positive_int
 from strands_manga_memory.conversation.message_truncation import (
     is_truncated,
     result_text,
@@ -46,6 +45,9 @@ TimedMessage = tuple[Message, float]
 
 _SMALL_TALK_CHARACTERS = 120
 """Largest length of a text that can count as small talk, in characters."""
+
+MOST_MESSAGES = 50_000
+"""Largest number of messages in an archive. The oldest messages are removed first."""
 
 _TOOL_CHARACTERS = 2_000
 _MOST_SOURCE_READS = 3
@@ -129,20 +131,9 @@ class MessageArchive:
         source: Function that returns the messages from before the start of this process. It is
             called once, and once more after the archive was emptied. A failed call is repeated at
             most twice.
-        limit: Largest number of messages to keep. The oldest messages are removed first.
-
-    Raises:
-        ValueError: ``limit`` is not a positive whole number.
     """
 
-    def __init__(
-        self,
-        embed: Embed | None = None,
-        *,
-        source: Source | None = None,
-        limit: int = 50_000,
-    ) -> None:
-        self._limit = check_positive_int("limit", limit)
+    def __init__(self, embed: Embed | None = None, *, source: Source | None = None) -> None:
         self._embed = embed
         self._lock = threading.RLock()
         self._words = LexicalIndex[int]()
@@ -239,7 +230,7 @@ class MessageArchive:
                 at = known.at if known is not None and message.at is None else message.at
                 self._messages[number] = replace(message, at=at)
             self._words.put((number, text, "") for number, text in changed.items())
-            self._remove(list(itertools.islice(self._messages, max(0, len(self) - self._limit))))
+            self._remove(list(itertools.islice(self._messages, max(0, len(self) - MOST_MESSAGES))))
 
     def forget(self, id_: str) -> None:
         """Remove a message from the archive for good, for example after its redaction.

@@ -12,7 +12,7 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strands_manga_memory.language.open_questions import final_answers, is_answer
@@ -306,11 +306,11 @@ class MemoryKeeper:
         def made(known: MemoryRecord | None) -> MemoryRecord:
             if known is not None and _covers(known, transcript):
                 return known
-            answered = () if known is None else known.listed("answered_questions")
-            about = _without_questions(metadata, answered) if answered else metadata
-            return self._changed(
-                known, id_, content=summary.text, metadata=about, expires_at=expires_at
+            made = self._changed(
+                known, id_, content=summary.text, metadata=metadata, expires_at=expires_at
             )
+            answered = () if known is None else known.listed("answered_questions")
+            return _without_questions(made, answered) if answered else made
 
         stored = user.partition.update(id_, made)
         if stored is not None:
@@ -364,7 +364,7 @@ class MemoryKeeper:
         ]
 
         def closed(known: MemoryRecord | None) -> MemoryRecord | None:
-            return known and known.changed(metadata=_without_questions(known.metadata, answered))
+            return known and _without_questions(known.changed(), answered)
 
         if answered and (stored := user.store(record.memory_id, closed)) is not None:
             loaded.records[record.memory_id] = stored
@@ -476,21 +476,17 @@ class _UserMemories:
         return self.logged.forgotten.get(message_digest(memory_id), 0.0)
 
 
-def _listed(metadata: Mapping[str, Any], name: str) -> list[Any]:
-    found = metadata.get(name)
-    return found if isinstance(found, list) else []
-
-
-def _without_questions(metadata: Mapping[str, Any], answered: Sequence[str]) -> dict[str, Any]:
-    """Return the metadata of a session summary with some open questions marked as answered.
+def _without_questions(summary: MemoryRecord, answered: Sequence[str]) -> MemoryRecord:
+    """Return a session summary with some open questions marked as answered.
 
     The questions move to ``answered_questions``, so that later versions of the summary do not list
     them as open again.
     """
-    earlier = _listed(metadata, "answered_questions")
+    earlier = summary.listed("answered_questions")
     known = [*answered, *(each for each in earlier if each not in answered)]
-    still_open = [each for each in _listed(metadata, "open_questions") if each not in known]
-    return {**metadata, "open_questions": still_open, "answered_questions": known}
+    still_open = [each for each in summary.listed("open_questions") if each not in known]
+    questions = {"open_questions": still_open, "answered_questions": known}
+    return replace(summary, metadata={**summary.metadata, **questions})
 
 
 def _summary_id(transcript: Transcript) -> str:

@@ -263,7 +263,7 @@ class HotProfile:
             record = self._hot.load(self.name, [MEMORIES], touch=False)
             if record is None or record.state != ACTIVE or record.expires_in <= 0:
                 return None, None
-            return self._memories_of(record), (record.epoch, record.version)
+            return self._field(record, MEMORIES, _fresh_content), (record.epoch, record.version)
 
         return self.health.call(lambda: self.health.call_in_thread(read, PATIENCE)) or (None, None)
 
@@ -297,15 +297,6 @@ class HotProfile:
 
     # Inside
 
-    def _memories_of(self, record: HotRecord) -> PartitionContent | None:
-        data = self._field(record, MEMORIES, list)
-        if data is None:
-            return None
-        with parsing(self._places[MEMORIES]):
-            read_at, content = data
-            # The limit matters if a removal could not be published.
-            return None if time.time() - read_at >= TTL else _CONTENT.validate_python(content)
-
     def state_of(self, record: HotRecord | None) -> ProfileState:
         """Decode a user's record from the hot tier.
 
@@ -329,3 +320,9 @@ class HotProfile:
         data = self._codec.decode(record.fields[name], self._places[name])
         with parsing(self._places[name]):
             return read(data)
+
+
+def _fresh_content(data: Any) -> PartitionContent | None:
+    read_at, content = data
+    # The limit matters if a removal could not be published.
+    return None if time.time() - read_at >= TTL else _CONTENT.validate_python(content)

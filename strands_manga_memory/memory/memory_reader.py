@@ -34,7 +34,7 @@ from strands_manga_memory.memory.records import (
 )
 from strands_manga_memory.messages.injection import escape_line, strip_own_blocks
 from strands_manga_memory.messages.texts import estimate_tokens, shorten_line, truncate_to_tokens
-from strands_manga_memory.stores.writer import TierHealth, Writer
+from strands_manga_memory.stores.writer import TierHealth, shared_writer
 from strands_manga_memory.telemetry import RECALL, measured
 
 logger = logging.getLogger(__name__)
@@ -75,7 +75,6 @@ class MemoryReader:
         retention: Mapping[MemoryType, Retention],
         embed: Embed | None,
         pii: PiiPolicy,
-        writer: Writer,
     ) -> None:
         self._partition = partition
         self._hot = hot
@@ -84,8 +83,8 @@ class MemoryReader:
         self._embed = embed
         self._pii = pii
         self._clock = partition.clock
-        self._writer = writer
-        self._health = TierHealth(shared=writer.durable_health)
+        self._writer = shared_writer(None, partition.table)
+        self._health = TierHealth(shared=self._writer.durable_health)
         self._word_list: WordList | None = None
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
@@ -93,7 +92,6 @@ class MemoryReader:
         self._recent: Future[None] | None = None
         self._profile: Mapping[str, str] = {}
         self._is_fresh = False
-        self._versions: tuple[str, str] | None = None
         self._is_count_planned = False
 
     # Methods that use the snapshot
@@ -117,19 +115,15 @@ class MemoryReader:
         with self._lock:
             self._snapshot = None
 
-    def read_if_changed(self, versions: Callable[[], tuple[str, str]]) -> None:
-        """Read the memories again if the user's preferences in the table have changed.
+    def read_changes(self) -> None:
+        """Read the memories again, because other processes may have changed them.
 
-        The method ``versions`` of the preference log shows a change since the last call. The
-        memories are read from the table, not from the cache in the hot tier, because the process
-        that made the change may use another hot tier. Without a hot tier, nothing is read.
+        They are read from the table, not from the cache in the hot tier, because a process that
+        made a change may use another hot tier. Without a hot tier, nothing is read.
         """
-        if self._hot is None:
-            return
-        self._wait_for_statements()
-        if (current := versions()) != self._versions:
+        if self._hot is not None:
+            self._wait_for_statements()
             self._read(is_cached=False)
-            self._versions = current
 
     def update_snapshot(self, memory_id: str, record: MemoryRecord | None) -> None:
         """Replace a changed memory in this process's copy of the memories.

@@ -61,7 +61,6 @@ from strands_manga_memory.scope import checked_id, encoded_id
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import USER_MEMORY, Table
-from strands_manga_memory.stores.writer import shared_writer
 
 if TYPE_CHECKING:
     from strands_manga_memory.language.session_summaries import Sentiment
@@ -163,7 +162,6 @@ class UserMemoryStore(MemoryStore):
             retention=self._retention,
             embed=embed,
             pii=self.pii,
-            writer=shared_writer(None, table),
         )
 
     def __repr__(self) -> str:
@@ -499,7 +497,7 @@ class UserMemoryStore(MemoryStore):
             ValueError: ``max_tokens`` is not a positive whole number.
             StoreUnavailableError: The table does not answer.
         """
-        self.reader.read_if_changed(self.preference_log.versions)
+        self.reader.read_changes()
         return self.agent_context(max_tokens).text
 
     def agent_context(self, max_tokens: int = MAX_TOKENS) -> AgentContext:

@@ -218,7 +218,14 @@ class TaskState:
             )
             if undo is not None:
                 self._undo[id_] = undo
-            return self._add(step)
+            self.steps[id_] = step
+            if len(self.steps) > self._steps_kept:
+                ends = filterfalse(self._undo.__contains__, self.steps)
+                oldest = next(ends, next(iter(self.steps)))
+                del self.steps[oldest]
+                self._undo.pop(oldest, None)
+                self.dropped += 1
+            return step
 
     def start_step(self, step_id: str) -> TaskStep:
         """Mark a step of the task as in progress, at its start or at a restart after a failure.
@@ -426,15 +433,6 @@ class TaskState:
     @property
     def _recorded(self) -> int:
         return len(self.steps) + self.dropped
-
-    def _add(self, step: TaskStep) -> TaskStep:
-        self.steps[step.id] = step
-        if len(self.steps) > self._steps_kept:
-            oldest = next(filterfalse(self._undo.__contains__, self.steps), next(iter(self.steps)))
-            del self.steps[oldest]
-            self._undo.pop(oldest, None)
-            self.dropped += 1
-        return step
 
     def step(self, id_: str) -> TaskStep:
         """Return the step of the task with the given id.

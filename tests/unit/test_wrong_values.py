@@ -106,10 +106,6 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (c.SummarySchedule, {"wait_seconds": math.nan}, "... 0 or more, got nan"),
     *((Verified, {name: {"tokens": 10}}, "... Summary") for name in ("trigger", "schedule")),
     (c.HistoryRecall, {"max_tokens": 0}, "... a positive whole number, got 0"),
-    *(
-        (c.MessageArchive, {"limit": value}, f"... a positive whole number, got {value}")
-        for value in (0, True, 1.5)
-    ),
     (c.HistoryRecall, {"embed": 3}, "embed must be "),
     (c.ImportanceWeights, {"greeting": 2}, "... between 0 and 1, got 2"),
     (c.BackgroundScorer, {"judge": 3}, "... a function of lines, got 3"),

@@ -30,8 +30,11 @@ def ids(archive: MessageArchive, question: str) -> list[str]:
 
 
 @pytest.mark.parametrize("vectors", [None, embed], ids=["words", "words and vectors"])
-def test_it_keeps_the_latest_replaces_and_forgets(vectors: Any) -> None:
-    archive = MessageArchive(vectors, limit=3)
+def test_it_keeps_the_latest_replaces_and_forgets(
+    vectors: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archives, "MOST_MESSAGES", 3)
+    archive = MessageArchive(vectors)
     archive.add(
         ArchivedMessage(str(number), "user", f"cat number {number}", 7.0) for number in range(5)
     )
