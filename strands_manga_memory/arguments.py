@@ -20,7 +20,14 @@ _SECRETS = ("Cipher", "bytes")
 """Annotations of arguments that may have a secret key as a value, so that errors do not show the
 value.
 """
-_WORDS = {"int": "a whole number", "float": "a number", "bool": "True or False", "str": "a text"}
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "True or False",
+    "str": "a text",
+    "Sequence[Any]": "a list",
+    "Mapping[str, Fallbacks]": "a mapping such as {'search_web': 'search_catalogue'}",
+}
 
 
 def checked(call: Callable[P, _T]) -> Callable[P, _T]:

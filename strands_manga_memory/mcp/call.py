@@ -236,12 +236,16 @@ class Call:
             guard.log.end(key, verdict)
             self.result = event
             return
-        text = redact_secrets(_error_text(outcome))
-        duration = guard.log.end(key, verdict, text)
         if verdict == CANCELLED:
+            guard.log.end(key, verdict)
             self.result = result_event(cancelled_result(self.request_id), outcome.exception)
             return
-        failure = self._tool_failure(outcome, verdict, duration)
+        text = redact_secrets(_error_text(outcome))
+        reason = REASONS.get(verdict.code, "{tool} failed.").format(
+            tool=guard.tool_name, server=guard.server_name, timeout=guard.policy.timeout
+        )
+        duration = guard.log.end(key, verdict, text or reason)
+        failure = self._tool_failure(outcome, verdict.code, reason, duration)
         self.result = result_event(
             error_result(failure, original=outcome.result, text=text), outcome.exception
         )
@@ -290,15 +294,14 @@ class Call:
             server.record_answer()
         return verdict
 
-    def _tool_failure(self, outcome: CallOutcome, verdict: Verdict, duration: float) -> ToolFailure:
-        guard, code = self._guard, verdict.code
-        reason = REASONS.get(code, "{tool} failed.")
+    def _tool_failure(
+        self, outcome: CallOutcome, code: str, reason: str, duration: float
+    ) -> ToolFailure:
+        guard = self._guard
         sent = not isinstance(outcome.exception, MCPClientInitializationError)
         return guard.describe_failure(
             code,
-            reason.format(
-                tool=guard.tool_name, server=guard.server_name, timeout=guard.policy.timeout
-            ),
+            reason,
             request_id=self.request_id,
             duration=duration,
             retryable=code not in _CALLER_IS_WRONG,
@@ -313,7 +316,8 @@ class Call:
         failure = self._guard.describe_failure(
             code, reason, request_id=self.request_id, retryable=retryable
         )
-        self._guard.log.count_rejection(code, reason if retryable else redact_secrets(reason))
+        text = "" if code == "circuit_open" else reason  # the cause stays the last error
+        self._guard.log.count_rejection(code, text if retryable else redact_secrets(text))
         self.result = result_event(error_result(failure))
         self.replaceable_failure = failure if retryable else None
 

@@ -24,6 +24,7 @@ from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, H
 from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.mcp.answers import ToolFailure
 from strands_manga_memory.mcp.classify import (
+    OK,
     TOOL_ERROR,
     CallOutcome,
     Classify,
@@ -122,7 +123,7 @@ class ToolStatus(TypedDict):
         latency_ms: Mean, median (``p50``) and percentiles of the durations of the last 512 calls,
             in milliseconds. All values are None without calls.
         last_error: Error code, text without secrets, and age in seconds of the last failure, or
-            None.
+            None. Calls that an open breaker rejects do not replace it.
         in_flight: Seconds since the start of each running call, keyed by request id.
     """
 
@@ -172,7 +173,7 @@ class CallLog:
         Args:
             key: Result of ``begin``.
             verdict: Classification of the call.
-            text: Error text of the call, without secrets.
+            text: Error text of the call, without secrets. Empty if the last error stays.
         """
         now = self._clock()
         with self._lock:
@@ -181,7 +182,7 @@ class CallLog:
                 self._seconds.append(now - began)
             if verdict.outcome is not Outcome.SUCCESS:
                 self._failures[verdict.code] += 1
-                if text or verdict.outcome is not Outcome.IGNORED:
+                if text:
                     self._last_error = (verdict.code, text, now)
         return now - began
 
@@ -371,7 +372,8 @@ class Guard:
             ):
                 verdict = self.policy.classify(call)
                 if verdict is not None:
-                    return Verdict(Outcome(verdict.outcome), str(verdict.code))
+                    outcome = Outcome(verdict.outcome)
+                    return OK if outcome is Outcome.SUCCESS else Verdict(outcome, str(verdict.code))
         return classify(call, tool_errors=self.policy.tool_errors)
 
     def acquire_permit(self, user: Hashable | None) -> Permit | None:

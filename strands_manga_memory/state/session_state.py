@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from strands import Agent
 from strands.plugins import Plugin
 
@@ -450,7 +450,7 @@ class EnvironmentTracker(Plugin):
     """Plugin that keeps an agent's environment, such as the user's cart and locale, up to date.
 
     The source is read at the start of the session and after each announced change. If a read fails,
-    the last values remain in use.
+    the last values remain in use. A field with a wrong value keeps its last value.
 
     As a plugin, the tracker also stores the locale and the cart in the conversation's metadata. An
     agent with a ``StateCoordinator``, which does the same, does not need this plugin.
@@ -520,6 +520,15 @@ class EnvironmentTracker(Plugin):
     def _read(self) -> None:
         version = self._announced
         with logged_errors(logger, "the environment could not be read, keeping the last values"):
-            found = self._source(self._scope)
-            self.environment = Environment.model_validate(dict(found or {}))
+            found = dict(self._source(self._scope) or {})
+            try:
+                self.environment = Environment.model_validate(found)
+            except ValidationError as error:
+                wrong = {str(each["loc"][0]) for each in error.errors()}
+                logger.warning(
+                    "fields=<%s> | wrong fields of the environment keep their last values",
+                    ", ".join(sorted(wrong)),
+                )
+                found |= {name: getattr(self.environment, name) for name in wrong}
+                self.environment = Environment.model_validate(found)
             self._version = version

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -11,10 +12,12 @@ from typing import Any
 import pytest
 from strands import Agent, tool
 from strands.tools import ToolProvider
+from strands.tools.mcp import MCPClient
 from strands.types.tools import AgentTool
 from strands_tools import file_read
 
-from strands_manga_memory import BreakerPolicy, guard_tool
+from strands_manga_memory import BreakerPolicy, GuardedMCPTools, guard_tool
+from strands_manga_memory.mcp import Outcome, Verdict
 from strands_manga_memory.testing import ScriptedModel
 from tests.support import tool_results
 from tests.unit.session.support import tool_use
@@ -150,6 +153,40 @@ def test_a_guarded_tool_is_not_guarded_again(given: Callable[[Any], Any]) -> Non
     """A tool that is guarded already is refused, also in a list."""
     with pytest.raises(ValueError, match="guarded already"):
         guard_tool(given(guard_tool(in_stock)))
+
+
+def test_fallbacks_of_a_wrong_form_are_refused_with_the_right_form() -> None:
+    """A guarded tool takes a list, and a guarded server a mapping from tool to fallbacks."""
+    wrong: Any = {"in_stock": file_read}
+    with pytest.raises(ValueError, match="fallbacks must be a list, got"):
+        guard_tool(in_stock, fallbacks=wrong)
+    client = MCPClient(url="http://localhost:1/mcp")
+    with pytest.raises(ValueError, match=r"must be a mapping such as .'search_web'"):
+        GuardedMCPTools(client, fallbacks=[in_stock])  # type: ignore[arg-type]
+
+
+def test_a_timeout_has_a_text_in_the_status() -> None:
+    """The last error of a tool that exceeds its deadline says so, also while calls are rejected."""
+
+    @tool
+    async def slow() -> None:
+        """Wait."""
+        await asyncio.sleep(5)
+
+    guarded = guard_tool(slow, BreakerPolicy(timeout=0.05, failures=1))
+    agent = calling_agent([guarded])
+    agent.tool.slow()
+    agent.tool.slow()
+    assert guarded.status()["rejected"] == 1
+    assert guarded.status()["last_error"]["text"] == "slow did not answer within 0.05 s."
+
+
+def test_a_success_with_another_code_reaches_the_model_unchanged() -> None:
+    """A classifier may name a success as it likes."""
+    policy = BreakerPolicy(classify=lambda call: Verdict(Outcome.SUCCESS, "sold_out"))
+    agent = calling_agent([guard_tool(in_stock, policy)])
+    result = agent.tool.in_stock(title="Gyo")
+    assert (result["status"], result["content"]) == ("success", [{"text": "Gyo: in stock"}])
 
 
 def _errors_of_one_user(policy: BreakerPolicy | None, *others: str) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from strands_manga_memory import ConversationScope, Environment, TtlPolicy
-from strands_manga_memory.state import EnvironmentTracker
+from strands_manga_memory import ConversationScope, Environment, MangaMemory, TtlPolicy
+from strands_manga_memory.state import EnvironmentTracker, export_for_human
+from strands_manga_memory.testing import ScriptedModel
 
 SCOPE = ConversationScope("u1", "s1", tenant="shop")
 
@@ -25,12 +27,27 @@ def test_source_returns_an_environment_or_its_fields(answer: Any, known: Environ
     assert EnvironmentTracker(lambda scope: answer, SCOPE).environment == known
 
 
-@pytest.mark.parametrize("answer", [5, {"tier": 5}])
-def test_other_values_of_a_source_are_logged_and_not_used(
-    answer: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert EnvironmentTracker(lambda scope: answer, SCOPE).environment == Environment()
+def test_other_values_of_a_source_are_logged_and_not_used(caplog: pytest.LogCaptureFixture) -> None:
+    wrong: Any = 5
+    assert EnvironmentTracker(lambda scope: wrong, SCOPE).environment == Environment()
     assert "the environment could not be read, keeping the last values" in caplog.text
+
+
+def test_wrong_fields_of_a_source_are_logged_and_the_others_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = iter([{"tier": "vip"}, {"tier": 5, "cart": ["Gyo"], "timezone": "Mars"}])
+    ids = {"user_id": "u1", "session_id": "s1"}
+    with MangaMemory.open(
+        durable=f"sqlite:///{tmp_path}/s.sqlite3", environment=lambda scope: next(answers)
+    ) as memory:
+        agent = memory.agent(ScriptedModel(lambda _: "Noted."), **ids, task_state=True)
+        memory.changes(**ids).publish()
+        agent("What is in my cart?")
+        assert export_for_human(agent, reason="asked").environment == Environment(
+            tier="vip", cart=("Gyo",)
+        )
+    assert "fields=<tier, timezone> | wrong fields" in caplog.text
 
 
 def test_source_that_is_no_function_is_refused() -> None:
