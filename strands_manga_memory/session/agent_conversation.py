@@ -335,7 +335,7 @@ class AgentConversation:
             if changed:
                 local.set_states(changed)
             if notes is not None:
-                local.set_manager_state(load(notes))
+                local.new_manager_state = load(notes)
 
     def set_entry(self, name: str, value: Any) -> None:
         """Set a named value, such as a Graph's state, that the next save stores."""

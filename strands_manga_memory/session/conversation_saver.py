@@ -95,8 +95,7 @@ class ConversationSaver:
             Future that ends when the durable tier has all changes. Without a durable tier, it ends
             when the hot tier has them.
         """
-        is_slow = self._storage.durable is not None
-        return self.tiers.writer.submit(self._key, self.commit_all, slow=is_slow)
+        return self.tiers.writer.submit(self._key, self.commit_all, slow=True)
 
     def request_soon(self, delay: float) -> None:
         """Plan a save of the conversation in ``delay`` seconds, unless one is planned already."""
@@ -178,9 +177,7 @@ class ConversationSaver:
         except StoreUnavailableError:
             if storage.durable is None:
                 raise
-        with local.lock:
-            is_empty = not local.base.incarnation and not local.has_changes()
-        if storage.durable is not None and not is_empty:
+        if storage.durable is not None and (local.base.incarnation or local.is_dirty):
             work = partial(self._flush, closes=self.is_closing)
             self._attempt(work, storage.durable, must=True)
 
@@ -207,7 +204,10 @@ class ConversationSaver:
         self.check()
         storage = self._storage
         if not storage.local.is_dirty:
-            self._catch_up_hot()
+            hot = storage.hot
+            if hot is not None and not hot.health.is_up:
+                with suppress(StoreUnavailableError):  # the durable tier has everything
+                    self._attempt(storage.catch_up_hot, hot)
             return
         self._tier, self.started_at = self._first_tier, time.monotonic()
         try:
@@ -220,12 +220,6 @@ class ConversationSaver:
             self.started_at = None
         if storage.durable is not None and not storage.local.known_head.incarnation:
             self._needs_flush = True  # begun in the hot tier: the durable tier does not answer
-
-    def _catch_up_hot(self) -> None:
-        hot = self._storage.hot
-        if hot is not None and not hot.health.is_up:
-            with suppress(StoreUnavailableError):  # the durable tier has everything
-                self._attempt(self._storage.catch_up_hot, hot)
 
     def _attempt(self, work: Callable[[], _T], tier: Tier, *, must: bool = False) -> _T:
         """Call a function that uses a tier, and record whether the tier works.

@@ -185,9 +185,8 @@ def content_at(storage: ConversationStorage, at_turn: int, *, now: float) -> Rec
         grown = Record(incarnation=base.incarnation, window=window, seen=lengths)
         window = join(base, grown).window
     removed = {key: length for key, length in lengths.items() if key not in turns}
-    return Record(
-        version=base.version,
-        incarnation=base.incarnation,
+    return replace(
+        base,
         window=window,
         manager_state=base.manager_state if after is None else None,
         seen={**base.seen, **lengths},
@@ -197,10 +196,8 @@ def content_at(storage: ConversationStorage, at_turn: int, *, now: float) -> Rec
         turns=turns,
         unlogged=set(turns),
         last_used=now,
-        created=base.created,
         turn_count=at_turn,
         message_count=sum(lengths[key] for key in turns),
-        ids=base.ids,
     )
 
 
@@ -236,10 +233,10 @@ def begin_with(storage: ConversationStorage, content: Record, *, replaces: bool)
         version = storage.local.next_version(*found, content)
         record = replace(content, version=version, incarnation=incarnation)
         if replaces:
-            record = replace(record, deleted_below=base.deleted_below, last_rewind=incarnation)
+            record = replace(record, last_rewind=incarnation)
             record = join(record, _with_new_unlogged(storage, content))
         else:
-            record = replace(record, deleted_below=incarnation)
+            record = replace(record, deleted_below=incarnation, last_rewind=0)
         if storage.begin(record.normalize()):
             break
     try:

@@ -314,8 +314,10 @@ class SessionAgent:
         self._redactions = set()
 
     async def _await_redactions(self) -> None:
+        if not self._redactions:
+            return
         tier = self.conversation.storage.first
-        if self._redactions and tier.health.is_up:
+        if tier.health.is_up:
             pending = [as_asyncio_future(future) for future in self._redactions]
             await asyncio.wait(pending, timeout=tier.deadline)
         self.wait_for_redactions(timeout=0.0)

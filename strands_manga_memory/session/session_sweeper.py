@@ -15,7 +15,6 @@ from itertools import islice
 from typing import Protocol
 
 from strands_manga_memory.arguments import check_positive_seconds, checked
-from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.messages import is_message
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.messages.transcripts import Transcript, Utterance
@@ -265,14 +264,9 @@ class SessionSweeper:
         hot = self._tiers.hot
         names = [] if hot is None else list(hot.expired(limit=limit))
         finished = sum(self._sweep(hot, name) for name in names if hot is not None)
-        try:
-            return finished + self._sweep_durable(limit)
-        except StoreUnavailableError as error:
-            if hot is None:
-                raise
-            cause = cause_of(error)
-            logger.warning("error=<%s> | the durable tier is swept at the next call", cause)
-            return finished
+        if hot is None:
+            return self._sweep_durable(limit)
+        return finished + _run_logged(partial(self._sweep_durable, limit))
 
     # The hot tier
 
@@ -284,7 +278,7 @@ class SessionSweeper:
         if name.count("/") > 1:  # cached data, not a conversation
             hot.drop(name, expect=expect)
             return False
-        return _run_logged(partial(self._finish, hot, name, expect))
+        return bool(_run_logged(partial(self._finish, hot, name, expect)))
 
     def _finish(self, hot: HotStore, name: str, expect: tuple[int, int]) -> bool:
         """Finish an expired conversation in the hot tier that this sweeper has claimed (reserved).
@@ -410,12 +404,10 @@ class SessionSweeper:
             has_ended = bool(conversation.ended_incarnations)
             is_finalized = has_ended and self._finalized(conversation, durable)
             if max(there) >= record.incarnation:  # the table's own TTL deleted the head
-                local = conversation.storage.local
-                after = record.expire(local.next_version(), local.next_incarnation(max(there)))
-                if not durable.write(after):
+                storage = conversation.storage
+                if not storage.begin(storage.local.next_expired(max(there))):
                     return now + self._lease, is_finalized
-                record = after
-            durable.purge(record.incarnation)
+            durable.purge(conversation.record.incarnation)
             return now + ttl.grace + self._lease, is_finalized
         expires_at = int(durable.head_item.get(self._table.schema.ttl) or 0)
         if expires_at > now:
@@ -435,12 +427,12 @@ class SessionSweeper:
         return self._tiers.durable
 
 
-def _run_logged(work: Callable[[], bool]) -> bool:
-    """Run a step of a sweep. After an error, log the error and return False."""
+def _run_logged(work: Callable[[], int]) -> int:
+    """Run a step of a sweep. After an error, log the error and return 0."""
     try:
         return work()
     except Exception as error:
         cause = cause_of(error)
-        logger.warning("error=<%s> | an ended conversation is finished at the next sweep", cause)
+        logger.warning("error=<%s> | the sweep continues at the next call", cause)
         logger.debug("error=<%s> | why", type(error).__name__, exc_info=True)
-        return False
+        return 0

@@ -471,7 +471,7 @@ def is_json(
     return False
 
 
-def as_json(value: Any, *, ensure_ascii: bool = True, sort_keys: bool = False) -> str:
+def as_json(value: Any, *, ensure_ascii: bool = True) -> str:
     """Return JSON text for a value of any type, to show the value or measure its length.
 
     An object without a JSON form is replaced by the name of its type, such as ``"<date>"``. Keys
@@ -482,7 +482,6 @@ def as_json(value: Any, *, ensure_ascii: bool = True, sort_keys: bool = False) -
             value,
             default=lambda item: f"<{type(item).__name__}>",
             ensure_ascii=ensure_ascii,
-            sort_keys=sort_keys,
         )
     except (TypeError, ValueError, RecursionError):  # another key, a long number, deep nesting
         return json.dumps(_json_values(value), ensure_ascii=ensure_ascii)

@@ -16,7 +16,6 @@ from strands_manga_memory.session.protocol.record import (
     Record,
     Turn,
     TurnKey,
-    ended_turns,
     head_record,
     missing_turns,
 )
@@ -28,9 +27,6 @@ OPEN_SECONDS = 600.0
 """Seconds without a new message after which an open turn may be written to the log."""
 
 Tier = HotTier | DurableTier
-
-EMPTY_SECONDS = 3600.0
-"""Seconds for which a hot tier that was emptied after a flush refuses late writes."""
 
 
 class ConversationStorage:
@@ -130,12 +126,11 @@ class ConversationStorage:
         if self.durable is not None:
             head_error = self._attempt(read, self.durable, self.read_head)[1]
         hot_error = hot.result()[1]
-        is_hot_empty = self.hot is not None and self.hot.record.is_empty
-        if self.durable is not None and is_hot_empty and not (hot_error or head_error):
-            head_error = self._attempt(read, self.durable, self.read_unlisted_turns)[1]
         error = hot_error or head_error
-        is_head_missing = self.durable is None or head_error is not None
-        if error is not None and is_head_missing and (self.hot is None or is_hot_empty):
+        if self.durable is not None and self.hot is not None and not error and self.begins_durably:
+            head_error = self._attempt(read, self.durable, self.read_unlisted_turns)[1]
+            error = head_error
+        if error is not None and not self.first.is_known and self.nearest.record.is_empty:
             # Conversations begin in the durable tier, so an empty hot tier is not enough.
             raise StoreUnavailableError(f"the conversation could not be read: {error}") from error
         self.local.is_loaded = self.local.is_loaded or error is None
@@ -238,10 +233,10 @@ class ConversationStorage:
         self._revalidate()
         with self.durable.io:
             before = self.local.base.incarnation
+            self.read_head()
             for _ in attempts("durable"):
-                self.read_head()
                 if self.hot is not None and writes_hot:
-                    self._try_hot()
+                    self._attempt(self.save_hot)
                 if self._put_head(closes=closes and self.hot is not None):
                     break
             if before < (logs_from := self.local.base.logs_from):
@@ -286,14 +281,6 @@ class ConversationStorage:
     def begins_durably(self) -> bool:
         """Whether a save must write the durable tier first, because the hot tier may be empty."""
         return self.durable is not None and (self.hot is None or self.hot.record.is_empty)
-
-    def _try_hot(self) -> bool:
-        try:
-            return self.save_hot()
-        except StoreUnavailableError as error:
-            if self.durable is None or isinstance(error, OvertakenError):
-                raise
-            return False
 
     def save_durably(self) -> None:
         """Save the conversation's changes in the durable tier, then fill an empty hot tier."""
@@ -486,8 +473,7 @@ class ConversationStorage:
         with self.local.lock:
             if not self._is_unused(unused_since):
                 return False
-            base = self.local.base
-            after = base.expire(self.local.next_version(), self.local.next_incarnation())
+            base, after = self.local.base, self.local.next_expired()
         with self.first.io:
             known = self.first.record
             if known.version[:2] != base.version[:2] or not self.begin(after):
@@ -517,7 +503,7 @@ class ConversationStorage:
                 return False
             if head.version[:2] < found.version[:2] or found.unlogged - head.seen.keys():
                 return False
-            return hot.write(Record(version=found.version.next_minor()), ttl=EMPTY_SECONDS)
+            return hot.write(Record(version=found.version.next_minor()))
 
     # Internals
 
@@ -540,7 +526,17 @@ class ConversationStorage:
                 self.local.reset_to(Record())
 
     def _ended(self, record: Record, keys: Iterable[TurnKey]) -> set[TurnKey]:
-        return ended_turns(record, keys, self._clock() - min(OPEN_SECONDS, self._silence))
+        """Return the keys of turns that have ended, or whose last message is long ago.
+
+        Turns that the record does not contain are left out.
+        """
+        silent_since = self._clock() - min(OPEN_SECONDS, self._silence)
+        turns = {key: record.turns[key] for key in keys if key in record.turns}
+        return {
+            key
+            for key, turn in turns.items()
+            if not turn.is_open or max(turn.times, default=0.0) <= silent_since
+        }
 
     def _hot(self) -> HotTier:
         if self.hot is None:

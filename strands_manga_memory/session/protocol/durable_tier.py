@@ -211,13 +211,12 @@ class DurableTier:
         data = seal_object(
             whole_record_to_json(record), "/".join(self._key), codec, plain_bytes=_PLAIN_HEAD_BYTES
         )
-        when = Condition(equals={"v": before.get("v")}) if before else ABSENT
         return put_split(
             self._table,
             self._key,
             data,
             attributes=attributes,
-            when=when,
+            guard="v",
             before=before,
             scrub=redacts,
         )
@@ -266,7 +265,21 @@ class DurableTier:
         where, merged = self._turn_key(incarnation, key), turn
         found: Item | None = None
         for _ in attempts("durable"):
-            if self._put_turn_once(where, key, merged, before=found):
+            attributes: dict[str, Any] = {"etag": merged.etag}
+            if not self._codec.encrypts:
+                attributes |= _readable_attributes(merged)
+            data = seal_object(turn_to_json(key, merged), "/".join(where), self._codec)
+            if is_text(data):
+                attributes, data = {**attributes, "turn": data.decode()}, b""
+            if put_split(
+                self._table,
+                where,
+                data,
+                attributes=attributes,
+                guard="etag",
+                before=found,
+                scrub=bool(merged.redacted),
+            ):
                 break
             found = self._table.get(*where)
             read = None if found is None else self._turn_in(found)
@@ -276,25 +289,6 @@ class DurableTier:
             if read == merged:
                 break
         return True
-
-    def _put_turn_once(self, where: Key, key: TurnKey, turn: Turn, *, before: Item | None) -> bool:
-        when = ABSENT if before is None else Condition(equals={"etag": before.get("etag")})
-        attributes: dict[str, Any] = {"etag": turn.etag}
-        if not self._codec.encrypts:
-            attributes |= _readable_attributes(turn)
-        data = seal_object(turn_to_json(key, turn), "/".join(where), self._codec)
-        if is_text(data):
-            attributes, data = {**attributes, "turn": data.decode()}, b""
-        stored = put_split(
-            self._table,
-            where,
-            data,
-            attributes=attributes,
-            when=when,
-            before=before,
-            scrub=bool(turn.redacted),
-        )
-        return stored is not None
 
     def get_turns(self, incarnation: int, keys: Iterable[TurnKey]) -> dict[TurnKey, Turn]:
         """Read turns of the conversation from the log. Missing and damaged turns are left out.
@@ -478,7 +472,7 @@ def put_split(
     data: bytes,
     *,
     attributes: Mapping[str, Any],
-    when: Condition,
+    guard: str,
     before: Item | None = None,
     scrub: bool = False,
 ) -> Item | None:
@@ -491,7 +485,7 @@ def put_split(
         key: Key of the first item.
         data: The value. Empty if one of the ``attributes`` has the value.
         attributes: Further attributes of the first item.
-        when: Condition for the put of the first item.
+        guard: Name of the attribute that the stored first item must have in common with ``before``.
         before: First item of the earlier value, if any. The earlier value's other items are deleted
             after the write.
         scrub: Whether no item of the replaced value may stay, not even from interrupted writes.
@@ -512,13 +506,14 @@ def put_split(
         for part, chunk in zip(part_keys(table, item), chunks[1:], strict=True):
             names = dict(zip((table.schema.partition, table.schema.sort), part, strict=True))
             table.put({**names, "data": chunk, **expiry})
+    when = Condition(equals={guard: before.get(guard)}) if before else ABSENT
     is_put = table.put({**item, **({"data": chunks[0]} if chunks else {})}, when=when, scrub=scrub)
     if not is_put and "tag" in item:
         # The driver may have repeated a put that had already succeeded.
         is_put = (table.get(*key) or {}).get("tag") == item["tag"]
     if not is_put:
         obsolete = set(part_keys(table, item))
-    elif before is not None and "parts" in before:
+    elif before and "parts" in before:
         obsolete.update(part_keys(table, before))
     if obsolete:
         table.batch_write(deletes=sorted(obsolete))

@@ -39,7 +39,6 @@ from strands_manga_memory.session.protocol.record import (
     TurnKey,
 )
 from strands_manga_memory.session.protocol.record_format import (
-    JsonObject,
     RawJson,
     body_fields,
     open_object,
@@ -64,6 +63,9 @@ from strands_manga_memory.stores.hot import (
     new_version,
 )
 from strands_manga_memory.stores.writer import TierHealth
+
+EMPTY_SECONDS = 3600.0
+"""Seconds for which a hot tier that was emptied after a flush refuses late writes."""
 
 ENDED_FIELD = "ended"
 """Field that replaces ``head`` in an empty record, and is never encrypted."""
@@ -189,12 +191,11 @@ class HotTier:
             epoch = self._store.put_tombstone(self._name, ttl=ttl)
             self.stored = StoredHash(epoch=epoch + 1)
 
-    def write(self, record: Record, *, ttl: float | None = None) -> bool:
+    def write(self, record: Record) -> bool:
         """Replace the record (state) of the conversation with one compare-and-set.
 
         Args:
             record: The new record, merged with the one that was last read.
-            ttl: Seconds to live from now. None: by the session's ``TtlPolicy``.
 
         Returns:
             False if another process has changed the record. Then read it, merge it with ``record``,
@@ -207,7 +208,7 @@ class HotTier:
         before = self.stored
         if before is None:
             raise StoreUnavailableError("the content of the hot tier is not known")
-        ttl = self._ttl_of(record) if ttl is None else ttl
+        ttl = self._ttl_of(record)
         is_new = record.incarnation != before.record.incarnation
         old = StoredHash() if is_new else before
         after = self._content(record, old)
@@ -237,6 +238,8 @@ class HotTier:
 
     def _ttl_of(self, record: Record) -> float:
         policy = self._tiers.ttl
+        if not record.incarnation:
+            return EMPTY_SECONDS
         if record.is_empty:
             return policy.tombstone_seconds
         seconds = policy.ttl(record.turn_count)
@@ -336,7 +339,7 @@ class HotTier:
                     else:
                         fields[name] = stored.turns[key] = turn
                     continue
-                opened = self._opened(name, data)
+                opened = open_object(data, self._place(name), self._codec)
                 if not dot:
                     fields[name] = opened
                     value |= opened
@@ -352,9 +355,6 @@ class HotTier:
         turns = {key: stored.turns[key] for key in sorted(stored.turns.keys() & needed)}
         stored.record = replace(record, turns=turns)
         return stored
-
-    def _opened(self, name: str, data: bytes) -> JsonObject:
-        return open_object(data, self._place(name), self._codec)
 
     def _place(self, name: str) -> str:
         return f"{self._name}#{name}"

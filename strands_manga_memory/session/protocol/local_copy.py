@@ -67,6 +67,7 @@ class LocalCopy:
         is_loaded: Whether both tiers were read when the agent got its history.
         resets: Number of deletions, expiries and rewinds that this process has read or caused.
         evicted: The latest turns that left the agent's history, and may return.
+        new_manager_state: Unsaved state of the conversation manager; None if it has not changed.
         first_incarnation: Number of the incarnation to begin if no tier has a record.
     """
 
@@ -100,7 +101,7 @@ class LocalCopy:
         self._own_tags: deque[str] = deque(maxlen=64)
         self._discards_turn = False
         self._changes: dict[str, Any] = {}
-        self._manager_state: Any = None
+        self.new_manager_state: Any = None
 
     # The agent's side
 
@@ -199,10 +200,6 @@ class LocalCopy:
             self._changes |= states
             self._discard_acknowledged()
 
-    def set_manager_state(self, state: Any) -> None:
-        """Set the state of the conversation manager, which the next save stores."""
-        self._manager_state = state
-
     @property
     def states(self) -> dict[str, Any]:
         """State values of the conversation, keyed by name, including unsaved ones."""
@@ -213,13 +210,13 @@ class LocalCopy:
     def manager_state(self) -> Any:
         """State of the agent's conversation manager."""
         with self.lock:
-            is_changed = self._manager_state is not None and not self.has_conflict
-            return self._manager_state if is_changed else self.base.manager_state
+            is_changed = self.new_manager_state is not None and not self.has_conflict
+            return self.new_manager_state if is_changed else self.base.manager_state
 
     def adopt_window(self) -> Window:
         """Replace the agent's history by one with other processes' changes, and return it."""
         with self.lock:
-            self._manager_state = None if self.has_conflict else self._manager_state
+            self.new_manager_state = None if self.has_conflict else self.new_manager_state
             self.view, self.has_conflict = self.window, False
             return self.view
 
@@ -446,7 +443,7 @@ class LocalCopy:
         self.resets += 1
         self._discards_turn, self.base = self.has_open_turn, record
         self.own_turns, self._open, self._changes = {}, None, {}
-        self._manager_state, self.evicted = None, {}
+        self.new_manager_state, self.evicted = None, {}
         self.window = record.window
         self.has_conflict = self.window != self.view
 
@@ -487,6 +484,16 @@ class LocalCopy:
         """Return the number of the conversation's next incarnation, above all earlier numbers."""
         return max(known + 1, self.base.incarnation + 1, int(self._clock()))
 
+    def next_expired(self, known: int = 0) -> Record:
+        """Return an empty record that ends the conversation after a long time without use.
+
+        A merge with an older record keeps turns that are not in the log yet. The incarnation of the
+        new record is higher than ``known``.
+        """
+        base, version = self.base, self.next_version()
+        incarnation = self.next_incarnation(known)
+        return Record(version, incarnation, base.deleted_below, base.last_rewind, seen=base.seen)
+
     def next_tombstone(self, known: int, found: Record) -> Record:
         """Return a tombstone (record of a deletion) that is newer than all known records."""
         incarnation = self.next_incarnation(max(known, found.incarnation))
@@ -522,8 +529,8 @@ class LocalCopy:
             for name, new in self._changes.items()
             if name not in known or known[name].value != new
         }
-        if self._manager_state == self.base.manager_state:
-            self._manager_state = None
+        if self.new_manager_state == self.base.manager_state:
+            self.new_manager_state = None
 
     def _note_new_incarnation(self, before: Record) -> None:
         """Handle unsaved turns after a deletion, expiry or rewind by another process.
@@ -540,7 +547,7 @@ class LocalCopy:
             self.reset_to(self.base)
             return
         self.resets += bool(before.incarnation)
-        self._manager_state, self.evicted = None, {}
+        self.new_manager_state, self.evicted = None, {}
         self.has_conflict = True
 
     def _rebase(self, ancestor: Window, incarnation: int) -> None:

@@ -7,7 +7,7 @@ The incarnation of a conversation is a number that grows with each deletion, exp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -340,14 +340,6 @@ class Record:
         """
         return older.incarnation < self.deleted_below
 
-    def expire(self, version: Version, incarnation: int) -> Record:
-        """Return an empty record that ends the conversation after a long time without use.
-
-        The new record gets ``version`` and ``incarnation``. A merge with an older record keeps
-        turns that are not in the log yet.
-        """
-        return Record(version, incarnation, self.deleted_below, self.last_rewind, seen=self.seen)
-
     def has_content_of(self, other: Record) -> bool:
         """Return whether two records have the same incarnation, history, states and redactions.
 
@@ -433,18 +425,3 @@ def head_record(record: Record, unlogged: AbstractSet[TurnKey], before: Record) 
         unlogged=unlogged,
         seen=seen,
     )
-
-
-def ended_turns(record: Record, keys: Iterable[TurnKey], silent_since: float) -> set[TurnKey]:
-    """Return the keys of turns that have ended, or whose last message is long ago.
-
-    An open turn counts as ended if its last message is not later than ``silent_since``, a time in
-    seconds since 1970. Turns that the record does not contain are left out.
-    """
-    turns = record.turns
-    return {
-        key
-        for key in keys
-        if key in turns
-        and (not turns[key].is_open or max(turns[key].times, default=0.0) <= silent_since)
-    }

@@ -243,18 +243,15 @@ def _unseen_slots(newer: Record, older: Record, logged: Lengths) -> list[Slot]:
     They are added to the newer record's history. If they continue a turn that this history has
     evicted, all messages of the turn are returned, so that the turn is complete.
     """
-    shown = newer.shown_keys
-    slots = []
-    for slot in older.window:
-        if slot.key is None or _is_known(newer, older, slot.key, logged):
-            continue
-        known = newer.seen.get(slot.key, 0)
-        has_grown = known < older.seen.get(slot.key, 0)
-        if slot.number >= known or (has_grown and slot.key not in shown):
-            slots.append(slot)
-    present = older.shown_keys
+    known = {
+        slot[:2]
+        for slot in older.window
+        if slot.key is not None
+        and (slot.number < newer.seen.get(slot.key, 0) or _is_known(newer, older, slot.key, logged))
+    }
+    slots = new_slots(newer.window, older.window, known)
     # turns that the older author evicted, and that have grown since the newer one saw them
-    for key in sorted(shown - present):
+    for key in sorted(newer.shown_keys - older.shown_keys):
         slots += [Slot(key, at) for at in range(newer.seen.get(key, 0), older.seen.get(key, 0))]
     return slots
 

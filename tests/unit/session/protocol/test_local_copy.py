@@ -65,7 +65,7 @@ def test_unsaved_state_of_the_conversation_manager_stays_if_others_only_added_a_
     local.end_turn()
     saved = local.draft()
     local.acknowledge(saved)
-    local.set_manager_state({"removed": 4})
+    local.new_manager_state = {"removed": 4}
     key = TurnKey(saved.version.time + 1, "other")
     added = {
         "window": (*saved.window, Slot(key)),

@@ -12,7 +12,6 @@ from strands_manga_memory.session.protocol.durable_tier import (
     put_split,
     read_split,
 )
-from strands_manga_memory.stores import ABSENT, Condition
 from tests.unit.session.support import MemoryTable
 
 KEY = ("p", "s")
@@ -22,8 +21,8 @@ def noise(size: int, seed: int = 1) -> bytes:
     return random.Random(seed).randbytes(size)
 
 
-def put(table: MemoryTable, data: bytes, when: Condition = ABSENT, before: Any = None) -> Any:
-    return put_split(table, KEY, data, attributes={"version": 1}, when=when, before=before)
+def put(table: MemoryTable, data: bytes, before: Any = None) -> Any:
+    return put_split(table, KEY, data, attributes={"version": 1}, guard="version", before=before)
 
 
 def test_a_refused_value_leaves_nothing_behind() -> None:
@@ -60,7 +59,7 @@ def test_a_value_that_cleans_leaves_no_part_of_a_try_that_died(size: int) -> Non
     """A redacted text may be in the parts of a writer that died."""
     table = MemoryTable()
     item = put(table, noise(900_000))
-    put(table, noise(900_000, seed=3), Condition(equals={"version": 1}), before=item)
+    put(table, noise(900_000, seed=3), before=item)
     dead = {**item, "tag": "dead"}
     for part in part_keys(table, dead):
         table.put({table.schema.partition: part[0], table.schema.sort: part[1], "data": b"secret"})
@@ -71,10 +70,9 @@ def test_a_value_that_cleans_leaves_no_part_of_a_try_that_died(size: int) -> Non
     }
     table.put(another)
 
-    new, when = noise(size, seed=2), Condition(equals={"version": 1})
-    before = table.get(*KEY)
+    new, before = noise(size, seed=2), table.get(*KEY)
     assert put_split(
-        table, KEY, new, attributes={"version": 2}, when=when, before=before, scrub=True
+        table, KEY, new, attributes={"version": 2}, guard="version", before=before, scrub=True
     )
 
     assert read_split(table, table.get(*KEY))[1] == new
@@ -93,7 +91,8 @@ def test_who_is_late_to_discard_what_it_replaced_takes_nothing_of_an_equal_value
                     KEY,
                     first,
                     attributes={"version": 3},
-                    when=Condition(equals={"version": 2}),
+                    guard="version",
+                    before={"version": 2},
                 )
             super().batch_write(**given)
 
@@ -104,7 +103,7 @@ def test_who_is_late_to_discard_what_it_replaced_takes_nothing_of_an_equal_value
         KEY,
         second,
         attributes={"version": 2},
-        when=Condition(equals={"version": 1}),
+        guard="version",
         before=before,
     )
     assert read_split(table, table.get(*KEY))[1] == first
@@ -113,7 +112,7 @@ def test_who_is_late_to_discard_what_it_replaced_takes_nothing_of_an_equal_value
 def test_replaced_by_the_same() -> None:
     table, data = MemoryTable(), noise(900_000)
     item = put(table, data)
-    assert put(table, data, Condition(equals={"version": 1}), before=item)
+    assert put(table, data, before=item)
     assert read_split(table, table.get(*KEY))[1] == data
 
 
@@ -156,7 +155,7 @@ def test_a_number_of_parts_that_makes_no_sense(parts: Any) -> None:
 def test_a_split_value_costs_one_more_round_trip() -> None:
     table = MemoryTable()
     for key, size in (("small", 10), ("large", 900_010)):
-        put_split(table, ("p", key), noise(size), attributes={}, when=ABSENT)
+        put_split(table, ("p", key), noise(size), attributes={}, guard="version")
     asked: list[int] = []
     batch_get = table.batch_get
     table.batch_get = lambda keys: (asked.append(len(keys)), batch_get(keys))[1]

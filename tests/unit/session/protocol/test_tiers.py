@@ -132,14 +132,14 @@ def test_evicted_turns_stay_readable_where_the_hash_is_the_log(
     tier = hot(store, f"s-{unique}", keeps_log=True)
     tier.read()
     record = replace(make_record(), unlogged=frozenset())
-    assert tier.write(record, ttl=60.0)
+    assert tier.write(record)
     evicted = replace(
         record,
         version=Version(7, "e"),
         window=(Slot(SECOND, 0), Slot(SECOND, 1)),
         turns={SECOND: record.turns[SECOND]},
     )
-    assert tier.write(evicted, ttl=60.0)
+    assert tier.write(evicted)
     reader = hot(store, f"s-{unique}", keeps_log=True)
     assert reader.read() == evicted
     assert reader.get_turns(2, {FIRST}) == {FIRST: record.turns[FIRST]}
@@ -167,9 +167,9 @@ def test_another_turn_writes_little_beside_itself(unique: str) -> None:
             seen={**evicted, **seen},
         )
 
-    assert tier.write(grown(40), ttl=60.0)
+    assert tier.write(grown(40))
     before = store._conversations[f"s-{unique}/A:a"].fields
-    assert tier.write(grown(41), ttl=60.0)
+    assert tier.write(grown(41))
     after = store._conversations[f"s-{unique}/A:a"].fields
     assert {name for name, data in after.items() if before.get(name) != data} == {
         "head",
@@ -213,7 +213,7 @@ def test_values_that_the_fast_encoder_refuses_are_stored(
     record = replace(record, states=states, manager_state={"said": "\ud800"})
     writer = hot(store, f"s-{unique}")
     writer.read()
-    assert writer.write(record, ttl=60.0)
+    assert writer.write(record)
     assert hot(store, f"s-{unique}").read() == record
     tier = durable(table, unique)
     tier.read()
@@ -232,7 +232,7 @@ def test_fields_of_the_hash_are_json_with_role_and_content(unique: str) -> None:
     store = SurvivingHotStore()
     tier = hot(store, f"s-{unique}")
     tier.read()
-    tier.write(make_record(), ttl=60.0)
+    tier.write(make_record())
     fields = store._conversations[f"s-{unique}/A:a"].fields
     found = json.loads(fields["turn.1.aa.2"])
     assert found["messages"][0] == {"role": "user", "content": [{"text": "hello"}]}
@@ -240,7 +240,7 @@ def test_fields_of_the_hash_are_json_with_role_and_content(unique: str) -> None:
     assert all(isinstance(json.loads(data), dict) for data in fields.values())
     sealed = hot(store, f"t-{unique}", codec=Codec(cipher=CIPHER))
     sealed.read()
-    sealed.write(make_record(), ttl=60.0)
+    sealed.write(make_record())
     stored = b"".join(store._conversations[f"t-{unique}/A:a"].fields.values())
     assert b"hello" not in stored
     assert b"cart" not in stored
