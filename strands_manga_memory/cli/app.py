@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from io import TextIOWrapper
 from typing import Annotated, Any, cast
 
 import typer
@@ -107,6 +108,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: Arguments without the name of the program. Default: the arguments of the process.
     """
+    if isinstance(sys.stdout, TextIOWrapper):  # a terminal in Shift JIS shows no emoji
+        sys.stdout.reconfigure(errors="backslashreplace")
     given = sys.argv[1:] if arguments is None else list(arguments)
     completed = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
     words = given or completed.split()[1:]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -41,8 +42,9 @@ def console() -> Console:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON on one line."""
-    print(json.dumps(value, ensure_ascii=False, default=str), flush=True)  # noqa: T201
+    """Print a value as JSON on one line, in ASCII if standard output is not in Unicode."""
+    is_ascii = not str(sys.stdout.encoding).lower().startswith("utf")
+    print(json.dumps(value, ensure_ascii=is_ascii, default=str), flush=True)  # noqa: T201
 
 
 def print_result(value: Any, text: str, *, as_json: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -626,6 +627,21 @@ def test_ids_are_printed_literally(url: str, capsys: Any, monkeypatch: pytest.Mo
         ]
         == "[/b]"
     )
+
+
+def test_characters_that_a_terminal_lacks_are_escaped(tmp_path: Path) -> None:
+    """A terminal in Shift JIS shows no emoji, and JSON stays valid there."""
+    url = f"sqlite:///{tmp_path}/s.sqlite3"
+    held(url, user="\U0001f600", turns=1)
+    for options in (["users"], ["users", "--json"]):
+        command = [sys.executable, "-m", "strands_manga_memory.cli", *options, "--durable", url]
+        environment = {**os.environ, "PYTHONIOENCODING": "cp932"}
+        done = subprocess.run(command, capture_output=True, env=environment, check=True)
+        shown = done.stdout.decode("cp932")
+        if "--json" in options:
+            assert json.loads(shown)[0]["user_id"] == "\U0001f600"
+        else:
+            assert "U0001f600" in shown
 
 
 @pytest.mark.parametrize(

@@ -587,7 +587,7 @@ async def test_requests_are_checked_and_bounded(site: Site) -> None:
     assert (status, "hunter2" in text, "Nothing of it is lost" in text) == (503, False, True)
     site.shop.fails = None
     for path in ("/fork", "/rewind"):
-        for named in (b"{}", b'{"turn": 99}', b'{"turn": [1]}'):
+        for named in (b"{}", b'{"turn": 99}', b'{"turn": [1]}', b'{"turn": true}'):
             assert (await site.send("POST", path, named))[0] == 422
     assert await say(b"{") == 400
     assert await say(b"\xff\xfe") == 400

@@ -159,7 +159,8 @@ class Chat:
             raise BusyError("An answer is on its way. Please wait for its end.")
         answered = [turn for turn in self._turns if turn["agent"]]
         later = next(
-            (at for at, turn in enumerate(reversed(answered)) if turn["id"] == number), None
+            (at for at, turn in enumerate(reversed(answered)) if turn["id"] == number is not True),
+            None,
         )
         turns = await self._shop.history(self.visitor.user_id, self.visitor.session_id)
         if (
