@@ -33,7 +33,6 @@ from strands_manga_memory.conversation.summarizing import VerifiedSummarizingCon
 from strands_manga_memory.conversation.summary_record import is_synthesized
 from strands_manga_memory.conversation.summary_writing import Log
 from strands_manga_memory.conversation.trimmer import Trimmer
-from strands_manga_memory.conversation.truncation import LEAST_WITH_NAME
 from strands_manga_memory.messages import is_turn_start, tool_result_ids, turns
 
 if TYPE_CHECKING:
@@ -292,7 +291,7 @@ def _truncate_message(message: Message, characters: int) -> Message:
         sum(len(result_text(result)) for result in results_of(message)),
     )
     truncator = MessageTruncator({0: message}, {0: total}, _characters, frozenset())
-    truncator.truncate("toolResult", [0], total - of_results + characters, LEAST_WITH_NAME)
+    truncator.truncate("toolResult", [0], total - of_results + characters, _FLOOR // 2)
     return truncator.messages[0]
 
 

@@ -18,7 +18,6 @@ from strands.types.content import Message
 from strands_manga_memory.conversation.importance import WEIGHTS
 from strands_manga_memory.conversation.truncation import (
     CUT_MARKER,
-    LEAST_WITH_NAME,
     cut_marker,
     excerpt_text,
     truncate_text,
@@ -265,18 +264,13 @@ def _truncate_input(
     shorter = {key: value for key, value in members.items() if key in kept}
     left_out = ", ".join([str(key) for key in members if key not in kept])[:_MOST_KEYS_NAMED]
     gone = len(as_json(use["input"])) - len(as_json(shorter))
-    note = (
-        f"Input of {use['name']} not shown:"
-        f" {left_out}{cut_marker(gone, name if tokens >= LEAST_WITH_NAME else '')}"
-    )
+    note = f"Input of {use['name']} not shown: {left_out}{cut_marker(gone, name)}"
     return (
         [{"text": note}, {**block, "toolUse": {**use, "input": shorter}}] if gone > 0 else [block]
     )
 
 
-_TRUNCATE: dict[
-    str, Callable[[dict[str, Any], int, Callable[[str], int], str], list[dict[str, Any]]]
-] = {
+_TRUNCATE: dict[str, Callable[..., list[dict[str, Any]]]] = {
     "text": _truncate_text_block,
     "toolResult": truncate_result,
     "toolUse": _truncate_input,
@@ -340,7 +334,7 @@ def condensed_message(message: Message) -> Message | None:
     short: list[Any] = []
     for block in content if message["role"] == "user" else ():
         if "toolResult" in block:
-            short.append(_condensed_result(block["toolResult"]))
+            short.append(_condensed_result(block["toolResult"], short_name(message)))
         elif [*block] == ["text"] and isinstance(block["text"], str):
             is_small_talk = len(content) > 1 and _is_small_talk(block["text"])
             short.append(
@@ -413,7 +407,7 @@ def _important_passages(text: str, message: Message) -> str:
     return short if len(short) < len(text) else text
 
 
-def _condensed_result(result: Any) -> dict[str, Any]:
+def _condensed_result(result: Any, name: str) -> dict[str, Any]:
     notes = [{"text": media_note(block)} for block in media_of(result) if media_kind(block)]
     text = result_text(result)
     if not text.strip():
@@ -421,7 +415,7 @@ def _condensed_result(result: Any) -> dict[str, Any]:
     return {
         "toolResult": {
             **result,
-            "content": [{"text": excerpt_text(text, _MOST_CONDENSED)}, *notes],
+            "content": [{"text": excerpt_text(text, _MOST_CONDENSED, name)}, *notes],
         }
     }
 

@@ -17,6 +17,7 @@ from strands_manga_memory.conversation.budget import window_of
 from strands_manga_memory.conversation.message_truncation import result_text
 from strands_manga_memory.conversation.summary_record import RULES, Segment, Summary
 from strands_manga_memory.conversation.token_counter import TokenCounter, tokens_of
+from strands_manga_memory.conversation.truncation import truncate_text
 from strands_manga_memory.exceptions import MangaMemoryError, logged_errors
 from strands_manga_memory.language.entities import EntityTypes
 from strands_manga_memory.language.pii import redact_identifiers
@@ -32,6 +33,7 @@ from strands_manga_memory.language.summary_facts import (
 from strands_manga_memory.language.verification import (
     SearchableText,
     render_complaint,
+    strip_chatter,
     verify_draft,
 )
 from strands_manga_memory.messages import id_of, is_turn_start, spoken_text, turns
@@ -249,11 +251,8 @@ def _lines(message: Message, most: int | None) -> Iterator[str]:
             use = block["toolUse"]
             yield f"Tool call: {use['name']}({as_json(use['input'])})"
         elif "toolResult" in block:
-            text = result_text(block["toolResult"])
-            yield (
-                "Tool result:"
-                f" {head_and_tail(redact_identifiers(text), most or len(text), _LEFT_OUT)}"
-            )
+            text = redact_identifiers(result_text(block["toolResult"]))
+            yield f"Tool result: {truncate_text(text, most or len(text), len)}"
         else:
             yield from (f"{speaker}: [{kind}]" for kind in MEDIA if kind in block)
 
@@ -477,7 +476,7 @@ class SummaryWriter:
             cost.tokens += (draft.input_tokens or asked) + (
                 draft.output_tokens or self._count(draft.text)
             )
-            text = redact_identifiers(draft.text.strip())
+            text = redact_identifiers(strip_chatter(draft.text))
             verdict = verify_draft(
                 text,
                 source=known_text,

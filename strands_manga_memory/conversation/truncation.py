@@ -1,9 +1,9 @@
-"""Truncation of a text according to its format: JSON, tables, code, or prose.
+"""Truncation of a text according to its format: JSON, HTML, tables, code, or prose.
 
 Truncated JSON keeps its keys and identifiers, such as ids, names and numbers, and the number of
-items missing from long lists. Tables and code keep whole lines, and prose keeps whole sentences if
-possible. Lines that report errors, for example in a log, are kept first. A marker counts the
-removed characters. A truncated text is never empty.
+items missing from long lists. Of HTML the visible text stays. Tables and code keep whole lines, and
+prose keeps whole sentences if possible. Lines of a log and items of JSON that report errors are
+kept first. A marker counts the removed characters. A truncated text is never empty.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any, NamedTuple
 
 from strands_manga_memory.messages.injection import CUT, READER
@@ -24,12 +24,9 @@ from strands_manga_memory.messages.json_text import (
     is_mostly_json,
     write_json,
 )
+from strands_manga_memory.messages.texts import ERROR, strip_markup
 
 CUT_MARKER = re.compile(rf"\n{CUT}\n")
-
-_MARKER_TOKENS, _NAME_TOKENS = 12, 16
-LEAST_WITH_NAME = 128
-"""Smallest limit, in tokens, at which a truncated text shows a name for reading the full text."""
 
 _HEAD_SHARE = 0.6
 _LEAST_CHARACTERS = 8
@@ -62,10 +59,9 @@ def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str
         name: Name under which the full text can be read. The marker shows the name if there is
             room.
     """
-    size = count(text)
-    if size <= tokens:
+    if count(text) <= tokens:
         return text
-    name = name if tokens >= LEAST_WITH_NAME else ""
+    name = name if 3 * count(cut_marker(len(text), name)) <= 2 * tokens else ""
     marker = CUT_MARKER.search(text)
     head, tail, gone = text, "", 0
     if marker is not None:
@@ -86,20 +82,17 @@ def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str
             return shorter if shorter == form.render(_WHOLE) and not gone else marked(shorter)
         head = form.render(_LEAST, is_limited=False) or ""
     elif marker is None:
-        tail = head
-    room = max(0, tokens - _MARKER_TOKENS - _NAME_TOKENS * bool(name))
-    characters = int(present * room / size)
+        head = tail = strip_markup(text)
+        text, present, gone = head, len(head), len(text) - len(head)
+        if fits(head):
+            return marked(head)
+    room = max(0, tokens - count(cut_marker(present + gone, name)))
+    characters = int(present * room / count(text))
     errors = [] if form is not None else _error_lines(text)
-
-    def lengths(characters: int) -> tuple[int, int]:
-        of_head = int(characters * _HEAD_SHARE)
-        of_tail = _tail_length(tail, characters - of_head)
-        return _head_length(head, max(of_head, _LEAST_CHARACTERS)), of_tail
-
     while True:
-        of_head, of_tail = lengths(characters)
+        of_head, of_tail = _kept_lengths(head, tail, characters)
         spared = len(_error_text(errors, of_head, len(text) - of_tail, characters // 3))
-        of_head, of_tail = lengths(characters - spared)
+        of_head, of_tail = _kept_lengths(head, tail, characters - spared)
         between = _error_text(errors, of_head, len(text) - of_tail, spared)
         shorter = marked(head[:of_head], between + tail[len(tail) - of_tail :])
         if not characters or count(shorter) <= tokens:
@@ -107,24 +100,24 @@ def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str
         characters = characters * 4 // 5
 
 
-def excerpt_text(text: str, characters: int) -> str:
+def excerpt_text(text: str, characters: int, name: str = "") -> str:
     """Return an excerpt of at most about ``characters`` characters, with a truncation marker.
 
-    An excerpt of JSON contains only keys and identifiers, even if there is room for more. An
-    excerpt of another text is as long as allowed. If no excerpt would be shorter than the text, the
-    text is returned unchanged.
+    The marker shows ``name``, under which the full text can be read. An excerpt of JSON contains
+    only keys and identifiers, even if there is room for more. An excerpt of another text is as long
+    as allowed. If no excerpt would be shorter than the text, the text is returned unchanged.
     """
     form = None
     if CUT_MARKER.search(text) is None:
         form = _JsonText.read(text, characters, characters)
     if form is not None:
         shorter = form.most_detailed(
-            lambda kept: len(kept) + len(cut_marker(len(text))) <= characters, _EXCERPTS
+            lambda kept: len(kept) + len(cut_marker(len(text), name)) <= characters, _EXCERPTS
         )
         if shorter is not None:
-            shorter += cut_marker(max(1, len(text) - len(shorter)))
+            shorter += cut_marker(max(1, len(text) - len(shorter)), name)
             return shorter if len(shorter) < len(text) else text
-    return truncate_text(text, characters, len)
+    return truncate_text(text, characters, len, name)
 
 
 # --- Prose, tables and code -----------------------------------------------------------------------
@@ -144,16 +137,15 @@ _ROW = re.compile(
 
 
 _ERROR_LINE = re.compile(
-    r"^[^\n]{0,300}?(?:error|exception|fail(?:ed|ure)|fatal|エラー|失敗|例外)[^\n]{0,300}(?:\n|\Z)",
-    re.MULTILINE | re.IGNORECASE,
+    rf"^(?!  )[^\n]{{0,300}}?{ERROR.pattern}[^\n]{{0,300}}(?:\n|\Z)", re.MULTILINE
 )
 
 
 def _error_lines(text: str) -> list[tuple[int, str]]:
     """Return each line of a text that reports an error, with its position in the text.
 
-    Such lines occur for example in logs. Very long lines, and rows of tables and code, are left
-    out.
+    Such lines occur for example in logs. Very long lines, indented lines, and rows of tables and
+    code, are left out: they would be read as parts of the lines that follow.
     """
     return [
         (match.start(), match[0])
@@ -166,6 +158,12 @@ def _error_text(errors: Sequence[tuple[int, str]], start: int, end: int, most: i
     lines = [line for at, line in errors if start <= at and at + len(line) <= end]
     sizes = accumulate(map(len, lines))
     return "".join(line for line, size in zip(lines, sizes, strict=True) if size <= most)
+
+
+def _kept_lengths(head: str, tail: str, characters: int) -> tuple[int, int]:
+    of_head = int(characters * _HEAD_SHARE)
+    of_tail = _tail_length(tail, characters - of_head)
+    return _head_length(head, max(of_head, _LEAST_CHARACTERS)), of_tail
 
 
 def _head_length(text: str, size: int) -> int:
@@ -285,6 +283,9 @@ Outside of lists, ``KEY`` would keep ``{"code": 0}`` of a result, and not its li
 _MAP_MEMBERS = 24
 """JSON objects with more members than this number are shortened like lists."""
 
+_MOST_OF_ERROR = 240
+"""Maximum characters of a string in a JSON object that reports an error."""
+
 _GAP = re.compile(r"\[\.\.\. (\d{1,12}) more items \.\.\.\]")
 _GAP_KEY = "[... more items ...]"
 
@@ -296,7 +297,10 @@ _NAME_KEY = re.compile(
     r"(?:name|title|label|subject|series|author|product|item|名|名前|題名|タイトル|氏名|商品)$",
     re.IGNORECASE,
 )
-_KIND_KEY = re.compile(r"(?:type|kind|status|state|date|種類|状態|日付?)$", re.IGNORECASE)
+_KIND_KEY = re.compile(
+    r"(?:type|kind|status|state|date|level|severity|message|msg|種類|状態|日付?|メッセージ)$",
+    re.IGNORECASE,
+)
 _CODE = re.compile(r"\A(?=\S{0,64}\d)\S{2,64}\Z")
 
 
@@ -314,7 +318,7 @@ class _JsonText:
         self._parts: list[str | list[Any]] = []
         end = 0
         for each in found:
-            values = [_capped(value, tokens) for value in _capped(each.values, tokens)]
+            values = _capped(each.values, tokens)
             self._parts += [text[end : each.start], values]
             end = each.end
         self._parts.append(text[end:])
@@ -392,14 +396,32 @@ class _JsonText:
 def _capped(value: Any, most: int) -> Any:
     """Return a copy of a JSON value in which each list has at most ``most`` items.
 
-    A note in each shortened list counts the removed items.
+    A note in each shortened list counts the removed items. In each list, the few objects that
+    report errors are marked.
     """
     if isinstance(value, dict):
         return {key: _capped(each, most) for key, each in value.items()}
     if not isinstance(value, list):
         return value
-    first, note, last = _first_and_last(value, most)
-    return [_capped(item, most) for item in (*first, *note, *last)]
+    items = [_capped(item, most) for item in value]
+    reports = [at for at, item in enumerate(items) if isinstance(item, dict) and _has_error(item)]
+    for at in reports if 4 * len(reports) <= len(items) else ():
+        items[at] = _ErrorReport(items[at])
+    first, note, last = _first_and_last(items, most)
+    return [*first, *note, *last]
+
+
+class _ErrorReport(dict[str, Any]):
+    """JSON object that reports an error, in a list in which at most a quarter of the items do."""
+
+
+def _has_error(value: Any) -> bool:
+    members = value.items() if isinstance(value, dict) else [("", value)]
+    return any(
+        ERROR.search(f"{key} {each}", 0, _MOST_OF_ERROR)
+        for key, each in members
+        if each is True or (type(each) is str and each)
+    )
 
 
 def _longest(value: Any) -> int:
@@ -421,8 +443,11 @@ class _Pruning:
 
         Objects in a list keep only the members that the level of detail allows. Objects outside of
         lists (``in_list`` is False) usually keep up to 24 members. An object with more than 24
-        members keeps only the first and last ones.
+        members keeps only the first and last ones. An object that reports an error keeps all.
         """
+        if isinstance(value, _ErrorReport) and self._form.characters < _MOST_OF_ERROR:
+            form = self._form._replace(members=_Members.ALL, characters=_MOST_OF_ERROR)
+            return _Pruning(form, self._left).shorten(value)
         if isinstance(value, dict):
             return self._object(value, in_list=in_list)
         if isinstance(value, list):
@@ -502,13 +527,21 @@ class _Pruning:
 def _first_and_last(values: Sequence[Any], most: int) -> tuple[list[Any], list[str], list[Any]]:
     """Split a list into its first items, a note about the items left out, and its last items.
 
-    At most ``most`` items are kept. If items are left out, three quarters of the kept items are
-    first items. If a truncated list is split again, its note is counted in the new note.
+    About ``most`` items are kept. If items are left out, three quarters of the kept items are first
+    items. The last items then follow items from the middle that report errors, of which there are
+    at most a quarter more. If a truncated list is split again, its note is counted in the new note.
     """
     whole = [value for value in values if not _left_out(value)]
     behind = most // 4 if len(whole) > most else 0
-    first, last = whole[: most - behind], whole[len(whole) - behind :] if behind else []
-    return first, _note(sum(map(_left_out, values)) + len(whole) - len(first) - len(last)), last
+    first, rest = whole[: most - behind], whole[most - behind :]
+    middle, last = rest[: len(rest) - behind], rest[len(rest) - behind :]
+    errors = (
+        each
+        for each in middle
+        if isinstance(each, _ErrorReport) or (type(each) is str and _has_error(each))
+    )
+    last = [*islice(errors, -(-most // 4)), *last]
+    return first, _note(sum(map(_left_out, values)) + len(rest) - len(last)), last
 
 
 def _note(missing: int) -> list[str]:
@@ -560,6 +593,7 @@ def _shorten_string(text: str, characters: int) -> str:
     """
     if len(text) <= characters + 8:
         return text
-    behind = characters // 4 if characters >= 240 else 0
+    text = strip_markup(text)
+    behind = characters // 4 if len(text) > characters >= 240 else 0
     end = text[len(text) - _tail_length(text, behind) :] if behind else ""
     return f"{text[: _head_length(text, characters - behind)].rstrip()} [...]{end and ' '}{end}"

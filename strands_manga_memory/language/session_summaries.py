@@ -48,7 +48,7 @@ from strands_manga_memory.language.text_features import (
     split_sentences,
     words,
 )
-from strands_manga_memory.language.verification import SearchableText, verify_draft
+from strands_manga_memory.language.verification import SearchableText, strip_chatter, verify_draft
 from strands_manga_memory.messages.injection import strip_placeholders
 from strands_manga_memory.messages.texts import (
     estimate_tokens,
@@ -265,7 +265,7 @@ def check_summary(summary: SessionSummary, source: str, max_tokens: int) -> Sess
             source. Or it names an entity that is not in the source, or shares too few words with
             the source.
     """
-    text = " ".join(summary.text.split())
+    text = " ".join(strip_chatter(summary.text).split())
     verdict = verify_draft(
         text,
         source=SearchableText(source),

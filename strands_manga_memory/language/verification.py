@@ -20,10 +20,12 @@ from strands_manga_memory.language.summary_facts import (
 )
 from strands_manga_memory.language.text_features import normalized, with_pauses, words
 from strands_manga_memory.messages.injection import escape_tags
+from strands_manga_memory.messages.json_text import find_json, is_mostly_json
 from strands_manga_memory.messages.texts import split_pieces
 
 _SHARE_OF_WORDS = 0.75
 _STEM = 5
+_MOST_CHATTER = 3
 
 
 class SearchableText:
@@ -127,6 +129,13 @@ class DraftCheck:
         return not self.problems
 
 
+def strip_chatter(draft: str) -> str:
+    """Remove words around a summary that address its reader, such as "Sure!", from a draft."""
+    for _ in range(_MOST_CHATTER):
+        draft = ANY.verification.chatter.sub("", draft.strip())
+    return draft.strip()
+
+
 def verify_draft(
     draft: str,
     *,
@@ -138,9 +147,9 @@ def verify_draft(
 ) -> DraftCheck:
     """Check whether a draft of a summary can be used, and which required facts the draft lacks.
 
-    The draft must not be empty, a refusal or an instruction. It must have at most ``most_tokens``
-    tokens and be shorter than the conversation. It must not contain entities, such as prices, that
-    the conversation does not contain.
+    The draft must not be empty, JSON, a refusal or an instruction. It must have at most
+    ``most_tokens`` tokens and be shorter than the conversation. It must not contain entities, such
+    as prices, that the conversation does not contain.
 
     Args:
         draft: Text of the draft.
@@ -161,6 +170,8 @@ def verify_draft(
         problems.append("it refuses")
     if ANY.verification.instruction.search(draft):
         problems.append("it gives instructions")
+    if is_mostly_json(find_json(draft)[1], draft):
+        problems.append("it is JSON")
     tokens = count(draft)
     if tokens > most_tokens:
         problems.append(f"it has {tokens} tokens, {most_tokens} are allowed")

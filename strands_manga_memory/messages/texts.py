@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from html import unescape
 
 MAX_EXCERPT = 8_000
 """Most characters of an excerpt."""
@@ -94,6 +95,48 @@ def map_parts(change: Callable[[str], str], text: str) -> str:
     if len(text) <= _PART:
         return change(text)
     return "".join(change(text[at : at + _PART]) for at in range(0, len(text), _PART))
+
+
+# --- Errors and markup ----------------------------------------------------------------------------
+
+ERROR = re.compile(
+    r"(?i:error|exception|fail|fatal|critical|panic|crash|timed out|npm err!"
+    r'|" 50\d |エラー|失敗|例外|異常)'
+)
+"""Words that report an error. ``" 503`` is the status of a request in a web server's log."""
+
+_BLOB = re.compile(
+    r"(?<![\w+/])([A-Za-z0-9+/]{24})"
+    r"(?:[A-Za-z0-9+/]{176,}|[A-Za-z0-9+/]{36,76}(?:\n[A-Za-z0-9+/]{60,100}){3,})"
+)
+_HTML = re.compile(
+    r"(?i)(?:\s*<\?xml[^<>]{0,200}>)?(?:[^<`]{0,4000}<(?:!doctype )?html"
+    r"|\s*<(?:body|div|main|p|ul|span|script|style|h[1-6]))\b"
+)
+"""Beginning of a text whose first tag is of HTML. Other texts may quote tags."""
+
+_MARKUP = {
+    r"(?is)<(script|style|svg)\b.*?(?:</\1\b[^<>]*>?|\Z)|<!--.*?(?:-->|\Z)": " ",
+    r">\s+<": "> <",
+    r"(?i)</?(?:a|abbr|b|code|em|font|i|mark|s|small|span|strong|su[bp]|u)\b[^<>]*>|</t[dh]> ?": "",
+    r"(?i) ?<t[dh]\b[^<>]*> ?": "\t",
+    r"(?i) ?</?!?[a-z][^<>]*> ?": "\n",
+}
+"""Patterns of HTML that is not visible, and its replacement, in the order of their use."""
+
+
+def strip_markup(text: str) -> str:
+    """Return the visible text of HTML, and the beginning of each long base64 value of a text.
+
+    Rows of HTML become lines with tabs between their cells. A text without HTML and base64 values
+    is returned unchanged.
+    """
+    text = _BLOB.sub(r"\1...", text)
+    if _HTML.match(text) is None:
+        return text
+    for pattern, visible in _MARKUP.items():
+        text = re.sub(pattern, visible, text)
+    return "\n".join(line.strip("\t") for line in unescape(text).split("\n") if line.strip())
 
 
 # --- Tokens ---------------------------------------------------------------------------------------

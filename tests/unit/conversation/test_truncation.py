@@ -297,6 +297,15 @@ def test_a_truncated_text_is_never_empty(text: str) -> None:
         "```\n",
         "店。",
         "A.b",
+        "<p>",
+        "<p",
+        "<p> <td ",
+        "<script>",
+        "<p><!--",
+        "<html>" + " " * 300,
+        "\nA" * 70,
+        '{"error": "failed"}\n',
+        '["error", ',
     ],
 )
 def test_truncation_takes_linear_time(part: str) -> None:
