@@ -400,10 +400,7 @@ class FeatureCache:
         Counting takes long for many characters. It then runs in a thread, so that the event loop is
         not blocked.
         """
-        size = 0
-        for message in messages:
-            size += 0 if _key(message) in self._tokens else size_of(message)
-        return size
+        return sum(size_of(one) for one in messages if _key(one) not in self._tokens)
 
     def measure(
         self,

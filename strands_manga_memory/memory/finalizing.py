@@ -258,15 +258,14 @@ class MemoryKeeper:
         """
         counts = Counter(str(topic) for record in sessions for topic in record.listed("topics"))
         topics = [topic for topic, _ in counts.most_common(_MAX_TOPICS)]
-        if isinstance(self.summarizer, RuleSessionSummarizer):
-            text = _by_rules(sessions, topics, number)
-        else:
+        text = ""
+        if not isinstance(self.summarizer, RuleSessionSummarizer):
             lines = [("user", record.content) for record in sessions]
             summary = summarize_session(
                 self.summarizer, lines, max_tokens=max_tokens, timeout=self.timeout
             )
-            text = _by_rules(sessions, topics, number) if summary.by_rules else summary.text
-        text = pii.applied(text)
+            text = "" if summary.by_rules else summary.text
+        text = pii.applied(text or _by_rules(sessions, topics, number))
         return truncate_to_tokens(text, max_tokens), topics
 
     def _keep_summary(

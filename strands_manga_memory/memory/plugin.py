@@ -228,10 +228,10 @@ class UserContext(Plugin):
         agent.add_middleware(InvokeModelStage.Input, self._refresh)
         # After the middleware of a MemoryManager, which an agent registers after its plugins: see
         # collect_results.
-        agent.add_hook(self._register_middleware, AgentInitializedEvent)
-
-    def _register_middleware(self, event: AgentInitializedEvent[Agent]) -> None:
-        event.agent.add_middleware(InvokeModelStage.Input, self._with_memory)
+        agent.add_hook(
+            lambda event: event.agent.add_middleware(InvokeModelStage.Input, self._with_memory),
+            AgentInitializedEvent,
+        )
 
     def _restored(self, event: AgentInitializedEvent[Agent]) -> None:
         self._read = _texts_of(event.agent)

@@ -253,7 +253,6 @@ class _TrackedPart:
     Attributes:
         part: The part of the state with its current values.
         error: Reason why the part's text in ``agent.state`` is unreadable; empty if it is readable.
-        text: The part's text in ``agent.state``; None if there is none.
         written: Values when the part was last read from ``agent.state`` or written there.
         shared: Values in the session's shared state when this agent last read or wrote that state.
         turn_end: Values at the end of the last turn.
@@ -261,7 +260,6 @@ class _TrackedPart:
 
     part: StatePart
     error: str = ""
-    text: Any = None
     written: dict[str, Any] = field(default_factory=dict)
     shared: dict[str, Any] = field(default_factory=dict)
     turn_end: dict[str, Any] = field(default_factory=dict)
@@ -354,8 +352,8 @@ class StateStore:
             for kind, entry in self._entries.items():
                 values = entry.part.values()
                 if not entry.error and values != entry.written:
-                    entry.text, entry.written = entry.part.stored(), values
-                    agent.state.set(kind.KEY, entry.text)
+                    entry.written = values
+                    agent.state.set(kind.KEY, entry.part.stored())
 
     def begin_turn(self) -> None:
         """Prepare the state for a new turn, and take over changes that other processes stored.
@@ -465,11 +463,13 @@ class StateStore:
         self._state = agent.state
         revision = agent.state.get(REVISION)
         self.revision = revision if type(revision) is int else 0
+        self.is_new = not self.revision
         for kind, entry in self._entries.items():
-            loaded, entry.error, entry.text = kind(), "", agent.state.get(kind.KEY)
+            loaded, entry.error, text = kind(), "", agent.state.get(kind.KEY)
+            self.is_new &= text is None
             try:
-                if entry.text is not None:
-                    loaded = kind.loaded(entry.text)
+                if text is not None:
+                    loaded = kind.loaded(text)
             except CorruptRecordError as failure:
                 entry.error = str(failure)
                 logger.warning(
@@ -477,6 +477,3 @@ class StateStore:
                 )
             entry.part.restore(loaded.values())
             entry.written = entry.shared = entry.turn_end = loaded.values()
-        self.is_new = not self.revision and all(
-            entry.text is None for entry in self._entries.values()
-        )
