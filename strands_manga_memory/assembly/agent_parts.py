@@ -290,12 +290,15 @@ def make_recall_plugin(
             return ()
         return session.records() if session.stats()["left_messages"] else session.window_records()
 
-    return conversation.HistoryRecall(
+    recall = conversation.HistoryRecall(
         tokens,
         embed=embed,
         history=log if session is not None else None,
         clock=clock,
     )
+    if session is not None:
+        recall.archive.version = session.removals
+    return recall
 
 
 def make_environment_tracker(
@@ -375,7 +378,10 @@ def make_coordinator(
         given = check_method("task_state", options, "keys()", "True, False or a mapping")
         check_options(given, inspect.signature(state.StateCoordinator).parameters)
         arguments |= given
-    return state.StateCoordinator(**arguments)
+    coordinator = state.StateCoordinator(**arguments)
+    if session is not None:
+        session.when_redacted(coordinator.retract)
+    return coordinator
 
 
 def make_prompt_plugins(

@@ -131,9 +131,15 @@ class MessageArchive:
         source: Function that returns the messages from before the start of this process. It is
             called once, and once more after the archive was emptied. A failed call is repeated at
             most twice.
+
+    Attributes:
+        version: Function that returns a value. ``update`` empties the archive when this value
+            changes from a true value to another one, for example because a message was redacted.
     """
 
     def __init__(self, embed: Embed | None = None, *, source: Source | None = None) -> None:
+        self.version: Callable[[], object] = lambda: None
+        self._known_version: object = None
         self._embed = embed
         self._lock = threading.RLock()
         self._words = LexicalIndex[int]()
@@ -289,7 +295,9 @@ class MessageArchive:
             known = self._fingerprints | {
                 id_of(message): content_fingerprint(message) for message, _ in ready
             }
-            if known and known.keys().isdisjoint(present):
+            before, self._known_version = self._known_version, self.version()
+            is_outdated = before and before != self._known_version
+            if known and (is_outdated or known.keys().isdisjoint(present)):
                 logger.debug(
                     "forgotten=<%d> | the history is another one | forgetting the earlier",
                     len(known),
@@ -297,6 +305,7 @@ class MessageArchive:
                 self._remove(list(self._messages))
                 self._remaining_reads = _MOST_SOURCE_READS
                 ready, self._pending, self._completed = [], self._pending[self._completed :], 0
+                known = {}
             self._read_source(open_ids)
             seen = {id_: content_fingerprint(message) for id_, message in present.items()}
             changed = [

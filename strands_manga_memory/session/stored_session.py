@@ -82,7 +82,7 @@ class StoredSession:
             self._storage_id = encoded_id(checked_session_id(session_id))
         self._conversations: dict[tuple[Kind, str], AgentConversation] = {}
         self._agents: dict[str, SessionAgent] = {}
-        self._redaction_listeners: list[Callable[[str], None]] = []
+        self._redaction_listeners: list[Callable[[str], object]] = []
         attachments(tiers.writer).setdefault("sessions", weakref.WeakSet()).add(self)
 
     def exists(self, agent_id: str | None = None) -> bool:
@@ -475,9 +475,14 @@ class StoredSession:
         conversation.set_meta(fields)
         block_until_saved(conversation.saver.request(), self._tiers, must=True)
 
-    def when_redacted(self, listener: Callable[[str], None]) -> None:
+    def when_redacted(self, listener: Callable[[str], object]) -> None:
         """Register a function that is called with the ``tracking_id`` of each redacted message."""
         self._redaction_listeners.append(listener)
+
+    def removals(self) -> object:
+        """Return a value that changes when messages are redacted, or removed from the log."""
+        base = self._get_or_inspect(None).local.base
+        return base.incarnation and (base.incarnation, base.redactions)
 
     # Conversations of the session's agents and orchestrators
 

@@ -17,9 +17,11 @@ from strands.types.content import Message
 from strands.vended_plugins.context_injector import ContextInjector
 
 from strands_manga_memory import (
+    ConversationScope,
     HistoryRecall,
     ImportanceWeightedConversationManager,
     MangaMemory,
+    SQLiteTable,
     TieredSessionManager,
     open_table,
 )
@@ -519,6 +521,43 @@ def test_a_deleted_session_is_forgotten(tmp_path: Path) -> None:
 
 
 # --- The tool, and settings -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by_another", [False, True])
+@pytest.mark.parametrize("way", ["rewound", "redacted"])
+def test_an_evicted_message_that_is_removed_is_not_quoted(
+    tmp_path: Path, way: str, *, by_another: bool
+) -> None:
+    """A rewind or a redaction reaches the index of a live agent, also from another process."""
+    path, scope = tmp_path / "s.sqlite3", ConversationScope("u1", "s1")
+    question = "What are the names of the cats number 6 and number 7?"
+
+    def build(memory: MangaMemory) -> Agent:
+        options: dict[str, Any] = {"recall": True, "max_tokens": 800, "refresh": "turn"}
+        return memory.agent(ScriptedModel(lambda _: "answer " * 30), scope=scope, **options)
+
+    with MangaMemory.open(durable=f"sqlite:///{path}") as memory:
+        agent = build(memory)
+        agent("I look for a present.")
+        for number in range(30):
+            agent(f"My cat number {number} is called Momo{number} and was born in Kyoto.")
+        agent(question)
+        assert "Momo7 " in quoted(agent)
+        with MangaMemory.open(durable=SQLiteTable(path)) as there:
+            place = there if by_another else memory
+            if way == "rewound":
+                place.rewind(scope, 1)
+            else:
+                logged: list[Any] = list(place.session(scope).history())
+                message = next(each for each in logged if "Momo7 " in str(each))
+                redacting = build(place) if by_another else agent
+                session: Any = redacting._session_manager
+                session.redact_latest_message(
+                    {**message, "content": [{"text": "[redacted]"}]}, redacting
+                )
+            agent(question)
+            assert "Momo7 " not in quoted(agent)
+            assert ("Momo6 " in quoted(agent)) is (way == "redacted")
 
 
 def test_the_model_can_search_for_itself() -> None:
