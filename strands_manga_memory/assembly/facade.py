@@ -440,8 +440,7 @@ class MangaMemory:
     @checked
     def rewind(self, scope: ConversationScope, at_turn: int) -> None:
         """Remove later turns and their preferences: see ``TieredSessionManager.rewind``."""
-        store_of = None if self.memories is None else self.user
-        provenance.rewind(self.session(scope), scope, at_turn, store_of)
+        provenance.rewind(self, scope, at_turn)
 
     def finalizer(
         self, model: Model | language.SessionSummarizer | None = None
@@ -530,9 +529,7 @@ class MangaMemory:
         Raises:
             StoreUnavailableError: The memory table does not answer; repeat the call.
         """
-        return provenance.retract(
-            dict(self._parts), source, None if self.memories is None else self.user
-        )
+        return provenance.retract(self, dict(self._parts), source)
 
     def stats(self) -> process_stores.MemoryStats:
         """Return statistics of the stores and operations of this process, without I/O."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,10 +16,8 @@ from strands_manga_memory.html_tables import ReportList
 from strands_manga_memory.language.open_questions import complete_answer
 from strands_manga_memory.language.preferences import extract_preferences
 from strands_manga_memory.memory.records import MemoryType, question_id
-from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.messages.injection import escape_line, message_text, preceding_texts
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session import TieredSessionManager
 
 SourceKind = Literal["preference", "memory", "summary", "quote", "entity", "slot"]
 _KINDS: dict[str, SourceKind] = {
@@ -182,24 +180,22 @@ def _quote_sources(
 
 
 def retract(
-    parts: Mapping[Any, ConversationScope],
-    source: Source,
-    store_of: Callable[..., memory.UserMemoryStore] | None,
+    opened: Any, parts: Mapping[Any, ConversationScope], source: Source
 ) -> RetractionReport:
     """Remove a text about the user from the user's memories and from the agents of this process.
 
     See ``MangaMemory.retract``.
 
     Args:
-        parts: Plugins and conversation managers of the agents of a ``MangaMemory``, each with the
-            scope (user and session) of the agent.
+        opened: The ``MangaMemory`` with the stores.
+        parts: Plugins and conversation managers of the agents of ``opened``, each with the scope
+            (user and session) of the agent.
         source: Text to remove, with its origin.
-        store_of: Function that returns a user's long-term memory. None: there is no memory table.
     """
     from strands_manga_memory import conversation, state
 
     scope = check_instance("source", source, Source, "a Source from explain(agent)").scope
-    store = None if store_of is None else store_of(scope.user_id, tenant=scope.tenant)
+    store = _store_of(opened, scope)
     live = {
         part: of
         for part, of in parts.items()
@@ -216,43 +212,49 @@ def retract(
             part.forget(message_id)
         elif isinstance(part, state.StateCoordinator) and part.retract(message_id):
             changed.append(part.store.agent)
+    if message_id:
+        scope = replace(scope, session_id=source.session_id or scope.session_id)
+        state.StateCoordinator(scope=scope, hot=opened.hot, codec=opened.codec).retract(message_id)
     return RetractionReport(memories, len({id(agent) for agent in changed if agent is not None}))
 
 
-def rewind(
-    session: TieredSessionManager,
-    scope: ConversationScope,
-    at_turn: int,
-    store_of: Callable[..., memory.UserMemoryStore] | None,
-) -> None:
-    """Remove the turns after ``at_turn`` from a conversation, and the preferences stated in them.
+def rewind(opened: Any, scope: ConversationScope, at_turn: int) -> None:
+    """Remove a conversation's turns after ``at_turn``, and all values that came from these turns.
 
-    ``store_of`` returns the long-term memory of a user. Without this function, only the turns are
-    removed.
+    The values are preferences, entities and slot values. ``opened`` is the ``MangaMemory``.
 
     Raises:
         StoreUnavailableError: The memory table does not answer. If the turns are removed already,
             the preferences are deleted later.
     """
-    if store_of is None:
-        session.rewind(at_turn)
-        return
-    store = store_of(scope.user_id, tenant=scope.tenant)
+    from strands_manga_memory import state
+
+    store = _store_of(opened, scope)
+    session = opened.session(scope)
     records = list(session.records())
-    questions = preceding_texts(each["message"] for each in records)
-    removed = [
-        (id_, complete_answer(message_text(each["message"]), questions[id_]))
+    before = preceding_texts(each["message"] for each in records)
+    removed = {
+        id_: each["message"]
         for each in records
-        if each["turn"] > at_turn and is_turn_start(each["message"])
-        if (id_ := each["message"].get("tracking_id"))
-    ]
-    known = {each.message_id for each in store.preference_log.read()[0].statements}
+        if each["turn"] > at_turn and (id_ := each["message"].get("tracking_id"))
+    }
+    statements = store.preference_log.read()[0].statements if store else ()
+    known = {each.message_id for each in statements}
     session.rewind(at_turn)
+    state.StateCoordinator(scope=scope, hot=opened.hot, codec=opened.codec).retract(*removed)
+    if store is None:
+        return
     with ExitStack() as retractions:  # calls each, even if one of them raises an error
-        for number, (id_, text) in enumerate(removed):
+        for number, id_ in enumerate(each for each in before if each in removed):
+            text = complete_answer(message_text(removed[id_]), before[id_])
             # The first retraction also deletes the summary of the session.
             if not number or id_ in known or extract_preferences([text]):
                 retractions.callback(store.retract, id_, session_id=scope.session_id)
+
+
+def _store_of(opened: Any, scope: ConversationScope) -> memory.UserMemoryStore | None:
+    has_table = opened.memories is not None
+    return opened.user(scope.user_id, tenant=scope.tenant) if has_table else None
 
 
 def _is_shown(source: Source, user: memory.UserContext, scope: ConversationScope) -> bool:

@@ -239,22 +239,26 @@ class StateCoordinator(Plugin):
         """State as text in the last request to the model; empty before the first request."""
         return self._rendered
 
-    def retract(self, message_id: str) -> bool:
-        """Remove the entities and slot values that came from a message of the conversation.
+    def retract(self, *message_ids: str) -> bool:
+        """Remove the entities and slot values that came from messages of the conversation.
 
-        The model no longer sees them in its next request.
+        The model no longer sees them in its next request. A coordinator without an agent removes
+        them from the state that the session's agents share.
 
         Args:
-            message_id: Id (``tracking_id``) of the message.
+            message_ids: Ids (``tracking_id``) of the messages.
 
         Returns:
             Whether anything was removed.
         """
         with self.store.lock:
+            if self._session is not None and not self.store.agent_id:
+                self._session.pull()
             entities, dialogue = self.entities, self.dialogue
             before = entities.groups, dialogue.slots
-            entities.remove_source(message_id)
-            dialogue.remove_source(message_id)
+            for id_ in message_ids:
+                entities.remove_source(id_)
+                dialogue.remove_source(id_)
             self.store.write()
             if has_changed := (entities.groups, dialogue.slots) != before:
                 self._rendered_from = None

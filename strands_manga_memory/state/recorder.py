@@ -12,6 +12,7 @@ from strands.hooks import (
     AfterModelCallEvent,
     AfterToolCallEvent,
     BeforeInvocationEvent,
+    BeforeModelCallEvent,
     BeforeToolCallEvent,
     HookOrder,
     MessageAddedEvent,
@@ -67,7 +68,7 @@ class Recorder:
         # assistant's text.
         self._types_of_tools = {each.name for each in store.types if each.is_exact} - _USER_TYPES
         self._waits = False
-        self._last_message: tuple[Message, Any] | None = None
+        self._last_message: tuple[Message, str] | None = None
         self._counted = ""
         self._dialogue = store.get(Dialogue)
         self._entities = store.get(ActiveEntities)
@@ -81,7 +82,8 @@ class Recorder:
         first, last = HookOrder.SDK_FIRST, HookOrder.SDK_LAST
         agent.add_hook(self._turn_begins, BeforeInvocationEvent, order=last)
         agent.add_hook(self._message_added, MessageAddedEvent, order=first)
-        agent.add_hook(self._model_answered, AfterModelCallEvent, order=first)
+        agent.add_hook(self._take_edit, BeforeModelCallEvent, order=last)
+        agent.add_hook(self._take_edit, AfterModelCallEvent, order=first)
         agent.add_hook(self._tool_begins, BeforeToolCallEvent, order=last)
         agent.add_hook(self._tool_ended, AfterToolCallEvent, order=last)
         agent.add_hook(self._turn_ended, AfterInvocationEvent, order=first)
@@ -91,6 +93,7 @@ class Recorder:
     async def _turn_begins(self, event: BeforeInvocationEvent) -> None:
         self._store.begin_turn()
         if self._session is not None:
+            self._store.publish = lambda: None
             await self._session.refresh()
         with self._store.lock:
             self._dialogue.turns = (
@@ -119,6 +122,7 @@ class Recorder:
         self._goals.enforce_limits()
         self._store.end_turn()
         if self._session is not None:
+            self._store.publish = self._session.publish
             self._session.publish()
 
     # Messages
@@ -139,7 +143,7 @@ class Recorder:
                 )
                 self._extract_ids(head_and_tail(text, _MAX_CHARACTERS), identity)
             else:
-                self._last_message = message, message["content"]
+                self._last_message = message, message_text(message)
                 # Strands adds a continuation under the same id.
                 is_new_turn = not identity or identity != self._counted
                 self._user_message(message, identity, is_new_turn=is_new_turn)
@@ -177,19 +181,19 @@ class Recorder:
             [each for each in found if each.type in self._types_of_tools], identity, by_user=False
         )
 
-    def _model_answered(self, event: AfterModelCallEvent) -> None:
-        """Update the state after a guardrail redacted the user's message.
+    def _take_edit(self, event: BeforeModelCallEvent | AfterModelCallEvent) -> None:
+        """Update the state after a guardrail or another hook changed the user's message.
 
         Entities and slot values of the original text are removed. Strands calls no hook for a
-        redaction, so this hook compares the content of the message after each model call.
+        redaction, so this hook compares the text of the message before and after each model call.
         """
-        if self._last_message is None or self._last_message[0]["content"] is self._last_message[1]:
+        message, text = self._last_message or (None, "")
+        if message is None or message_text(message) == text:
             return
-        message = self._last_message[0]
         identity = message.get("tracking_id") or ""
         with self._store.lock:
             self._store.refresh()
-            self._last_message = message, message["content"]
+            self._last_message = message, message_text(message)
             self._entities.remove_source(identity)
             self._dialogue.remove_source(identity)
             self._user_message(message, identity, is_new_turn=False, is_redacted=True)

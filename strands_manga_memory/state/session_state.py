@@ -177,7 +177,7 @@ class SessionState:
         self._is_stored = is_stored
         self._ignored_revision = 0
         self._reading = BackgroundRead(
-            self._pull, name="state", deadline=deadline, key=self._name, hot=hot
+            self.pull, name="state", deadline=deadline, key=self._name, hot=hot
         )
         self._writer, self._health = self._reading.writer, self._reading.health
 
@@ -205,7 +205,8 @@ class SessionState:
         else:
             self._push()  # the memory of this process does not block
 
-    def _pull(self) -> None:
+    def pull(self) -> None:
+        """Merge the shared state into this agent's state, if the hot store answers."""
         shared = self._decoded(self._health.call(lambda: self._hot.get_value(self._name)))
         if shared is not None:
             self._merge(shared)

@@ -223,6 +223,7 @@ def change(
                     raise StateError(_problems(error)) from error
                 raise
             store.write()
+            store.publish()
             return result
 
     return run
@@ -279,6 +280,10 @@ class StateStore:
         clock: Function that returns monotonic seconds.
         wall: Function that returns seconds since 1970.
         limits: Limits of the goals and steps.
+
+    Attributes:
+        publish: Function that shares a change with the session's other agents. During a turn it
+            does nothing, because the end of the turn shares all changes.
     """
 
     def __init__(
@@ -296,10 +301,12 @@ class StateStore:
         self.revision = 0
         self.agent_id = ""
         self.is_new = True
+        self.publish: Callable[[], None] = lambda: None
         self._agent: Callable[[], Agent | None] = lambda: None
         self._state: Any = None
         self._entries = {kind: _TrackedPart(kind()) for kind in kinds}
         for entry in self._entries.values():
+            entry.written = entry.shared = entry.part.values()
             entry.part._store = self  # noqa: SLF001
         self.end_turn()
 

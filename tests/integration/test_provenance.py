@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from strands import Agent
+from strands.types.content import Message
 
 from strands_manga_memory import ConversationScope, DialogueSlot, InMemoryHotStore, MangaMemory
 from strands_manga_memory.assembly import Source
@@ -147,6 +149,51 @@ def test_entity_and_slot_are_listed_and_leave_every_agent_of_the_session(shop: M
     second("Can I return it?")
     assert ORDER not in request(models[1])
     assert shop.explain(second) == []
+
+
+def test_entity_leaves_a_session_whose_agents_no_longer_exist(shop: MangaMemory) -> None:
+    """The next agent of the session does not get it from the state that the agents shared."""
+    agent = agent_of(shop, "monday", task_state=True)
+    agent(f"I mean {ORDER}.")
+    source = only(shop.explain(agent), "entity")
+    del agent
+    gc.collect()
+    shop.retract(source)
+    agent_of(shop, "monday", model := ScriptedModel(), task_state=True)("Can I return it?")
+    assert "conversation_state" not in request(model)
+
+
+@pytest.mark.parametrize("memories", [True, False])
+def test_entity_of_a_removed_turn_is_not_shown(tmp_path: Path, *, memories: bool) -> None:
+    """Neither to the agent that is rewound, nor to another agent of the session."""
+    hot, models = InMemoryHotStore(), [ScriptedModel(), ScriptedModel()]
+    with MangaMemory.open(hot, f"sqlite:///{tmp_path}/s.sqlite3", memories=memories) as shop:
+        agents = [
+            agent_of(shop, "monday", model, agent_id=agent_id, task_state=True)
+            for agent_id, model in zip(("orders", "returns"), models, strict=True)
+        ]
+        for text in ("Is B07X123456 in stock?", f"I mean {ORDER}."):
+            agents[0](text)
+        agents[1]("Can I return it?")
+        assert ORDER in request(models[1])
+        shop.rewind(ConversationScope("u1", "monday", "orders"), 1)
+        for agent, model in zip(agents, models, strict=True):
+            agent("And it?")
+            assert ORDER not in request(model)
+            assert "Mentioned lately: asin B07X123456" in request(model)
+
+
+def test_entity_of_a_redacted_message_is_not_shown(shop: MangaMemory) -> None:
+    """Also if the message was redacted in a later turn."""
+    agent = agent_of(shop, "monday", model := ScriptedModel(), task_state=True)
+    for text in (f"I mean {ORDER}.", "Can I return it?"):
+        agent(text)
+    redacted: Message = {**agent.messages[0], "content": [{"text": "[redacted]"}]}
+    session = agent._session_manager
+    assert session is not None
+    session.redact_latest_message(redacted, agent)
+    agent("And now?")
+    assert ORDER not in request(model)
 
 
 def test_quoted_message_is_listed_and_not_quoted_after_a_retraction(shop: MangaMemory) -> None:

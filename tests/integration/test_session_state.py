@@ -213,7 +213,7 @@ def test_late_answer_of_the_hot_tier_does_not_bring_back_the_state_of_a_deleted_
     session: Any = state._session
     session.refresh = miss_deadline
     agent("I have a question about 『Uzumaki』.")
-    session._pull()
+    session.pull()
     settle(second)
     assert [each.type for each in state.entities.active()] == ["title"]
 

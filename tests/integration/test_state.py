@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from strands import Agent, ToolContext, tool
 from strands.agent.conversation_manager import NullConversationManager
-from strands.hooks import AfterToolCallEvent
+from strands.hooks import AfterToolCallEvent, MessageAddedEvent
 
 from strands_manga_memory import (
     BreakerPolicy,
@@ -318,6 +318,25 @@ def test_a_message_that_a_guardrail_redacts_leaves_nothing_in_the_state() -> Non
     kept = json.dumps(agent.state.get())
     assert "keiko" not in kept
     assert "B07X1234" not in kept
+
+
+@pytest.mark.parametrize("is_in_place", [True, False])
+def test_a_message_that_a_hook_changes_leaves_nothing_in_the_state(*, is_in_place: bool) -> None:
+    """The first request of the turn has no entity of the original text, either."""
+
+    def remove_order(event: MessageAddedEvent) -> None:
+        if event.message["role"] == "user":
+            if is_in_place:
+                event.message["content"][0]["text"] = "Where is it? I saw B07X1234."
+            else:
+                event.message["content"] = [{"text": "Where is it? I saw B07X1234."}]
+
+    model = ScriptedModel()
+    agent = agent_with(coordinator := StateCoordinator(), model)
+    agent.add_hook(remove_order, MessageAddedEvent)
+    agent("Where is order 250-1234567-1234567?")
+    assert "Mentioned lately: asin B07X1234\n" in told(model)
+    assert [each.value for each in coordinator.entities.active()] == ["B07X1234"]
 
 
 @pytest.mark.parametrize("asked", ["Hello!", "Goodbye!"])
@@ -751,6 +770,30 @@ def test_several_values_for_one_slot_fill_none() -> None:
     assert coordinator.dialogue.slot("volume").status is SlotStatus.EMPTY
     agent("volume 3, yes, volume 3")
     assert coordinator.dialogue.slot("volume").status is SlotStatus.CONFIRMED
+
+
+def test_a_change_between_two_turns_is_shared_and_survives_a_restart(tmp_path: Path) -> None:
+    """Although another agent shared its state before the restart."""
+    hot, url = InMemoryHotStore(), f"sqlite:///{tmp_path}/s.sqlite3"
+
+    def build(memory: MangaMemory, agent_id: str) -> tuple[Agent, ScriptedModel]:
+        options: dict[str, Any] = {"user_id": "u1", "session_id": "s1", "task_state": True}
+        return memory.agent(model := ScriptedModel(), agent_id=agent_id, **options), model
+
+    with MangaMemory.open(hot, url) as memory:
+        agent, _ = build(memory, "orders")
+        agent("hello")
+        state_of(agent).goals.set("find a gift")
+        other, model = build(memory, "returns")
+        other("hello")
+        assert "Goal: find a gift" in told(model)
+        state_of(agent).goals.complete("a book")
+        other("and now?")
+    with MangaMemory.open(hot, url) as memory:
+        again, model = build(memory, "orders")
+        again("hello")
+        assert "Earlier goal: find a gift: completed - a book" in told(model)
+        assert "Goal: find a gift" not in told(model)
 
 
 def test_new_intent_fills_no_slot_from_a_retracted_message() -> None:
