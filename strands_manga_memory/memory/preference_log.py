@@ -7,6 +7,7 @@ import math
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -65,6 +66,8 @@ BUCKETS = 16
 """Number of partitions that list the users with pending signals."""
 _DELETION_SECONDS = 90 * DAY
 """Seconds until the record of a deletion expires. Earlier sessions are finalized by then."""
+_MOST_DELETIONS = 1_000
+"""Number of latest deletions that a user's log has, which is one item of the table."""
 _USUAL_SLOTS = frozenset(
     [
         "genre",
@@ -181,50 +184,59 @@ class PreferenceLog:
         wanted = () if self._send_later is None else statements
         return [PreferenceSignal.from_statement(self.partition.owner, each) for each in wanted]
 
-    def notify_agents(
-        self,
-        *,
-        is_removal: bool = False,
-        drops_context: bool = False,
-        forgotten: Iterable[str] = (),
-    ) -> None:
+    def notify_agents(self, *, is_removal: bool = False, drops_context: bool = False) -> None:
         """Notify live agents that memories other than preferences have changed.
 
-        The log gets a new revision, by which agents notice the change. This needs no encryption
-        key, even if the log is encrypted.
+        The log gets a new revision, by which agents notice the change.
 
         Args:
             is_removal: Whether memories were removed. Agents then read their text about the user
                 again.
             drops_context: Whether the next session start must read the text about the user from the
                 table.
-            forgotten: Ids of deleted memories that earlier messages must not create again.
+        """
+        before, written = self._replace_fields(lambda item: {"revision": uuid.uuid4().hex})
+        self._publish(
+            before=before, revision=written, is_removal=is_removal, drops_context=drops_context
+        )
+
+    def record_deletion(self, memory_id: str) -> None:
+        """Record the deletion of a memory, so that earlier messages do not create it again.
+
+        A damaged log is left unchanged, and the memory can be deleted nevertheless.
         """
         now = self.partition.clock()
-        deleted = dict.fromkeys(map(message_digest, forgotten), now)
-        revision, place = uuid.uuid4().hex, place_of(self.partition.owner, CHANGES)
+
+        def add(item: Item) -> Item:
+            times = {**item.get("forgotten", {}), message_digest(memory_id): now}
+            recent = [(id_, at) for id_, at in times.items() if at > now - _DELETION_SECONDS]
+            return {"forgotten": dict(recent[-_MOST_DELETIONS:])}
+
+        with suppress(CorruptRecordError):
+            self._replace_fields(add)
+
+    def _replace_fields(self, fields: Callable[[Item], Item]) -> tuple[str, str]:
+        """Write the log with new values of fields that are not encrypted, so without a key.
+
+        Returns:
+            The revision of the log before and after.
+        """
+        place = place_of(self.partition.owner, CHANGES)
 
         def attempt() -> tuple[str, str] | None:
             item, erased = self._read_items()
-            if item is not None and item.keys().isdisjoint(("statements", "sealed")):
+            known = item or self._item(LoggedChanges())
+            has_deletions = isinstance(known.get("forgotten", {}), Mapping)
+            if known.keys().isdisjoint(("statements", "sealed")) or not has_deletions:
                 raise CorruptRecordError(
-                    f"record={place!r} is damaged: it has no statements", record=place
+                    f"record={place!r} is damaged: it has no statements or deletions", record=place
                 )
-            known: Item = item or self._item(LoggedChanges())
-            renewed = {**known, "revision": revision, "version": uuid.uuid4().hex}
-            if deleted:
-                times = {**known.get("forgotten", {}), **deleted}
-                renewed["forgotten"] = {
-                    id_: at for id_, at in times.items() if at > now - _DELETION_SECONDS
-                }
+            renewed = {**known, **fields(known), "version": uuid.uuid4().hex}
             if not self.partition.table.put(renewed, when=unchanged(item)):
                 return None
             return _revision_of(item, erased), _revision_of(renewed, erased)
 
-        before, written = repeat_until_written(attempt, record=place)
-        self._publish(
-            before=before, revision=written, is_removal=is_removal, drops_context=drops_context
-        )
+        return repeat_until_written(attempt, record=place)
 
     def erased_at(self) -> float:
         """Return the time of the last deletion of all data of the user, in seconds since 1970.

@@ -422,8 +422,9 @@ class UserMemoryStore(MemoryStore):
             with suppress(CorruptRecordError):  # a damaged record can still be deleted
                 record = self.partition.get(memory_id)
         if record is None:
-            exists = self.partition.table.get(self.owner.partition, memory_id) is not None
-            self._delete([memory_id], forgotten=[memory_id] if exists else [])
+            if exists := self.partition.table.get(self.owner.partition, memory_id) is not None:
+                self.preference_log.record_deletion(memory_id)
+            self._delete([memory_id])
             return exists
         removal = Removal.of_preference(*slot_and_value(record), now)
         self.preference_log.apply(PreferenceChange(removals=[removal], dropped=memory_id))
@@ -556,11 +557,8 @@ class UserMemoryStore(MemoryStore):
         rule = self._retention[type_]
         return rule.importance if given is None else checked_importance("importance", given)
 
-    def _delete(self, memory_ids: Sequence[str], *, forgotten: Sequence[str] = ()) -> None:
-        """Delete memories and the records that depend on them, such as a summary's questions.
-
-        Earlier messages do not create the memories in ``forgotten`` again.
-        """
+    def _delete(self, memory_ids: Sequence[str]) -> None:
+        """Delete memories and the records that depend on them, such as a summary's questions."""
         deleted = list(memory_ids)
         for id_ in memory_ids:
             if id_.startswith(f"{MemoryType.SUMMARY}#"):
@@ -570,7 +568,7 @@ class UserMemoryStore(MemoryStore):
         self.partition.delete_many(deleted)
         for id_ in deleted:
             self.reader.update_snapshot(id_, None)
-        self.preference_log.notify_agents(is_removal=True, forgotten=forgotten)
+        self.preference_log.notify_agents(is_removal=True)
         delete_word_list(self.partition)
 
     def _rollups_of(self, memory_id: str, type_: MemoryType) -> list[str]:

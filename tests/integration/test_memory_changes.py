@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -327,6 +328,36 @@ def test_forgotten_summary_is_not_made_again(embedded: Deployment) -> None:
         kept.recall(type="interaction_summary") + kept.recall(type="episode")
     )
     assert "Berserk" in str(kept.recall(type="interaction_summary"))
+
+
+@pytest.mark.parametrize("writes", range(3))
+def test_summary_is_not_made_again_after_its_deletion_failed_halfway(
+    embedded: Deployment, writes: int
+) -> None:
+    """The table fails after some writes of the deletion, which is then repeated."""
+
+    def refuse(name: str, *arguments: Any, **named: Any) -> None:
+        if name in ("put", "delete", "write", "delete_many", "transact"):
+            written.append(name)
+            if len(written) == writes + 1:
+                raise StoreUnavailableError("no writes")
+
+    embedded.agent("monday")("Do you have Uzumaki?")
+    embedded.end("monday")
+    [summary] = embedded.page.user(USER).recall(type="interaction_summary")
+    written: list[str] = []
+    failing: Any = WatchedStore(embedded.page.memories, before=refuse)
+    user = MangaMemory(hot=InMemoryHotStore(), durable=embedded.page.durable, memories=failing)
+    for _ in range(2):
+        with suppress(StoreUnavailableError):
+            user.user(USER).forget(summary.memory_id)
+    assert len(written) > writes
+    embedded.agent("monday")("Do you have Berserk?")
+    embedded.end("monday")
+    kept = embedded.page.user(USER)
+    found = kept.recall(type="interaction_summary") + kept.recall(type="episode")
+    assert "Berserk" in str(found)
+    assert "Uzumaki" not in str(found)
 
 
 def test_forgotten_pattern_is_not_derived_again(embedded: Deployment) -> None:
