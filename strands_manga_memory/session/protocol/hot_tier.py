@@ -92,11 +92,10 @@ class StoredHash:
         epoch: Epoch of the next write, a number that grows with each deletion, and with each
             reservation by a sweeper (background job for expired conversations).
         record: The state of the conversation.
-        turns: All stored turns, also those that ``record`` lacks because they have left the
-            history.
-        damaged: Number of messages of each stored turn that cannot be read.
+        unread: Number of messages of each stored turn that ``record`` lacks, because the turn has
+            left the history or is damaged.
         fields: Content of each field, keyed by name: a turn, a state entry, a message or a JSON
-            object. None for a turn in ``damaged``.
+            object. None for a turn in ``unread``.
         expires_in: Seconds from the read or write until the conversation counts as expired; None if
             the hash is missing.
     """
@@ -104,8 +103,7 @@ class StoredHash:
     expect: tuple[int, int] | None = None
     epoch: int = 1
     record: Record = field(default_factory=Record)
-    turns: dict[TurnKey, Turn] = field(default_factory=dict)
-    damaged: dict[TurnKey, int] = field(default_factory=dict)
+    unread: dict[TurnKey, int] = field(default_factory=dict)
     fields: dict[str, Any] = field(default_factory=dict)
     expires_in: float | None = None
 
@@ -208,6 +206,7 @@ class HotTier:
         before = self.stored
         if before is None:
             raise StoreUnavailableError("the content of the hot tier is not known")
+        record = self._add_redacted_turns(record, before)
         ttl = self._ttl_of(record)
         is_new = record.incarnation != before.record.incarnation
         old = StoredHash() if is_new else before
@@ -263,8 +262,31 @@ class HotTier:
             stored = self.stored
             if stored is None or stored.record.incarnation != incarnation:
                 return {}
-            wanted = stored.turns if keys is None else keys
-            return {key: stored.turns[key] for key in wanted if key in stored.turns}
+            held, unread = stored.record.turns, stored.unread
+            wanted = {*unread, *held} if keys is None else set(keys)
+            names = {_turn_field(key, unread[key]): key for key in unread.keys() & wanted}
+            turns = {key: turn for key, turn in held.items() if key in wanted}
+            found = self._store.load(self._name, list(names), touch=False) if names else None
+            for name, data in (found.fields if found else {}).items():
+                if (turn := self._read_turn(name, data)) is not None:
+                    turns[names[name]] = turn
+            return turns
+
+    def _read_turn(self, name: str, data: bytes) -> Turn | None:
+        """Convert a stored field to a turn. If the turn is damaged, return None."""
+        return open_turn(partial(bytes, data), self.name, self._place(name), self._codec)
+
+    def _add_redacted_turns(self, record: Record, before: StoredHash) -> Record:
+        """Add to a record those turns that were redacted after they had left the agent's history.
+
+        The record lacks such turns, but the hash still stores them. Without this addition, a write
+        of the record would keep their original messages.
+        """
+        known = before.record.redactions
+        new = {key for key in before.unread if record.redactions.get(key, {}) != known.get(key, {})}
+        turns = self.get_turns(record.incarnation, new) if new else {}
+        redacted = {key: record.redact_turn(key, turn) for key, turn in turns.items()}
+        return replace(record, turns={**redacted, **record.turns})
 
     # Fields
 
@@ -276,26 +298,25 @@ class HotTier:
         """
         if record.is_empty:
             return StoredHash(record=record, fields={ENDED_FIELD: whole_record_to_json(record)})
+        shown = record.shown_keys
+        lengths = {key: len(turn.messages) for key, turn in before.record.turns.items()}
         # The history, or the log in this hash, still needs turns that have left the record, or
         # cannot be read.
-        needed = before.turns.keys() | before.damaged.keys()
-        if not self._keeps_log:
-            needed &= record.shown_keys
-        turns = {
-            key: record.redact_turn(key, before.turns[key]) for key in needed & before.turns.keys()
+        unread = {
+            key: length
+            for key, length in (lengths | before.unread).items()
+            if key not in record.turns and (self._keeps_log or key in shown)
         }
-        turns |= record.turns
-        damaged = {key: before.damaged[key] for key in needed - turns.keys()}
-        held = damaged | {key: len(turn.messages) for key, turn in turns.items()}
+        held = unread | {key: len(turn.messages) for key, turn in record.turns.items()}
         fields: dict[str, Any] = {
-            _turn_field(key, length): turns.get(key) for key, length in held.items()
+            _turn_field(key, length): record.turns.get(key) for key, length in held.items()
         }
         fields |= body_fields(record.window)
         for name, entry in record.states.items():
             fields[f"state.{self._digest(name)}"] = name, entry
         for part, value in record_to_json(record, held).items():
             fields.setdefault(_FIELD_OF.get(part, _HEAD_FIELD), {})[part] = value
-        return StoredHash(record=record, turns=turns, damaged=damaged, fields=fields)
+        return StoredHash(record=record, unread=unread, fields=fields)
 
     def _digest(self, name: str) -> str:
         text = f"{self._name}#{name}".encode(errors="surrogatepass")
@@ -332,12 +353,7 @@ class HotTier:
             with parsing(self._place(name)):
                 if kind == "turn":
                     key, length = _parse_turn_field(name)
-                    read = partial(bytes, data)
-                    turn = open_turn(read, self.name, self._place(name), self._codec)
-                    if turn is None:
-                        stored.damaged[key], fields[name] = length, None
-                    else:
-                        fields[name] = stored.turns[key] = turn
+                    fields[name], stored.unread[key] = None, length
                     continue
                 opened = open_object(data, self._place(name), self._codec)
                 if not dot:
@@ -348,11 +364,15 @@ class HotTier:
                     fields[name] = entry
                 else:
                     fields[name] = bodies[name] = json_bytes(opened["body"])
-        held = stored.damaged | {key: len(turn.messages) for key, turn in stored.turns.items()}
         with parsing(self._name):
-            record = record_from_json(value, held, dict(sorted(states.items())), bodies)
-        needed = record.shown_keys | record.unlogged
-        turns = {key: stored.turns[key] for key in sorted(stored.turns.keys() & needed)}
+            states = dict(sorted(states.items()))
+            record = record_from_json(value, stored.unread, states, bodies)
+        turns: dict[TurnKey, Turn] = {}
+        for key in sorted(stored.unread.keys() & (record.shown_keys | record.unlogged)):
+            name = _turn_field(key, stored.unread[key])
+            if (turn := self._read_turn(name, found.fields[name])) is not None:
+                fields[name] = turns[key] = turn
+                del stored.unread[key]
         stored.record = replace(record, turns=turns)
         return stored
 
