@@ -70,8 +70,8 @@ def order_of(number: int) -> dict[str, Any]:
     }
 
 
-def talk(form: Callable[[Any], str] | None, manager: Any, *, target: str = "text") -> str:
-    """Look up 20 orders in as many turns, ask a question, and return its request as text."""
+def talk(form: Callable[[Any], str] | None, manager: Any, *, orders: int = ORDERS) -> str:
+    """Look up orders in as many turns, ask a question, and return its request as text."""
 
     @tool
     def find_order(number: int) -> dict[str, Any]:
@@ -81,12 +81,12 @@ def talk(form: Callable[[Any], str] | None, manager: Any, *, target: str = "text
         return {"status": "success", "content": [block]}
 
     replies: list[Any] = []
-    for number in range(ORDERS):
+    for number in range(orders):
         call = tool_use(f"call-{number}", "find_order", number=number)
         replies += [[call], "I have found it."]
     model = ScriptedModel([*replies, "Twenty."])
     agent = Agent(model=model, tools=[find_order], conversation_manager=manager)
-    for number in range(ORDERS):
+    for number in range(orders):
         agent(f"Please look up number {number} of my orders.")
     agent("How many orders are there?")
     return json.dumps(model.requests[-1].messages, ensure_ascii=False)
@@ -112,7 +112,7 @@ def test_all_order_ids_of_a_session_stay_in_a_window_of_4096_tokens(form: str) -
 def test_compaction_keeps_the_ids_of_capped_results() -> None:
     """A result capped at 400 characters keeps keys and ids and is JSON."""
     manager = TieredCompactionConversationManager(window=6_000)
-    request = talk(FORMS["indented"], manager)
+    request = talk(FORMS["indented"], manager, orders=15)  # more would begin a summary
     texts = [result["content"][0]["text"] for result in tool_results(json.loads(request))]
     shortened = [text for text in texts if "characters cut" in text]
     assert shortened
