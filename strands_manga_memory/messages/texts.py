@@ -110,17 +110,20 @@ _BLOB = re.compile(
     r"(?:[A-Za-z0-9+/]{176,}|[A-Za-z0-9+/]{36,76}(?:\n[A-Za-z0-9+/]{60,100}){3,})"
 )
 _HTML = re.compile(
-    r"(?i)(?:\s*<\?xml[^<>]{0,200}>)?(?:[^<`]{0,4000}<(?:!doctype )?html"
-    r"|\s*<(?:body|div|main|p|ul|span|script|style|h[1-6]))\b"
+    r"(?i)\A(?:\s{0,200}<\?xml[^<>]{0,200}>)?(?:[^<`]{0,4000}<(?:!doctype )?html"
+    r"|\s{0,200}<(?:body|div|main|p|ul|span|script|style|h[1-6]))\b"
 )
 """Beginning of a text whose first tag is of HTML. Other texts may quote tags."""
 
 _MARKUP = {
-    r"(?is)<(script|style|svg)\b.*?(?:</\1\b[^<>]*>?|\Z)|<!--.*?(?:-->|\Z)": " ",
-    r">\s+<": "> <",
-    r"(?i)</?(?:a|abbr|b|code|em|font|i|mark|s|small|span|strong|su[bp]|u)\b[^<>]*>|</t[dh]> ?": "",
-    r"(?i) ?<t[dh]\b[^<>]*> ?": "\t",
-    r"(?i) ?</?!?[a-z][^<>]*> ?": "\n",
+    re.compile(pattern, re.IGNORECASE | re.DOTALL): visible
+    for pattern, visible in {
+        r"<(script|style|svg)\b.*?(?:</\1\b[^<>]*>?|\Z)|<!--.*?(?:-->|\Z)": " ",
+        r">\s+<": "> <",
+        r"</?(?:a|abbr|b|code|em|font|i|mark|s|small|span|strong|su[bp]|u)\b[^<>]*>|</t[dh]> ?": "",
+        r" ?<t[dh]\b[^<>]*> ?": "\t",
+        r" ?</?!?[a-z][^<>]*> ?": "\n",
+    }.items()
 }
 """Patterns of HTML that is not visible, and its replacement, in the order of their use."""
 
@@ -135,7 +138,7 @@ def strip_markup(text: str) -> str:
     if _HTML.match(text) is None:
         return text
     for pattern, visible in _MARKUP.items():
-        text = re.sub(pattern, visible, text)
+        text = pattern.sub(visible, text)
     return "\n".join(line.strip("\t") for line in unescape(text).split("\n") if line.strip())
 
 
