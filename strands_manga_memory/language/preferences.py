@@ -280,7 +280,7 @@ def _sentence_preferences(sentence: str, before: Sequence[Preference] = ()) -> l
 
 def _is_about_taste(clause: str) -> bool:
     """Return whether a clause is about a like or dislike, of the user or of another person."""
-    patterns = ENGLISH.likes, ENGLISH.dislikes, ENGLISH.once, JAPANESE.not_said
+    patterns = ENGLISH.likes, ENGLISH.dislikes, ENGLISH.once, JAPANESE.not_said, BOTH.not_disliked
     is_asked = has_question_mark(clause) and ENGLISH.not_said.search(clause) is not None
     return is_asked or any(pattern.search(clause) for pattern in patterns)
 
