@@ -532,4 +532,5 @@ class EnvironmentTracker(Plugin):
                 )
                 found |= {name: getattr(self.environment, name) for name in wrong}
                 self.environment = Environment.model_validate(found)
-            self._version = version
+            else:
+                self._version = version
