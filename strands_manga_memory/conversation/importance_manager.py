@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -209,7 +210,8 @@ class ImportanceWeightedConversationManager(ConversationManager):
         None, sets the budget from the model's context window.
         """
         self.history.attach(event.agent)
-        attachments(event.agent)["history_manager"] = self
+        # The session manager has the attachments, and the manager may have the session manager.
+        attachments(event.agent)["history_manager"] = weakref.ref(self)
         if self.follows_window:
             self.history.max_tokens = self.history.high_water_mark = history_tokens(
                 window_of(event.agent.model)
@@ -409,7 +411,8 @@ def history_manager_of(agent: Agent) -> ImportanceWeightedConversationManager | 
 
     The manager is found even if another conversation manager wraps it.
     """
-    return attachments(agent).get("history_manager")
+    found = attachments(agent).get("history_manager")
+    return None if found is None else found()
 
 
 class StackedConversationManager(ConversationManager):
