@@ -477,8 +477,8 @@ class StackedConversationManager(ConversationManager):
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
         """Do the work of this manager before a model call, such as adding a finished summary.
 
-        Subclasses override this method, which does nothing by default. The wrapped managers work
-        next.
+        Subclasses override this method, which does nothing by default. The managers that this one
+        wraps do their work after it.
         """
 
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:

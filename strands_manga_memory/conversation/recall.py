@@ -165,7 +165,7 @@ class HistoryRecall(Plugin):
     # --- Indexing ---------------------------------------------------------------------------------
 
     def init_agent(self, agent: Agent) -> None:
-        """Register hooks that index messages, and middleware that adds quotes to requests."""
+        """Register hooks that index messages, and middleware that quotes them in requests."""
         if self._agent is not None:
             raise ValueError(
                 "this HistoryRecall already serves an agent; give each agent its own:"

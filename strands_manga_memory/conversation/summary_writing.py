@@ -501,9 +501,9 @@ class SummaryWriter:
     def _required_facts(
         self, messages: Sequence[Message], slots: Sequence[Fact], most: int
     ) -> list[Fact]:
-        """Select the most important facts of the messages, which a draft must contain.
+        """Select the most important facts of the messages, which the summary must contain.
 
-        All these facts together have at most 60 % of ``most`` tokens, the limit of the draft.
+        The facts together have at most 60 % of ``most``, the limit of the summary in tokens.
         """
         ids = {message.get("tracking_id") for message in messages}
         own = [

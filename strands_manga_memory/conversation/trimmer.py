@@ -350,10 +350,10 @@ class Trimmer:
     def _record_outcomes(
         self, messages: Sequence[Message], outcomes: Mapping[int, str], reasons: Mapping[int, str]
     ) -> None:
-        """Record for messages whether each was kept, truncated or evicted, and the reason.
+        """Record whether each message was kept, truncated or evicted, and the reason.
 
         ``outcomes`` (such as ``"kept"``) and ``reasons`` are keyed by position in ``messages``.
-        Messages without an outcome keep the recorded one.
+        A message without a new outcome keeps its earlier one.
         """
         for message in messages:
             self._outcomes.setdefault(message.get("tracking_id"), None)

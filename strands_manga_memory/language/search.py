@@ -132,9 +132,10 @@ _CROSSES_WORDS = re.compile(r"[\u3041-\u309f][^\u3041-\u309f]")
 
 
 def _pairs(run: str) -> list[str]:
-    """Return the search terms of a run of Japanese characters: kanji, and pairs of neighbors.
+    """Return the search terms of a run of Japanese characters.
 
-    Pairs of hiragana are left out. A run of only hiragana gives groups of three characters.
+    The terms are each kanji, and each pair of adjacent characters that are not both hiragana. A run
+    of only hiragana gives groups of three characters.
     """
     found = [character for character in run if character >= "\u3400"]
     for first, second in pairwise(run):

@@ -228,10 +228,10 @@ def _topic(text: str) -> frozenset[str]:
 
 
 def _is_next(before: int, at: int, facts: Sequence[Fact]) -> bool:
-    """Return whether two facts come from consecutive messages in which the user stated facts.
+    """Return whether the user stated no fact in a message between those of two given facts.
 
-    A correction changes only a fact in the previous of these messages, unless its value has a unit
-    or an exact type. ``before`` and ``at`` are the positions of the two facts.
+    Only then can "make it 5" correct the earlier fact. A value with a unit, such as "5 copies", can
+    correct older facts, too. ``before`` and ``at`` are the positions of the two facts.
     """
     ends = {facts[before].source, facts[at].source}
     return all(fact.source in ends for fact in facts[before + 1 : at] if fact.kind in USER_KINDS)

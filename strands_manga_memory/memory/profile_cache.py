@@ -92,9 +92,9 @@ class ProfileCache:
 
     @property
     def stated(self) -> dict[str, SlotState]:
-        """Recently stated preferences that ``context`` lacks, keyed by subject such as ``genre``.
+        """Recently stated preferences, keyed by subject such as ``genre``.
 
-        ``context`` is the text about the user that was read at session start. Statements that are
+        Those that ``context``, the text about the user, contains are left out. Statements that are
         not yet in the hot tier are included. Encrypted personal data are decrypted.
         """
         opened = self._store.pii.opened

@@ -114,8 +114,8 @@ def places(
     """Return the storage key of each agent's conversation in a session.
 
     Args:
-        session: Session id. Without ``user``: the id of a session that has no user, or the
-            ``storage_session_id`` of a ``ConversationScope``.
+        session: Session id. For a session of a user, pass ``user``, too, or the
+            ``storage_session_id`` of a ``ConversationScope``, which contains the user.
         user: User of the session.
         tenant: Tenant of the user.
         agent: Id of the only agent whose key is returned. Default: all agents of the session.

@@ -50,17 +50,17 @@ class Finding:
 
 
 def ok(check: str, detail: str) -> Finding:
-    """Return the result of a check that found no problem."""
+    """Create the result of a check that found no problem."""
     return Finding(check, Level.OK, detail)
 
 
 def warning(check: str, detail: str, remedy: str) -> Finding:
-    """Return the result of a check that found a possible problem, with a remedy."""
+    """Create the result of a check: a possible problem, and its remedy."""
     return Finding(check, Level.WARNING, detail, remedy)
 
 
 def problem(check: str, detail: str, remedy: str) -> Finding:
-    """Return the result of a check that found a problem, with a remedy."""
+    """Create the result of a check: a problem, and its remedy."""
     return Finding(check, Level.PROBLEM, detail, remedy)
 
 

@@ -114,7 +114,7 @@ class Handoffs:
         ]
 
     def remove(self, scope: ConversationScope, handoffs: list[Handoff]) -> None:
-        """Remove delivered handoffs, but no newer handoff of the same sender."""
+        """Remove delivered handoffs. A handoff that its sender has replaced since stays."""
         manager = self._memory.session(scope)
         delivered = [handoff for handoff in self.read(scope) if handoff in handoffs]
         if delivered:
