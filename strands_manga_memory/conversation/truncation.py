@@ -28,6 +28,7 @@ from strands_manga_memory.messages.texts import ERROR, strip_markup
 
 CUT_MARKER = re.compile(rf"\n{CUT}\n")
 
+_SPARE_TOKENS = 10  # left unused, so that a small change of the history fits without an eviction
 _HEAD_SHARE = 0.6
 _LEAST_CHARACTERS = 8
 """Least number of characters at the beginning of a text that are kept."""
@@ -86,7 +87,7 @@ def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str
         text, present, gone = head, len(head), len(text) - len(head)
         if fits(head):
             return marked(head)
-    room = max(0, tokens - count(cut_marker(present + gone, name)))
+    room = max(0, tokens - count(cut_marker(present + gone, name)) - _SPARE_TOKENS)
     characters = int(present * room / count(text))
     errors = [] if form is not None else _error_lines(text)
     while True:
