@@ -297,7 +297,7 @@ def make_recall_plugin(
         clock=clock,
     )
     if session is not None:
-        recall.archive.version = session.removals
+        recall.archive.version = session.removal_version
     return recall
 
 

@@ -479,7 +479,7 @@ class StoredSession:
         """Register a function that is called with the ``tracking_id`` of each redacted message."""
         self._redaction_listeners.append(listener)
 
-    def removals(self) -> object:
+    def removal_version(self) -> object:
         """Return a value that changes when messages are redacted, or removed from the log."""
         base = self._get_or_inspect(None).local.base
         return base.incarnation and (base.incarnation, base.redactions)
