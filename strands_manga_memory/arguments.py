@@ -68,6 +68,23 @@ def checked(call: Callable[P, _T]) -> Callable[P, _T]:
     return run
 
 
+def with_repr(*names: str) -> Callable[[type[_T]], type[_T]]:
+    """Return a class decorator that adds a ``__repr__`` with the values of some attributes.
+
+    An underscore before the name of an attribute is not shown.
+    """
+
+    def decorate(kind: type[_T]) -> type[_T]:
+        def show(self: _T) -> str:
+            values = (f"{name.lstrip('_')}={getattr(self, name)!r}" for name in names)
+            return f"{type(self).__name__}({', '.join(values)})"
+
+        kind.__repr__ = show  # type: ignore[assignment, method-assign]
+        return kind
+
+    return decorate
+
+
 def with_known_fields(kind: type[_T]) -> type[_T]:
     """Decorate a dataclass so that the error for an unknown argument suggests the closest field."""
     create = vars(kind)["__init__"]

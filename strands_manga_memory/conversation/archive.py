@@ -12,6 +12,7 @@ from typing import Any
 
 from strands.types.content import Message
 
+from strands_manga_memory.arguments import with_repr
 from strands_manga_memory.conversation.message_truncation import (
     is_truncated,
     result_text,
@@ -105,6 +106,7 @@ class RecallHit:
 # --- Search ---------------------------------------------------------------------------------------
 
 
+@with_repr()
 class MessageArchive:
     """Archive for searching the messages of a conversation. Thread-safe.
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from strands.models import Model
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import check_callable
+from strands_manga_memory.arguments import check_callable, with_repr
 from strands_manga_memory.conversation.background import BackgroundTask
 from strands_manga_memory.conversation.importance import (
     WEIGHTS,
@@ -52,6 +52,7 @@ It may block, and never runs on the agent's event loop.
 """
 
 
+@with_repr("rules")
 class BackgroundScorer:
     """Scorer that rates the importance of messages with a slow function, in the background.
 
@@ -163,6 +164,7 @@ class _Scores(BaseModel):
     scores: list[int] = Field(description="One number from 0 to 100 for each line, in order")
 
 
+@with_repr("rules")
 class ModelScorer(BackgroundScorer):
     """Scorer that rates the importance of messages with a small model, in the background.
 
@@ -229,6 +231,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 """Example sentences of each dialogue act, with which ``EmbeddingScorer`` compares messages."""
 
 
+@with_repr("_least", "rules")
 class EmbeddingScorer(BackgroundScorer):
     """Scorer that rates the importance of messages by their similarity to example sentences.
 

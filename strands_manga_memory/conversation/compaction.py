@@ -14,7 +14,7 @@ from strands.hooks import AgentInitializedEvent, BeforeModelCallEvent, HookOrder
 from strands.types.content import Message
 from strands.types.exceptions import ContextWindowOverflowException
 
-from strands_manga_memory.arguments import check_int, checked
+from strands_manga_memory.arguments import check_int, checked, with_repr
 from strands_manga_memory.conversation.budget import Thresholds, thresholds, window_of
 from strands_manga_memory.conversation.importance import LOW, band_of, same_objects
 from strands_manga_memory.conversation.importance_manager import (
@@ -98,6 +98,7 @@ class Stage(Protocol):
         """
 
 
+@with_repr("characters")
 class ToolResultCap:
     """Compaction stage that truncates large tool results in all messages of the history.
 
@@ -123,6 +124,7 @@ class ToolResultCap:
         )
 
 
+@with_repr()
 class TurnEviction:
     """Compaction stage that removes unimportant turns from the history, the oldest first.
 
@@ -153,6 +155,7 @@ class TurnEviction:
         return [message for at, message in enumerate(messages) if at not in gone] if gone else None
 
 
+@with_repr("characters")
 class MicroCompaction:
     """Compaction stage that truncates tool results in older messages, the oldest first.
 
@@ -181,6 +184,7 @@ class MicroCompaction:
         )
 
 
+@with_repr("manager")
 class VerifiedSummary:
     """Compaction stage that replaces older turns of the history by a summary.
 
@@ -220,6 +224,7 @@ class VerifiedSummary:
         return None
 
 
+@with_repr()
 class OverflowReduction:
     """Compaction stage that halves the history if the model's context window has overflowed."""
 

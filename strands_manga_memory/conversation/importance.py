@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from strands.types.content import Message
 
+from strands_manga_memory.arguments import with_repr
 from strands_manga_memory.conversation.token_counter import TokenCounter
 from strands_manga_memory.language.dialogue_acts import (
     DialogueAct,
@@ -126,6 +127,7 @@ WEIGHTS = ImportanceWeights()
 """Default scores of dialogue acts, tool calls and tool results."""
 
 
+@with_repr("weights")
 class RuleScorer:
     """Scorer that rates the importance of a message by its dialogue act, without a model.
 

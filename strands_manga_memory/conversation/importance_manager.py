@@ -26,7 +26,7 @@ from strands.hooks import (
 from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import check_int, check_positive_int, checked
+from strands_manga_memory.arguments import check_int, check_positive_int, checked, with_repr
 from strands_manga_memory.conversation.budget import history_tokens, window_of
 from strands_manga_memory.conversation.history import (
     History,
@@ -57,6 +57,7 @@ _BEHIND_SESSION_MANAGERS = HookOrder.SDK_LAST + 1
 _NO_LAYOUT = Layout()
 
 
+@with_repr("max_tokens", "max_turns")
 class ImportanceWeightedConversationManager(ConversationManager):
     """Conversation manager that keeps the most important messages within a token budget.
 
@@ -157,12 +158,6 @@ class ImportanceWeightedConversationManager(ConversationManager):
         self._log = MessageLog()
         self._restored = _NO_LAYOUT
         self._is_started = False
-
-    def __repr__(self) -> str:
-        return (
-            f"ImportanceWeightedConversationManager(max_tokens={self.max_tokens},"
-            f" max_turns={self.max_turns})"
-        )
 
     # --- Settings ---------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import check_positive_int, checked
+from strands_manga_memory.arguments import check_positive_int, checked, with_repr
 from strands_manga_memory.conversation.archive import (
     ArchivedMessage,
     MessageArchive,
@@ -85,6 +85,7 @@ _FEW_TERMS = 3
 """Maximum terms of a follow-up question that is searched together with an earlier message."""
 
 
+@with_repr("max_tokens")
 class HistoryRecall(Plugin):
     """Plugin that quotes earlier messages that fit the user's question, within a budget of tokens.
 
@@ -153,9 +154,6 @@ class HistoryRecall(Plugin):
             self._tools = []
         self._agent: weakref.ref[Agent] | None = None
         self._turn, self._text = "", ""
-
-    def __repr__(self) -> str:
-        return f"HistoryRecall(max_tokens={self.max_tokens})"
 
     @property
     def max_tokens(self) -> int:

@@ -12,7 +12,7 @@ from strands.agent.conversation_manager import ConversationManager
 from strands.hooks import AfterInvocationEvent, AgentInitializedEvent, HookOrder, MessageAddedEvent
 from strands.types.exceptions import ContextWindowOverflowException
 
-from strands_manga_memory.arguments import checked
+from strands_manga_memory.arguments import checked, with_repr
 from strands_manga_memory.conversation.importance import same_objects
 from strands_manga_memory.conversation.importance_manager import (
     ImportanceWeightedConversationManager,
@@ -57,6 +57,7 @@ def as_strategy(policy: ConversationManager) -> PolicyStrategy:
     return PolicyStrategy(policy)
 
 
+@with_repr("policy")
 class PolicyStrategy:
     """Strands context strategy that limits the history with a conversation manager.
 

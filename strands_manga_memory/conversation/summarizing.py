@@ -21,7 +21,7 @@ from strands.models import Model
 from strands.types.content import Message
 from strands.types.exceptions import ContextWindowOverflowException
 
-from strands_manga_memory.arguments import check_positive_int, checked
+from strands_manga_memory.arguments import check_positive_int, checked, with_repr
 from strands_manga_memory.circuit_breaker import State
 from strands_manga_memory.conversation.budget import window_of
 from strands_manga_memory.conversation.importance_manager import (
@@ -73,6 +73,7 @@ _TRIGGER, _MAX_TOKENS = 8_000, 4_096
 """Default tokens at which a history is summarized, and default budget after a summary."""
 
 
+@with_repr("trigger_tokens", "trigger_turns")
 class VerifiedSummarizingConversationManager(StackedConversationManager):
     """Conversation manager that replaces old turns by a verified summary.
 
@@ -168,12 +169,6 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         if isinstance(model, Model):
             model = ModelSummarizer(model)
         self._jobs = SummaryJobs(self._writer, model, summarizer_breaker(clock))
-
-    def __repr__(self) -> str:
-        return (
-            f"VerifiedSummarizingConversationManager(trigger_tokens={self.trigger_tokens},"
-            f" trigger_turns={self.trigger_turns})"
-        )
 
     # --- Hooks ------------------------------------------------------------------------------------
 

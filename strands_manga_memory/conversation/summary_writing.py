@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from strands.models import Model
 from strands.types.content import Message, Messages
 
+from strands_manga_memory.arguments import with_repr
 from strands_manga_memory.conversation.budget import window_of
 from strands_manga_memory.conversation.message_truncation import result_text
 from strands_manga_memory.conversation.summary_record import RULES, Segment, Summary
@@ -60,6 +61,7 @@ SECONDS = 24 * 3600
 _KEY = "content"
 
 
+@with_repr("hits", "misses")
 class SummaryCache:
     """Encrypted cache of verified summary texts (drafts) in a hot store, such as Redis.
 

@@ -18,7 +18,7 @@ from strands.middleware import InvokeModelContext
 from strands.types.content import ContentBlock, Message
 from strands.types.tools import ToolSpec
 
-from strands_manga_memory.arguments import check_method
+from strands_manga_memory.arguments import check_method, with_repr
 from strands_manga_memory.language.text_features import encodable
 from strands_manga_memory.messages.message_parts import NO_OUTPUT
 from strands_manga_memory.messages.provider_format import prompt_tokens
@@ -109,6 +109,7 @@ class TiktokenCounter(_CachingCounter):
         return f"TiktokenCounter({self.encoding.name!r})"
 
 
+@with_repr()
 class EstimateCounter(_CachingCounter):
     """Counter that estimates tokens by the script of the characters, such as Latin or Japanese.
 
@@ -119,9 +120,6 @@ class EstimateCounter(_CachingCounter):
 
     def __init__(self) -> None:
         super().__init__(estimate_tokens)
-
-    def __repr__(self) -> str:
-        return "EstimateCounter()"
 
 
 @functools.cache

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from strands_manga_memory.arguments import with_repr
 from strands_manga_memory.language.packs import (
     ANY,
     EN,
@@ -83,6 +84,7 @@ class Entity:
     end: int
 
 
+@with_repr("_listed")
 class EntityTypes:
     """Collection of entity types, such as prices and dates, that finds their entities in texts.
 

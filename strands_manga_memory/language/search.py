@@ -18,6 +18,7 @@ from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
+from strands_manga_memory.arguments import with_repr
 from strands_manga_memory.language.packs import ANY, EN, JA
 
 _STOP = EN.words("search.stop_words")
@@ -411,6 +412,7 @@ _MOST_POSTINGS = 1_500
 """Most index entries that a search reads. The rarest terms are read first."""
 
 
+@with_repr()
 class LexicalIndex(Generic[_Name]):
     """Index in memory that finds texts by their words. Thread-safe.
 

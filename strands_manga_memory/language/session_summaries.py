@@ -22,7 +22,7 @@ from strands.agent.conversation_manager import NullConversationManager
 from strands.models import Model
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import check_positive_seconds
+from strands_manga_memory.arguments import check_positive_seconds, with_repr
 from strands_manga_memory.language.open_questions import (
     MOST_OPEN,
     Line,
@@ -146,6 +146,7 @@ class SessionSummaryError(ValueError):
     """Error for an unusable summary, such as a refusal or a text about something else."""
 
 
+@with_repr()
 class RuleSessionSummarizer:
     """Summarizer of sessions that uses rules, without a model.
 
@@ -378,6 +379,7 @@ Answer with one JSON object and nothing else:
  "open_questions": ["what the user asked and was not answered"]}"""
 
 
+@with_repr("_timeout")
 class ModelSessionSummarizer:
     """Summarizer of sessions that asks a Strands model for a summary in JSON.
 

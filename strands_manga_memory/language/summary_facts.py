@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from strands.types.content import Message
 
+from strands_manga_memory.arguments import with_repr
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, DialogueAct, dialogue_act
 from strands_manga_memory.language.entities import SHOP, Entity, EntityTypes
 from strands_manga_memory.language.instructions import are_instructions_active
@@ -263,6 +264,7 @@ _ENOUGH = 0.5
 """Amount of specific information above which a sentence of the assistant is a finding."""
 
 
+@with_repr("types")
 class RuleFactExtractor:
     """Extractor that finds facts in messages by rules, without a model.
 

@@ -14,7 +14,7 @@ from strands.tools.mcp import MCPAgentTool
 from strands.tools.registry import ToolRegistry
 from strands.types.tools import AgentTool, ToolGenerator, ToolSpec, ToolUse
 
-from strands_manga_memory.arguments import checked
+from strands_manga_memory.arguments import checked, with_repr
 from strands_manga_memory.call_state import CallState
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker
 from strands_manga_memory.mcp.answers import Key, ResultCache, fallback_result, stale_result
@@ -34,6 +34,7 @@ class ToolOwner(Protocol):
         """Handle a call of a tool that the MCP server does not have."""
 
 
+@with_repr("tool_name", "fallbacks")
 class GuardedTool(AgentTool):
     """Tool with a circuit breaker and a deadline, created by ``guard_tool`` or ``GuardedMCPTools``.
 

@@ -12,12 +12,14 @@ from strands.middleware import ExecuteToolContext
 from strands.tools.mcp import MCPAgentTool
 from strands.types.tools import AgentTool
 
+from strands_manga_memory.arguments import with_repr
 from strands_manga_memory.call_state import with_own_state
 from strands_manga_memory.circuit_breaker import BreakerEvent
 from strands_manga_memory.mcp.guard import BreakerPolicy, Guard, ToolStatus
 from strands_manga_memory.mcp.guarded_tools import GuardedTool
 
 
+@with_repr("_policy", "_overrides")
 class BreakerMiddleware:
     """Middleware that guards every tool of an agent with a circuit breaker.
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from strands.tools.mcp import MCPClient
 
+from strands_manga_memory.arguments import with_repr
 from strands_manga_memory.lifecycle import attachments
 from strands_manga_memory.mcp.client import restart
 
@@ -39,6 +40,7 @@ class ServerState(StrEnum):
     RECONNECTING = "reconnecting"
 
 
+@with_repr("name", "reconnects")
 class ServerSupervisor:
     """Supervisor that restores the lost connection to an MCP server.
 

@@ -28,6 +28,7 @@ from strands.models import Model
 from strands.plugins import Plugin
 from strands.types.content import Message
 
+from strands_manga_memory.arguments import with_repr
 from strands_manga_memory.exceptions import (
     KeyMissingError,
     MangaMemoryError,
@@ -143,6 +144,7 @@ def _extracted(
     return {id_: stated[:_MAX_OF_MESSAGE] for id_, stated in found.items()}
 
 
+@with_repr("_store", "_session_id", "_learn")
 class UserContext(Plugin):
     """Plugin that adds the user's memories to every model call.
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from strands_manga_memory.arguments import with_repr
 from strands_manga_memory.exceptions import CorruptRecordError, PersonalDataError
 from strands_manga_memory.language.preference_slots import Preference
 from strands_manga_memory.memory.hot_profile import PATIENCE, TTL, ProfileState
@@ -31,6 +32,7 @@ _START_TOKENS = MAX_TOKENS * 3 // 4
 """Most tokens of the context read at session start, of the tokens of memories in a request."""
 
 
+@with_repr("_store")
 class ProfileCache:
     """Text about the user for an agent's prompts, and the user's recently stated preferences.
 

@@ -23,7 +23,12 @@ from typing import Any, Protocol
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import TypeAdapter, ValidationError
 
-from strands_manga_memory.arguments import check_positive_seconds, check_protocol, checked
+from strands_manga_memory.arguments import (
+    check_positive_seconds,
+    check_protocol,
+    checked,
+    with_repr,
+)
 from strands_manga_memory.exceptions import CorruptRecordError, StoreError, StoreUnavailableError
 from strands_manga_memory.lifecycle import renew_in_child
 from strands_manga_memory.memory.partition import UserPartition
@@ -114,6 +119,7 @@ _ATTRIBUTES: Mapping[str, str] = {
 """Attribute names in a table, keyed by field of ``Profile``."""
 
 
+@with_repr("_table")
 class TableProfileSource:
     """Source that reads profiles from a table of another service.
 
@@ -190,6 +196,7 @@ PROFILE_DEADLINE = 0.25
 _MAX_THREADS = 8
 
 
+@with_repr("_source", "_deadline")
 class ProfileReader:
     """Reader that gets profiles from a source within a deadline and logs the errors of the source.
 
@@ -262,6 +269,7 @@ class PreferenceSink(Protocol):
         """
 
 
+@with_repr("_function")
 class CallablePreferenceSink:
     """Sink that passes each signal (report of a preference) to a function.
 
@@ -277,6 +285,7 @@ class CallablePreferenceSink:
         self._function(signal)
 
 
+@with_repr("_table")
 class TablePreferenceSink:
     """Sink that stores preferences in a memory table, one record for each subject.
 
@@ -305,6 +314,7 @@ class TablePreferenceSink:
             log.apply(PreferenceChange(statements=[signal.statement]))
 
 
+@with_repr("_stream")
 class KinesisPreferenceSink:
     """Sink that writes signals (reports of preferences) to an Amazon Kinesis data stream as JSON.
 
@@ -348,6 +358,7 @@ _LEASE_SECONDS = 30.0
 _LONGEST_WAIT = 60.0
 
 
+@with_repr("_table", "_sink")
 class PreferenceOutbox:
     """Sender of preference signals to another service (the sink), with retries.
 

@@ -22,7 +22,7 @@ from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 from strands.types.content import ContentBlock
 
-from strands_manga_memory.arguments import check_positive_seconds, checked
+from strands_manga_memory.arguments import check_positive_seconds, checked, with_repr
 from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.messages import content_fingerprint, fingerprint
 from strands_manga_memory.messages.injection import injected_count
@@ -165,6 +165,7 @@ class _Request:
     model_class: type
 
 
+@with_repr("_lifetime")
 class PromptCacheMonitor(Plugin):
     """Plugin that measures the prompt cache of one or more agents without changing their requests.
 
@@ -209,9 +210,6 @@ class PromptCacheMonitor(Plugin):
         self._drops: deque[CacheMiss] = deque(maxlen=_MAX_DROPS)
         self._causes: Counter[Cause] = Counter()
         self._compared = self._changed = self._whole = 0
-
-    def __repr__(self) -> str:
-        return f"PromptCacheMonitor(lifetime={self._lifetime})"
 
     def init_agent(self, agent: Agent) -> None:
         """Register middleware and a hook that observe the agent's model calls."""

@@ -18,7 +18,7 @@ from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 from strands.tools.decorator import DecoratedFunctionTool
 
-from strands_manga_memory.arguments import checked
+from strands_manga_memory.arguments import checked, with_repr
 from strands_manga_memory.call_state import declares_read_only
 from strands_manga_memory.messages.injection import escape_line, escape_own_tags, with_system_text
 
@@ -160,6 +160,7 @@ class InstructionFiles:
         return f"{head}{text}{foot}" if text else ""
 
 
+@with_repr("_instructions")
 class StableTexts(Plugin):
     """Plugin that adds instruction files to the system prompt.
 

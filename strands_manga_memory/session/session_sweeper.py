@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import Protocol
 
-from strands_manga_memory.arguments import check_positive_seconds, checked
+from strands_manga_memory.arguments import check_positive_seconds, checked, with_repr
 from strands_manga_memory.messages import is_message
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.messages.transcripts import Transcript, Utterance
@@ -44,6 +44,7 @@ from strands_manga_memory.stores.writer import cause_of
 logger = logging.getLogger(__name__)
 
 
+@with_repr("key")
 class EndedConversation:
     """Conversation that has expired or was closed, as a finalizer gets it.
 

@@ -12,7 +12,7 @@ from typing import Any
 from strands import Agent
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import check_finite_seconds, check_int
+from strands_manga_memory.arguments import check_finite_seconds, check_int, with_repr
 from strands_manga_memory.exceptions import ConflictError, StoreUnavailableError
 from strands_manga_memory.lifecycle import attachments, members_of
 from strands_manga_memory.scope import ConversationScope, checked_id, checked_session_id, encoded_id
@@ -50,6 +50,7 @@ COUNTERS = ("turn_count", "created", "last_activity")
 """Names of the counters in the result of ``metadata``. ``set_metadata`` cannot set them."""
 
 
+@with_repr("session_id")
 class StoredSession:
     """Stored session that can be read and changed. ``TieredSessionManager`` inherits these methods.
 

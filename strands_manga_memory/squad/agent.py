@@ -19,7 +19,7 @@ from strands.agent import AgentResult
 from strands.hooks import AfterInvocationEvent, MessageAddedEvent
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import check_seconds
+from strands_manga_memory.arguments import check_seconds, with_repr
 from strands_manga_memory.exceptions import BusyError
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.scope import ConversationScope, checked_id
@@ -35,6 +35,7 @@ _ASSISTANT: Any = ParticipantRole.ASSISTANT.value
 _Emit = Callable[[AgentStreamResponse | None], None]
 
 
+@with_repr("name", "_tenant")
 class SessionStrandsAgent(SquadAgent):
     """Agent for Agent Squad that answers requests with Strands agents.
 

@@ -13,7 +13,7 @@ from agent_squad.storage import ChatStorage
 from agent_squad.types import ConversationMessage, ParticipantRole, TimestampedMessage
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import check_instance
+from strands_manga_memory.arguments import check_instance, with_repr
 from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
 from strands_manga_memory.messages import is_turn_start, text_of
@@ -76,6 +76,7 @@ class _Exchange:
         ]
 
 
+@with_repr("_memory", "_tenant")
 class SessionChatStorage(ChatStorage):
     """Chat storage for Agent Squad that keeps messages in the sessions of this package.
 

@@ -10,7 +10,7 @@ from xml.sax.saxutils import quoteattr
 from strands import ToolContext, tool
 from strands.types.tools import AgentTool
 
-from strands_manga_memory.arguments import check_instance
+from strands_manga_memory.arguments import check_instance, with_repr
 from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.messages.injection import escape_line, escape_tags
@@ -65,6 +65,7 @@ HANDOFF_TAG = "<handoff"
 """Beginning of the text of every handoff."""
 
 
+@with_repr("_memory")
 class Handoffs:
     """Store of messages (handoffs) that agents of a session leave for each other.
 

@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 
 from strands_manga_memory import telemetry
+from strands_manga_memory.arguments import with_repr
 from strands_manga_memory.exceptions import BusyError, StoreError
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.tiers import ConversationKey
@@ -29,6 +30,7 @@ Key = tuple[str, str]
 """Storage session id and agent id, which identify a conversation."""
 
 
+@with_repr("_hot", "_lease")
 class ConversationTurns:
     """Queue that runs the requests of a conversation in the order of arrival.
 

@@ -24,7 +24,7 @@ from strands import Agent
 from strands.plugins import Plugin
 
 from strands_manga_memory import telemetry
-from strands_manga_memory.arguments import checked
+from strands_manga_memory.arguments import checked, with_repr
 from strands_manga_memory.deadline import wait_until_done
 from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError, logged_errors
 from strands_manga_memory.lifecycle import attachments, renew_in_child
@@ -390,6 +390,7 @@ class EnvironmentSource(Protocol):
         """
 
 
+@with_repr("_name")
 class EnvironmentChanges:
     """Announcements that the environment of a session, such as the user's cart, has changed.
 
@@ -447,6 +448,7 @@ Otherwise, sources that hang could block all background threads.
 """
 
 
+@with_repr("_scope")
 class EnvironmentTracker(Plugin):
     """Plugin that keeps an agent's environment, such as the user's cart and locale, up to date.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from strands_manga_memory.arguments import check_instance
+from strands_manga_memory.arguments import check_instance, with_repr
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.messages.injection import escape_line
@@ -113,6 +113,7 @@ class TaskStep(BaseModel):
         self.status = status
 
 
+@with_repr("budget_ms")
 class TaskState:
     """Current task of an agent: steps, time budget and findings of one user request.
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from strands_manga_memory.arguments import checked
+from strands_manga_memory.arguments import checked, with_repr
 from strands_manga_memory.exceptions import KeyMissingError
 from strands_manga_memory.scope import checked_id, encoded_id, tenant_of
 
@@ -19,14 +19,12 @@ if TYPE_CHECKING:
 _NONCE_BYTES = 12
 
 
+@with_repr("id")
 class DataKey(NamedTuple):
     """Encryption key with a name. ``repr`` shows only the name."""
 
     id: str
     key: bytes
-
-    def __repr__(self) -> str:
-        return f"DataKey(id={self.id!r})"
 
 
 class KeyProvider(Protocol):

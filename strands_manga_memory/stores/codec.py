@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import orjson
 from pydantic import ValidationError
 
-from strands_manga_memory.arguments import checked
+from strands_manga_memory.arguments import checked, with_repr
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, MangaMemoryError
 from strands_manga_memory.messages import text_of
 
@@ -81,6 +81,7 @@ def check_version(version: int, storage_key: str) -> None:
         )
 
 
+@with_repr("encrypts", "_compress_from")
 class Codec:
     """Converter of Python values to stored bytes, with compression, encryption and a checksum.
 
@@ -107,9 +108,6 @@ class Codec:
         self.cipher = cipher
         self._compress_from = compress_from
         self._allow_plain = allow_plain
-
-    def __repr__(self) -> str:
-        return f"Codec(encrypts={self.encrypts}, compress_from={self._compress_from})"
 
     def check_plain(self, storage_key: str) -> None:
         """Raise ``CorruptRecordError`` if the codec does not accept unencrypted records.

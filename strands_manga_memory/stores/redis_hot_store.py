@@ -31,7 +31,7 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-from strands_manga_memory.arguments import check_seconds, checked
+from strands_manga_memory.arguments import check_seconds, checked, with_repr
 from strands_manga_memory.exceptions import (
     CorruptRecordError,
     StoreError,
@@ -83,6 +83,7 @@ _BUCKETS_A_TRIP = 64
 _Answer = TypeVar("_Answer")
 
 
+@with_repr("_prefix", "_deadline")
 class RedisHotStore:
     """Store of the conversations in use, in Redis or Valkey.
 
@@ -141,9 +142,6 @@ class RedisHotStore:
         self._prefix = prefix
         self._deadline = check_seconds("deadline", deadline)
         self._grace = _milliseconds(check_seconds("grace", grace))
-
-    def __repr__(self) -> str:
-        return f"RedisHotStore(prefix={self._prefix!r}, deadline={self._deadline})"
 
     def load(
         self, conversation: str, fields: Sequence[str] | None, *, touch: bool = True

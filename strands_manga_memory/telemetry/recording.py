@@ -27,6 +27,7 @@ from opentelemetry import metrics, trace
 from opentelemetry.context import Context
 from strands.hooks import AfterInvocationEvent, BeforeInvocationEvent, HookOrder, HookRegistry
 
+from strands_manga_memory.arguments import with_repr
 from strands_manga_memory.lifecycle import attachments, renew_in_child
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
@@ -367,6 +368,7 @@ _SYSTEMS = {
 _ITERATED = ("expired", "query")
 
 
+@with_repr("observes")
 class ObservedStore:
     """Wrapper of a store that records each call except ``close`` in telemetry.
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
+import pkgutil
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +29,25 @@ from strands_manga_memory import (
     TieredCompactionConversationManager,
     VerifiedSummarizingConversationManager,
 )
+from strands_manga_memory.conversation import ImportanceWeights, MicroCompaction, RuleScorer
 from strands_manga_memory.html_tables import ReportDict, ReportList
 from strands_manga_memory.testing import ScriptedModel
 
 SECRET = "hush-7731"
+FOLDERS = [each.name for each in pkgutil.iter_modules(package.__path__) if each.ispkg]
+
+
+def _names(folder: Any) -> list[str]:
+    return getattr(folder, "__all__", [])  # the command line has no classes to import
 
 
 def test_every_public_class_has_a_repr_of_its_own() -> None:
-    public = {name: getattr(package, name) for name in package.__all__}
-    classes = {name: value for name, value in public.items() if inspect.isclass(value)}
-    assert len(classes) > 30
-    default = {name for name, value in classes.items() if value.__repr__ is object.__repr__}
-    assert {name for name in default if not getattr(classes[name], "_is_protocol", False)} == set()
+    folders = [importlib.import_module(f"{package.__name__}.{name}") for name in FOLDERS]
+    public = [getattr(each, name) for each in (package, *folders) for name in _names(each)]
+    classes = {each for each in public if inspect.isclass(each)}
+    assert len(classes) > 120
+    default = {each for each in classes if each.__repr__ is object.__repr__}
+    assert {each for each in default if not getattr(each, "_is_protocol", False)} == set()
 
 
 @pytest.mark.parametrize(
@@ -51,6 +60,8 @@ def test_every_public_class_has_a_repr_of_its_own() -> None:
             "ImportanceWeightedConversationManager(max_tokens=1000, max_turns=20)",
         ),
         (lambda: InMemoryHotStore(), "InMemoryHotStore(conversations=0)"),
+        (lambda: MicroCompaction(200), "MicroCompaction(characters=200)"),
+        (lambda: RuleScorer(), f"RuleScorer(weights={ImportanceWeights()!r})"),
         (lambda: InstructionFiles(["docs"]), "InstructionFiles(['docs'])"),
         (lambda: PromptCacheMonitor(lifetime=60.0), "PromptCacheMonitor(lifetime=60.0)"),
         (
