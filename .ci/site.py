@@ -176,7 +176,10 @@ def _trees() -> dict[str, list[str]]:
             for name in FOLDERS
             if (ROOT / PACKAGE / name / "README.md").is_file()
         ],
-        "Guides": [*(f"{PACKAGE}/guide/{name}" for name in others), f"{PACKAGE}/ops/runbook"],
+        "Guides": [
+            *(f"{PACKAGE}/guide/{name}" for name in others),
+            *(f"{PACKAGE}/{name}" for name in ("memory/details", "ops/runbook")),
+        ],
         "Examples": [
             "examples/README",
             *(

@@ -68,6 +68,7 @@ PAGES = (
         f"strands_manga_memory/{name}/README.md"
         for name in ("session", "squad", "state", "stores", "user_data")
     ),
+    "strands_manga_memory/memory/details.md",
     "strands_manga_memory/ops/runbook.md",
 )
 """Pages that keep the rules. The list only grows."""
