@@ -62,8 +62,8 @@ def test_commands_are_counted_in_what_passed() -> None:
 
 def test_the_table_tells_of_everyone(tmp_path: Path) -> None:
     columns = [
-        Column(OURS, "1", {"trips": 1, "kept": "yes"}),
-        Column(FILE, "2", {"trips": 2.5}),
+        Column(OURS, "1", {"trips": 1, "kept": "yes", "lost": 0}),
+        Column(FILE, "2", {"trips": 2.5, "kept": "no", "lost": 0}),
         Column(RIVALS[3], "3", failed="not installed on Python 3.11: no network"),
     ]
     table = markdown(
@@ -71,8 +71,9 @@ def test_the_table_tells_of_everyone(tmp_path: Path) -> None:
         today=dt.date(2026, 1, 2),
         breakers={"strands_manga_memory_probes_of_100": 1, "pybreaker_x": 2},
     )
-    assert "| trips | 1 | 2.5 |" in table
-    assert "| kept | yes | – |" in table
+    assert f"| {OURS.name} 1 | 1 | yes |" in table
+    assert f"| {FILE.name} 2 | 2.5 | no |" in table
+    assert "- All, where it applies: lost: 0." in table  # an equal answer has no column
     assert (
         f"- {RIVALS[3].name} 3 could not be measured: not installed on Python 3.11: no network."
         in table
@@ -91,13 +92,15 @@ def test_the_table_tells_of_everyone(tmp_path: Path) -> None:
 def test_the_guide_holds_a_table_of_this_form() -> None:
     text = GUIDE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
     rows = [line for line in text.splitlines() if line.startswith("| ")]
-    assert rows[0].startswith(f"| question | {OURS.name} ")
+    assert rows[0].startswith("| package | ")
+    assert rows[1].startswith(f"| {OURS.name} ")
     for rival in RIVALS:
         assert rival.name in text, (
             f"{rival.name} is missing: python -m tests.benchmarks rivals --write"
             " strands_manga_memory/guide/comparison.md"
         )
     assert "Measured on 20" in text
-    wide = rows[0].count("|")
-    assert sum(row.count("|") == wide for row in rows) > 15
+    tables = [row for row in rows if row.startswith("| package | ")]
+    assert sum(row.count("|") - 2 for row in tables) > 15
+    assert sum(row.startswith(f"| {OURS.name} ") for row in rows) == len(tables)
     assert any(row.startswith("| breaker |") for row in rows)

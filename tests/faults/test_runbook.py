@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from strands import Agent, tool
 
 import strands_manga_memory
@@ -50,7 +52,7 @@ def test_every_incident_has_its_test() -> None:
         re.sub(r"\W+", "_", title.lower())
         for title in re.findall(r"^## (.*)$", RUNBOOK, re.MULTILINE)
     }
-    assert len(incidents) == 6
+    assert len(incidents) == 9
     assert {f"test_{name}" for name in incidents} <= set(globals())
 
 
@@ -76,6 +78,72 @@ def test_hot_tier_lost(tmp_path: Path) -> None:
         ]
         assert memory.stats()["unsaved_messages"] == 0
         memory.close()
+
+
+def test_durable_tier_down(tmp_path: Path) -> None:
+    table = FaultyTable(open_table(f"sqlite:///{tmp_path}/s.sqlite3"))
+    with servers.valkey() as server:
+        memory = MangaMemory.open(server.url, table)  # type: ignore[arg-type]
+        agent = agent_of(memory)
+        agent("one")
+        table.down = True
+        agent("two")  # the hot tier takes it
+        assert len(agent_of(memory).messages) == 4
+        with pytest.raises(StoreUnavailableError):
+            agent_of(memory, "new")
+        assert memory.stats()["durable"] == "down"
+        table.down = False
+        servers.wait_until(lambda: agent_of(memory, "new").messages == [], "a new session")
+        memory.close()
+        log = TieredSessionManager(ConversationScope("u", "s"), durable=table).history()  # type: ignore[arg-type]
+        assert len(list(log)) == 4
+
+
+def test_backup_restored(tmp_path: Path) -> None:
+    path, backup = tmp_path / "s.sqlite3", tmp_path / "backup.sqlite3"
+    with servers.valkey() as server:
+
+        def opened() -> MangaMemory:
+            return MangaMemory.open(server.url, f"sqlite:///{path}")
+
+        memory = opened()
+        for session in ("hot", "swept", "deleted"):
+            agent_of(memory, session)("before")
+        memory.close()
+        shutil.copy(path, backup)
+        memory = opened()
+        agent_of(memory, "hot")("after")
+        memory.delete_session("u", "deleted")
+        memory.close()
+        for file in tmp_path.glob("s.sqlite3*"):
+            file.unlink()
+        shutil.copy(backup, path)
+        memory = opened()
+        restored = {session: agent_of(memory, session) for session in ("hot", "swept", "deleted")}
+        assert {session: len(each.messages) for session, each in restored.items()} == {
+            "hot": 4,
+            "swept": 2,
+            "deleted": 0,  # the hot tier has the deletion
+        }
+        memory.close()
+        server.flush()  # without the hot tier, the deletion has to be repeated
+        memory = opened()
+        memory.delete_session("u", "deleted")
+        assert agent_of(memory, "deleted").messages == []
+        memory.close()
+
+
+def test_deletion_not_complete(tmp_path: Path) -> None:
+    table = FaultyTable(open_table(f"sqlite:///{tmp_path}/s.sqlite3"))
+    memory = MangaMemory.open("memory://", table)  # type: ignore[arg-type]
+    agent_of(memory)("one")
+    table.down = True
+    with pytest.raises(StoreUnavailableError):
+        memory.forget_user("u")
+    table.down = False
+    servers.wait_until(lambda: memory.forget_user("u").complete, "the deletion")
+    assert agent_of(memory).messages == []
+    memory.close()
 
 
 def test_throttling(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -14,7 +15,20 @@ TABLE = ROOT / "strands_manga_memory" / "guide" / "promises.md"
 TOPICS: dict[str, dict[str, list[str]]] = tomllib.loads(
     Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
 )
-"""Tests by topic and by name of a probe, or by the text of a promise without a probe."""
+"""Page and tests by topic and by name of a probe, or by the text of a promise without a probe."""
+
+FOLDERS = {
+    "conversation": "Conversation history",
+    "mcp": "Guarded tools",
+    "memory": "User memory",
+    "messages": "Messages and requests",
+    "ops": "Operation tools",
+    "prompt": "Prompt cache",
+    "squad": "Multi-agent",
+    "state": "Task state",
+    "user_data": "User data",
+}
+"""Names of the pages of folders."""
 
 
 def probes() -> dict[str, tuple[str, str]]:
@@ -30,20 +44,36 @@ def probes() -> dict[str, tuple[str, str]]:
     return found
 
 
-def promises() -> dict[str, dict[str, tuple[str, ...]]]:
-    """Return the promises with their tests, by topic."""
-    found: dict[str, dict[str, tuple[str, ...]]] = {}
+@dataclass(frozen=True)
+class Promise:
+    """A promise with the page that explains it and the tests that prove it."""
+
+    page: str
+    tests: tuple[str, ...]
+
+
+def promises() -> dict[str, dict[str, Promise]]:
+    """Return the promises by topic and text."""
+    found: dict[str, dict[str, Promise]] = {}
     known = probes()
     for topic, rows in TOPICS.items():
         found[topic] = {}
-        for name, further in rows.items():
+        for name, (page, *further) in rows.items():
             tests = tuple(f"tests/{test}" for test in further)
             if name.startswith("test_"):
                 promise, path = known[name]
-                found[topic][promise] = (f"{path}::{name}", *tests)
+                found[topic][promise] = Promise(page, (f"{path}::{name}", *tests))
             else:
-                found[topic][name] = tests
+                found[topic][name] = Promise(page, tests)
     return found
+
+
+def name_of(page: str) -> str:
+    """Return the text of a link: the section, or the page if the link has no section."""
+    path, _, section = page.partition("#")
+    if section:
+        return section.replace("-", " ").capitalize()
+    return FOLDERS.get(Path(path).parent.name) or Path(path).stem.capitalize()
 
 
 def table() -> str:
@@ -51,20 +81,30 @@ def table() -> str:
     lines = [
         "# Promises",
         "",
+        "Guarantees of the package, each with the page that explains it and its tests.",
+        "",
         (
-            "Every promise has tests. Those of `tests/probes` use the public API only, on SQLite"
-            " and on Valkey with DynamoDB."
+            "- **Stores.** The promises hold while the stores keep what they have confirmed."
+            " [Limits](sessions.md#limits) lists the exceptions."
         ),
-        "`uv run python -m tests.probes.promises` writes this page, and a test compares it.",
+        (
+            "- **Parts.** A promise about summaries, user memory, task state or tools holds where"
+            " that part is in use."
+        ),
+        (
+            "- **Rules.** *Recognized* means: by the rules for English and Japanese."
+            " [Evidence](evidence.md) has their errors."
+        ),
     ]
     for topic, tested in promises().items():
-        lines += ["", f"## {topic}", "", "| promise | tests |", "|---|---|"]
-        for promise, tests in tested.items():
-            files = dict.fromkeys(test.partition("::")[0] for test in tests)
+        lines += ["", f"## {topic}", "", "| promise | explained in | tests |", "|---|---|---|"]
+        for text, promise in tested.items():
+            files = dict.fromkeys(test.partition("::")[0] for test in promise.tests)
             links = ", ".join(
                 f"[{Path(file).stem.removeprefix('test_')}](../../{file})" for file in files
             )
-            lines.append(f"| {promise} | {links} |")
+            explained = f"[{name_of(promise.page)}]({promise.page})"
+            lines.append(f"| {text} | {explained} | {links} |")
     return "\n".join(lines) + "\n"
 
 

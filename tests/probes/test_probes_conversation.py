@@ -34,8 +34,8 @@ def hot_seconds(deployment: Deployment) -> float:
 
 
 def test_metadata_stand_beside_the_conversation(deployment: Deployment) -> None:
-    """Each conversation has metadata: user, locale, intent, agent, cart and counts.
-    Each turn has its intent.
+    """With task state, each conversation has metadata: user, locale, intent, agent, cart and
+    counts. Each turn has its intent.
     """
     cart = ["B07X1234"]
     memory = deployment.process(environment=lambda _: {"locale": "ja-JP", "cart": list(cart)})
@@ -86,8 +86,8 @@ def test_metadata_stand_beside_the_conversation(deployment: Deployment) -> None:
 def test_a_conversation_lives_by_its_policy(
     deployment: Deployment, policy: TtlPolicy, turns: int, seconds: float
 ) -> None:
-    """The TTL of a conversation follows its policy: fixed, sliding, or by the user's tier and the
-    number of turns.
+    """The time to live in the hot tier follows its policy: fixed, sliding, or by the user's tier
+    and the number of turns.
     """
     memory = deployment.process()
     agent, _ = deployment.agent(memory, ttl=policy)
@@ -101,8 +101,8 @@ def test_a_conversation_lives_by_its_policy(
 
 
 def test_what_weighs_most_stays_longest(deployment: Deployment) -> None:
-    """A window over its budget evicts small talk first, and preferences and the last turn last, in
-    English and Japanese.
+    """A window over its budget evicts recognized small talk first, and recognized preferences and
+    the last turn last, in English and Japanese.
     """
     memory = deployment.process()
     agent, model = deployment.agent(
@@ -125,7 +125,9 @@ def test_what_weighs_most_stays_longest(deployment: Deployment) -> None:
 
 
 def test_a_history_can_be_capped_in_turns(deployment: Deployment) -> None:
-    """A window can be limited to a number of turns, which include the first and the last."""
+    """A window can be limited to a number of turns, which include the first and the last. Pinned
+    messages may exceed it.
+    """
     agent, model = deployment.agent(deployment.process(), max_turns=5)
     for number in range(20):
         agent(f"Question number {number}.")
@@ -150,8 +152,8 @@ def test_a_request_is_planned_part_by_part() -> None:
 def test_a_summary_comes_after_twenty_turns_or_eight_thousand_tokens(
     deployment: Deployment,
 ) -> None:
-    """After 20 turns old turns are summarized, after the response.
-    The last three stay, and restarts restore the summary.
+    """After 20 turns old turns are summarized, after the response. The last three stay, and
+    restarts restore the summary.
     """
     memory = deployment.process()
     agent, _ = deployment.agent(
@@ -173,7 +175,9 @@ def test_a_summary_comes_after_twenty_turns_or_eight_thousand_tokens(
 
 
 def test_what_a_summary_lacks_is_appended() -> None:
-    """Facts missing from a summary are requested again by name, and then appended word for word."""
+    """Recognized facts that a summary lacks are requested again by name, and then appended word for
+    word.
+    """
     asked: list[Any] = []
 
     def summarizer(prompt: Any) -> str:
@@ -207,8 +211,8 @@ WINDOWS = [
 
 @pytest.mark.parametrize(("window", "trigger"), WINDOWS)
 def test_compaction_begins_by_the_window(window: int | None, trigger: int) -> None:
-    """Compaction begins at 80 % of the context window, or at the window less its reserves if that
-    is smaller.
+    """Compaction begins at 80 % of the context window, or earlier if 33,000 tokens (in windows
+    under 100,000: 33 %) would not stay free.
     """
     found = thresholds(window)
     assert found.trigger == trigger
@@ -241,8 +245,8 @@ def test_one_huge_result_bricks_no_session(deployment: Deployment) -> None:
 
 
 def test_a_real_overflow_is_answered() -> None:
-    """After an overflow error the history is halved and the call repeated.
-    If that cannot help, the error is raised.
+    """After an overflow error the history is halved and the call repeated. If that cannot help, the
+    error is raised.
     """
 
     agent = Agent(
@@ -267,8 +271,8 @@ def test_a_real_overflow_is_answered() -> None:
 
 
 def test_at_turn_fifty_the_context_is_small(deployment: Deployment) -> None:
-    """Of fifty turns of 30,000 tokens a summary leaves at most 5,000, and still holds a decision of
-    the first turn.
+    """In a test of fifty turns with 30,000 tokens, the summarized window has at most 5,000, and
+    still a decision of the first turn.
     """
     memory = deployment.process()
     agent, model = deployment.agent(
@@ -292,7 +296,7 @@ def test_at_turn_fifty_the_context_is_small(deployment: Deployment) -> None:
 
 
 def test_a_pin_survives_a_restore(deployment: Deployment) -> None:
-    """A restart restores the compacted window exactly, pinned messages included."""
+    """A restart restores the trimmed or compacted window exactly, pinned messages included."""
     memory = deployment.process()
     agent, _ = deployment.agent(
         memory, max_tokens=700, reply=lambda _: "An answer of some length. " * 10
@@ -308,8 +312,8 @@ def test_a_pin_survives_a_restore(deployment: Deployment) -> None:
 
 
 def test_summaries_are_made_from_what_was_said() -> None:
-    """Each summary is made from the original turns.
-    Earlier summaries are context and are never summarized.
+    """Each summary is made from the original turns. Earlier summaries are context and are never
+    summarized.
     """
     prompts: list[str] = []
 
@@ -331,8 +335,8 @@ def test_summaries_are_made_from_what_was_said() -> None:
 
 
 def test_a_buffer_warns_before_it_is_full(caplog: pytest.LogCaptureFixture) -> None:
-    """The buffer of turns warns at three quarters; when it is full, the excess is summarized in a
-    few tokens.
+    """A warning is logged at three quarters of the tokens at which a summary begins. At that
+    number, older turns are summarized in a few tokens.
     """
     manager = VerifiedSummarizingConversationManager(
         SummaryTrigger(tokens=4_000, turns=1_000),

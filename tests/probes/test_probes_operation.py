@@ -47,9 +47,7 @@ BLOCKS: list[dict[str, Any]] = [
 
 
 def test_every_block_and_state_come_back(deployment: Deployment) -> None:
-    """Every content block, the agent's state and a pause for a human survive a restart, byte for
-    byte.
-    """
+    """Every content block, `agent.state` and an open interrupt survive a restart, byte for byte."""
 
     @tool(context=True)
     def approve(tool_context: Any) -> str:
@@ -158,8 +156,8 @@ def test_the_tiers_are_written_off_the_response(deployment: Deployment) -> None:
 
 
 def test_two_devices_agree(deployment: Deployment) -> None:
-    """Two devices in one session see all messages of both, and neither loses stored messages of the
-    other.
+    """The messages and the state of two devices in one session are merged. A restored agent has
+    those of both.
     """
     memory = deployment.process()
     phone, _ = deployment.agent(memory)
@@ -203,7 +201,7 @@ class Cached(ScriptedModel):
 
 
 def test_a_cached_prefix_stays_and_drops_are_explained(deployment: Deployment) -> None:
-    """The prefix of the prompt stays equal.
+    """The system prompt stays equal from turn to turn, unless memories are deleted or retracted.
     The cache monitor reports hit rates by hour and day, and the cause of each drop.
     """
     clock = FakeClock(1_790_000_000.0)
@@ -254,8 +252,8 @@ def test_how_long_to_keep_a_conversation_follows_from_returns(deployment: Deploy
 
 
 def test_instruction_files_are_merged_and_guarded(tmp_path: Path, deployment: Deployment) -> None:
-    """Instruction files of three folders are merged into the system prompt.
-    Files that a tool could write are refused.
+    """Instruction files of three folders are merged into the system prompt. Files that a tool could
+    write are refused, unless their folder is allowed.
     """
     folders = [tmp_path / name for name in ("work", "user", "machine")]
     for folder in folders:
@@ -287,8 +285,8 @@ def test_instruction_files_are_merged_and_guarded(tmp_path: Path, deployment: De
 
 @pytest.mark.parametrize("script", ["English", "Japanese"])
 def test_personal_data_are_found(script: str) -> None:
-    """Thirteen kinds of personal data are found with a recall of .95 and a precision of .97, in
-    English and Japanese.
+    """In test texts, the rules find thirteen kinds of personal data with a recall of .95 and a
+    precision of .97, in English and in Japanese.
     """
     policy, personal, harmless = PiiPolicy(), rows("personal_data"), rows("no_personal_data")
     assert (
@@ -343,8 +341,8 @@ def test_a_process_tells_what_its_layer_takes(deployment: Deployment) -> None:
 
 
 def test_the_cost_model_gives_the_published_figures() -> None:
-    """The cost model reproduces the published figures within 5 %, prices this package, and explains
-    differences.
+    """The cost model reproduces the published figures of a design with Redis and DynamoDB within
+    5 %, and prices this package.
     """
     paper = CostModel.paper().cost()
     assert paper.redis_usd_month == pytest.approx(188, rel=0.05)
@@ -358,8 +356,8 @@ def test_the_cost_model_gives_the_published_figures() -> None:
 
 
 def test_settings_come_from_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every setting has an environment variable; an error names the bad variable and the accepted
-    values.
+    """Every setting of `MangaMemorySettings` has an environment variable; an error names the bad
+    variable and the accepted values.
     """
     with monkeypatch.context() as variables:
         variables.setenv("MANGA_MEMORY_MAX_TOKENS", "2000")
@@ -457,8 +455,8 @@ def test_a_quick_start_needs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_redaction_of_the_log_reaches_both_tiers(deployment: Deployment) -> None:
-    """A redacted message is unreadable in log, history, tiers and memories, also for a later
-    process.
+    """A redacted message is unreadable in the history, the log and both tiers once these answer,
+    also for a later process.
     """
     memory = deployment.process(codec=Codec(cipher=AesGcmCipher({"k": bytes(32)}, current="k")))
     agent, _ = deployment.agent(memory)

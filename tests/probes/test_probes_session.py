@@ -15,7 +15,7 @@ from tests.unit.session.support import tool_use
 
 
 def test_a_process_that_knows_nothing_goes_on(deployment: Deployment) -> None:
-    """A new process restores a conversation exactly from its ids."""
+    """A new process restores the window of a conversation exactly, from its ids."""
     memory = deployment.process()
     agent, _ = deployment.agent(memory)
     for number in range(7):
@@ -26,7 +26,7 @@ def test_a_process_that_knows_nothing_goes_on(deployment: Deployment) -> None:
 
 
 def test_two_workers_lose_nothing(deployment: Deployment) -> None:
-    """Two workers in one session lose no turn and interleave none."""
+    """Two workers in one session lose no turn of each other, and interleave none."""
     memory = deployment.process()
     one, _ = deployment.agent(memory)
     two, _ = deployment.agent(memory)
@@ -43,8 +43,8 @@ def test_two_workers_lose_nothing(deployment: Deployment) -> None:
 
 
 def test_a_conversation_has_statistics(deployment: Deployment) -> None:
-    """A session manager reports the turns and the existence of a conversation, and can delete
-    it.
+    """A session manager reports the turns and the existence of a conversation, and can
+    delete it.
     """
     memory = deployment.process()
     agent, _ = deployment.agent(memory)
@@ -57,7 +57,9 @@ def test_a_conversation_has_statistics(deployment: Deployment) -> None:
 
 
 def test_the_history_keeps_to_its_budget(deployment: Deployment) -> None:
-    """The window is within its budget at every model call, and keeps its first and last turn."""
+    """The trimmed window is within its budget at every model call, and keeps its first and last
+    turn. Pinned messages, reasoning, open tool calls and the current message may exceed the budget.
+    """
     memory = deployment.process()
     agent, model = deployment.agent(
         memory, reply=lambda _: "An answer of some length. " * 20, max_tokens=1_000
@@ -72,7 +74,9 @@ def test_the_history_keeps_to_its_budget(deployment: Deployment) -> None:
 
 
 def test_what_left_the_window_is_found(deployment: Deployment) -> None:
-    """Recall quotes evicted messages when a question needs them."""
+    """With `recall=True`, requests quote evicted messages that share content words with the
+    question.
+    """
     memory = deployment.process()
     agent, model = deployment.agent(
         memory, recall=True, max_tokens=800, reply=lambda _: "An answer of some length. " * 20
@@ -86,8 +90,8 @@ def test_what_left_the_window_is_found(deployment: Deployment) -> None:
 
 
 def test_a_cart_update_reaches_the_next_model_call(deployment: Deployment) -> None:
-    """A change in another system, such as a cart, is in the next model call, and not in the stored
-    history.
+    """A published change in another system, such as a cart, is in the next model call, and not in
+    the stored history.
     """
     cart: list[str] = []
     memory = deployment.process(environment=lambda _: {"cart": list(cart)})
@@ -101,7 +105,9 @@ def test_a_cart_update_reaches_the_next_model_call(deployment: Deployment) -> No
 
 
 def test_entities_survive_and_are_told(deployment: Deployment) -> None:
-    """Entities stay active across turns and restarts, and are part of the request."""
+    """Entities stay active across turns and restarts, and are part of the request, until the
+    subject changes.
+    """
     memory = deployment.process()
     agent, _ = deployment.agent(memory, task_state=True)
     agent("Where is my order ORD-48502?")
@@ -112,7 +118,7 @@ def test_entities_survive_and_are_told(deployment: Deployment) -> None:
 
 
 def test_a_human_takes_over(deployment: Deployment) -> None:
-    """One call exports a conversation for a human."""
+    """One call exports a conversation for a human, with a reason."""
     memory = deployment.process()
     agent, _ = deployment.agent(memory, task_state=True)
     agent("Where is my order ORD-48502?")
@@ -120,7 +126,7 @@ def test_a_human_takes_over(deployment: Deployment) -> None:
 
 
 def test_a_session_that_broke_in_a_tool_goes_on(deployment: Deployment) -> None:
-    """A session that was interrupted inside a tool call stays usable."""
+    """A session whose process ended inside a tool call stays usable."""
 
     @tool
     def broken() -> str:
@@ -171,7 +177,9 @@ def test_the_process_knows_its_latencies(deployment: Deployment) -> None:
 
 
 def test_a_disconnect_begins_a_grace(deployment: Deployment) -> None:
-    """A user who returns within the grace period after a disconnect resumes the conversation."""
+    """`memory.disconnected(scope)` restarts the time to live. A user who returns continues the
+    conversation.
+    """
     memory = deployment.process()
     agent, _ = deployment.agent(memory)
     agent("hello")

@@ -201,8 +201,8 @@ def test_a_human_gets_all_he_needs(deployment: Deployment) -> None:
 
 
 def test_a_sick_tool_is_fallen_back_from(deployment: Deployment) -> None:
-    """While a breaker is open, another tool answers, else the last good result marked as stale,
-    else an error.
+    """While a breaker is open, a fallback tool answers, else the user's last good result marked as
+    stale (of a read-only tool), else an error.
     """
     works = True
 
@@ -258,8 +258,8 @@ def test_a_sick_tool_is_fallen_back_from(deployment: Deployment) -> None:
 
 
 def test_a_tool_that_hangs_ends(deployment: Deployment) -> None:
-    """A stalled call ends in time with an error that the model can act on.
-    Bad arguments never count as failures.
+    """A stalled call ends in time with an error that the model can act on, unless its tool blocks
+    the event loop. Bad arguments never count as failures.
     """
     import threading
 

@@ -24,37 +24,116 @@ class Column:
     failed: str = ""
 
 
+GROUPS: dict[str, tuple[str, dict[str, str]]] = {
+    "Work of a turn": (
+        "Fewer bytes, round trips and commands are better. A pause of the event loop delays all"
+        " agents of the process.",
+        {
+            "bytes written a turn, after 10 turns": "bytes, turn 10",
+            "bytes written a turn, after 100 turns": "bytes, turn 100",
+            "round trips a turn, after 10 turns": "round trips, turn 10",
+            "round trips a turn, after 100 turns": "round trips, turn 100",
+            "commands a turn, after 10 turns": "commands, turn 10",
+            "commands a turn, after 100 turns": "commands, turn 100",
+            "event loop stall in a turn, stores 50 ms away, ms": "event loop blocked, ms",
+        },
+    ),
+    "Restores and losses": (
+        "Fewer round trips and losses are better. A session that is in use for longer than its time"
+        " to live (TTL) should keep all 6 turns. MIXED: two later processes found different"
+        " messages of the session.",
+        {
+            "round trips to restore 100 turns": "round trips for 100 turns",
+            "round trips to restore 1 turn with 5,000 foreign keys": (
+                "round trips for 1 turn, with 5,000 keys of others"
+            ),
+            "window after trimming with pins restored exactly": "trimmed window restored",
+            "of 3 turns of two writers lost": "turns lost by two writers, of 3",
+            "a message of 500 KB": "message of 500 KB",
+            "of 6 turns in use past the TTL left": "turns kept in use past the TTL, of 6",
+            "a live agent goes on after its session expired": "agent continues after expiry",
+        },
+    ),
+    "Ids of sessions and agents": (
+        "Correct: no, no, no, apart. An error is named by its class.",
+        {
+            "deleting a session whose id is a pattern of another's deletes that too": (
+                "deleting session `a*` deletes session `ab`"
+            ),
+            "deleting a session whose id is a beginning of another's deletes that too": (
+                "deleting session `a` deletes session `ab`"
+            ),
+            "an agent 'a?' gets the messages of 'a1'": "agent `a?` gets messages of `a1`",
+            "agents 'x', 'x:msgs', 'x#msg' and 'x:messages' in one session": (
+                "agents `x`, `x:msgs`, `x#msg`, `x:messages`"
+            ),
+        },
+    ),
+}
+"""Tables of the guide: title, explanation, and columns by question."""
+
+_BREAKERS = (
+    "An open breaker lets one call, a *probe*, test whether the tool works again. 100 calls arrive"
+    " when a probe is due: 1 should reach the tool. A probe that is cancelled, or fails because of"
+    " its caller (is *ignored*), shows nothing about the tool: the breaker should admit the next"
+    " call and stay half-open (1)."
+)
+
+
 def markdown(
     columns: Sequence[Column], *, today: dt.date, breakers: Mapping[str, float] | None = None
 ) -> str:
-    """Return the tables as Markdown, with a row for each rival."""
+    """Return the tables as Markdown, with a row for each rival.
+
+    Questions that all rivals answer equally are listed below the tables.
+    """
     questions = list(dict.fromkeys(name for column in columns for name in column.cells))
+    shown = [column for column in columns if not column.failed]
     lines = [
         (
             f"Measured on {today:%Y-%m-%d} by `uv run python -m tests.benchmarks rivals`, Strands"
             f" Agents {importlib.metadata.version('strands-agents')}. Commands, bytes and losses"
-            " are counts; round trips of clients that pipeline vary a little; the stall is a"
+            " are counts; round trips of clients that pipeline vary a little; the pause is a"
             " timing on a busy machine."
         ),
-        "",
-        "| question | "
-        + " | ".join(f"{_name(column)}" for column in columns if not column.failed)
-        + " |",
-        "|---|" + "---|" * sum(not column.failed for column in columns),
     ]
-    shown = [column for column in columns if not column.failed]
-    for question in questions:
-        cells = [_cell(column.cells.get(question)) for column in shown]
-        lines.append(f"| {question} | " + " | ".join(cells) + " |")
+    grouped = {question for _, labels in GROUPS.values() for question in labels}
+    rest = [question for question in questions if question not in grouped]
+    equal = [question for question in rest if len(_answers(question, shown)) == 1]
+    others = {question: question for question in rest if question not in equal}
+    groups = {**GROUPS, "Further questions": ("", others)}
+    for title, (explanation, labels) in groups.items():
+        asked = {question: label for question, label in labels.items() if question in questions}
+        if asked:
+            lines += ["", f"### {title}", ""] + [explanation, ""] * bool(explanation)
+            lines += _table(shown, asked)
     lines += [
         "",
-        *(f"- {column.rival.name}: {column.rival.note}." for column in shown if column.rival.note),
+        *(f"- All, where it applies: {name}: {_answers(name, shown)[0]}." for name in equal),
+    ]
+    lines += [
+        f"- {column.rival.name}: {column.rival.note}." for column in shown if column.rival.note
     ]
     failed = [column for column in columns if column.failed]
     lines += [f"- {_name(column)} could not be measured: {column.failed}." for column in failed]
     if breakers:
-        lines += ["", *_breaker_lines(breakers)]
+        lines += ["", "### Circuit breakers", "", _BREAKERS, "", *_breaker_lines(breakers)]
     return "\n".join(lines)
+
+
+def _table(columns: Sequence[Column], labels: Mapping[str, str]) -> Iterator[str]:
+    """Yield a table with a row for each rival and a column for each question."""
+    yield f"| package | {' | '.join(labels.values())} |"
+    yield "|---|" + "---|" * len(labels)
+    for column in columns:
+        cells = [_cell(column.cells.get(question)) for question in labels]
+        yield f"| {_name(column)} | {' | '.join(cells)} |"
+
+
+def _answers(question: str, columns: Sequence[Column]) -> list[str]:
+    """Return the different answers to a question, without those of rivals that lack one."""
+    cells = (_cell(column.cells.get(question)) for column in columns)
+    return [cell for cell in dict.fromkeys(cells) if cell != "–"]
 
 
 def _name(column: Column) -> str:
@@ -102,16 +181,16 @@ def write(path: Path, table: str) -> None:
 
 
 IN_SHORT = {
-    "bytes written a turn, after 100 turns": "bytes written by one turn",
-    "round trips a turn, after 100 turns": "round trips of one turn",
-    "round trips to restore 100 turns": "round trips to restore 100 turns",
-    "event loop stall in a turn, stores 50 ms away, ms": "event loop blocked, ms",
-    "window after trimming with pins restored exactly": "trimmed window restored",
-    "of 3 turns of two writers lost": "turns lost by two writers, of 3",
+    "bytes, turn 100": "bytes written by one turn",
+    "round trips, turn 100": "round trips of one turn",
+    "round trips for 100 turns": "round trips to restore 100 turns",
+    "event loop blocked, ms": "event loop blocked, ms",
+    "trimmed window restored": "trimmed window restored",
+    "turns lost by two writers, of 3": "turns lost by two writers, of 3",
 }
-"""Questions of the README's table, with its labels. The guide has all questions."""
+"""Columns of the guide that the README's table has, with its labels."""
 
-_COLUMNS = {
+_PACKAGES = {
     "strands_manga_memory": "this package",
     "Strands FileSessionManager": "Strands file",
     "Strands SnapshotSessionManager": "Strands snapshot",
@@ -121,24 +200,26 @@ _COLUMNS = {
 
 
 def in_short(page: str) -> str:
-    """Build the README's table: six questions and five session managers of the guide's table.
+    """Build the README's table: six questions and five session managers of the guide's tables.
 
     Args:
-        page: Text of the guide, with the table between its markers.
+        page: Text of the guide, with the tables between their markers.
     """
-    lines = page.partition(BEGIN)[2].partition(END)[0].splitlines()
-    rows = [line.strip("|").split("|") for line in lines if line.startswith("|")]
-    head = [cell.strip() for cell in rows[0]]
-    columns = [
-        next(at for at, cell in enumerate(head) if cell.startswith(name)) for name in _COLUMNS
-    ]
-    answers = {row[0].strip(): [row[at].strip() for at in columns] for row in rows}
-    table = ["| | " + " | ".join(_COLUMNS.values()) + " |", "|---|" + "---|" * len(columns)]
+    answers: dict[tuple[str, str], str] = {}
+    head: list[str] = []
+    for line in page.partition(BEGIN)[2].partition(END)[0].splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| package |"):
+            head = cells
+        elif line.startswith("| "):
+            package = next((name for name in _PACKAGES if cells[0].startswith(name)), cells[0])
+            answers |= {(label, package): cell for label, cell in zip(head, cells, strict=False)}
+    table = ["| | " + " | ".join(_PACKAGES.values()) + " |", "|---|" + "---|" * len(_PACKAGES)]
     return "\n".join(
         [
             *table,
             *(
-                f"| {label} | {' | '.join(answers[question])} |"
+                f"| {label} | {' | '.join(answers[question, name] for name in _PACKAGES)} |"
                 for question, label in IN_SHORT.items()
             ),
         ]
