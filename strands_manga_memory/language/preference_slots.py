@@ -28,6 +28,13 @@ TASTES = ("genre", "author", "format", LIKES)
 """Keys of preferences from which a thing is removed when the user no longer wants it."""
 
 ALLERGY = "allergy"
+OTHERS_TASTES = {
+    " likes": " dislikes",
+    " dislikes": " likes",
+    "の好み": "の苦手",
+    "の苦手": "の好み",
+}
+"""Opposite ending of each ending of a slot for another person's taste, as in "sister's likes"."""
 FACTS = ("name", "home", "hometown", "working hours", "diet", "health", "size", "system", ALLERGY)
 """Keys of facts about the user. A fact changes no taste, and its denial only removes the fact."""
 
@@ -142,7 +149,7 @@ def parse_preference(key: str, value: str) -> list[Preference]:
         return [Preference(LIKES, each, liked=False) for each in split_values(value)]
     if slot == LIKES:
         return [Preference(LIKES, each, adds=True) for each in reversed(split_values(value))]
-    return [Preference(slot, value)]
+    return [Preference(slot, value, adds=slot.endswith(tuple(OTHERS_TASTES)))]
 
 
 def names_a_value(sentence: str) -> bool:
@@ -283,8 +290,15 @@ def apply_preference(slots: Mapping[str, str], said: Preference) -> dict[str, st
     if said.liked is None and slot_for_key(said.value) == said.slot:
         return dict.fromkeys({said.slot} & slots.keys(), "")  # "I have no allergies"
     into = DISLIKES if said.liked is False else said.slot if said.liked else ""
+    opposite = [
+        said.slot.removesuffix(ending) + other
+        for ending, other in OTHERS_TASTES.items()
+        if said.slot.endswith(ending)
+    ]
     if said.slot in FACTS:
         leaves: tuple[str, ...] = (said.slot,)
+    elif opposite:
+        leaves = tuple(opposite)
     elif said.liked or said.slot == DISLIKES:
         leaves = (DISLIKES,)
     else:

@@ -1,7 +1,7 @@
 """Extraction of the preferences that a user states, in English and Japanese.
 
 A clause states a preference by its verb ("I'm tired of ..."), or by evaluating a known value, such
-as a genre. Questions, statements about other people and passing wishes are no preferences.
+as a genre. Questions and passing wishes are none. Others' tastes have slots, "sister's likes".
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from strands_manga_memory.language.preference_slots import (
     FACTS,
     KNOWN_SLOTS,
     LIKES,
+    OTHERS_TASTES,
     STYLE,
     TASTES,
     Preference,
@@ -331,7 +332,12 @@ def _facts_and_wishes(said: str) -> list[Preference]:
             shorten_line(slot_for_key(match.expand(rule.key)), 60),
             shorten_line(_QUOTED.sub(r"\1", said[slice(*span)].strip(" .")), 120),
         )
-        if name in FACTS:
+        if name.endswith(tuple(OTHERS_TASTES)):
+            things = _object_preferences(value, liked=True, adds=True)
+            if names_a_value(value) or (things and not JAPANESE.no_thing.search(value)):
+                owner, value = name.replace("s's ", "s' "), ", ".join(each.value for each in things)
+                found[owner] = Preference(owner, value, adds=True)
+        elif name in FACTS:
             liked = None if _is_past_or_denied(said, span) else True
             value = ANY.statements.between_substances.sub(", ", value) if name == ALLERGY else value
             is_named = liked is None or slot_for_key(value) != name  # "I have allergies" names none
@@ -364,9 +370,8 @@ def _is_no_fact(statement: str, value: tuple[int, int]) -> bool:
 
 
 def _is_somebody_elses(sentence: str) -> bool:
-    if sentence.isascii() and not ENGLISH.speaker.search(sentence):
-        return True
-    return any(pattern.search(sentence) for pattern in (ENGLISH.not_said, JAPANESE.not_said))
+    is_silent = sentence.isascii() and not ENGLISH.speaker.search(sentence)
+    return is_silent or any(each.not_said.search(sentence) for each in (ENGLISH, JAPANESE))
 
 
 def _whole_sentence_preferences(sentence: str) -> Iterator[Preference]:

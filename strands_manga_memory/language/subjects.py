@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strands_manga_memory.language.dialogue_acts import without_questions_about_oneself
-from strands_manga_memory.language.packs import ANY, EN
+from strands_manga_memory.language.packs import ANY, EN, JA
 from strands_manga_memory.language.preference_slots import ALLERGY, DISLIKES, FACTS, STYLE, TASTES
 from strands_manga_memory.language.text_features import has_question_mark, split_sentences
 from strands_manga_memory.messages.texts import head_and_tail
@@ -60,6 +60,7 @@ class SubjectTracker:
     def __init__(self, before: Sequence[str] = ()) -> None:
         self._is_other = self._ends_with_other = self._names_other = self._has_other_budget = False
         self._is_occasional = self._has_end = self._names_own_budget = False
+        self._person = ""
         for text in before:
             for sentence in split_sentences(head_and_tail(text)):
                 self.own_part(sentence)
@@ -74,7 +75,8 @@ class SubjectTracker:
         Read all sentences of a message in order, because each may continue the subject of the one
         before it. The whole sentence is returned if it mentions no other person. It is also
         returned if it has no clause about the user, so use ``is_own`` to check a preference in the
-        returned text.
+        returned text. "She likes horror" becomes "my sister likes horror" after a sentence about
+        the user's sister.
         """
         clauses = split_clauses(sentence)
         asks = len(clauses) > 1 and has_question_mark(sentence)
@@ -107,7 +109,7 @@ class SubjectTracker:
             self._is_other = self._ends_with_other = (
                 self._ends_with_other and not ANY.subjects.own.search(sentence)
             )
-            return sentence
+            return self._with_person(sentence)
         first = 0 if self._ends_with_other or is_gift or not any(others) else others.index(True)
         own = [
             clause
@@ -115,7 +117,17 @@ class SubjectTracker:
             if not is_other and (at < first or ANY.subjects.own.search(clause))
         ]
         self._is_other, self._ends_with_other = not own, not own or others[-1]
-        return ", ".join(own) if own else sentence
+        return ", ".join(own) if own else self._with_person(sentence)
+
+    def _with_person(self, sentence: str) -> str:
+        """Return a sentence about another person with that person's name as its subject."""
+        named = ANY.subjects.relative.search(sentence)
+        self._person = named[0] if named else self._person
+        if not self._is_other or not self._person:
+            return sentence
+        if self._person.isascii():
+            return EN.subjects.pronoun.sub(rf"\1{self._person}", sentence)
+        return sentence if named else f"{self._person}は{JA.subjects.pronoun.sub('', sentence)}"
 
     def is_own(self, slot: str) -> bool:
         """Return whether a preference in the current sentence is lasting and about the user.

@@ -66,14 +66,20 @@ OWN = [
 """The user's own taste beside that of another person."""
 
 OTHERS = [
-    "I also need a gift for my sister. She is 12 and likes shojo, and her budget is 1500 yen.",
-    "I'm looking for a birthday present for my dad. My budget for it is 50 dollars.",
-    "For my nephew: sports manga, under 20 dollars please.",
-    "My son is into ninja stories. Paperbacks only, he says.",
-    "妹へのプレゼントも探しています。12歳で少女漫画が好きです。妹の予算は1500円です。",
-    "友達はホラーが苦手です。予算は2000円以内だそうです。",
-    "Hmm, that is over my budget.",
-    "予算を超えますね。1冊でお願いします。",
+    (
+        "I also need a gift for my sister. She is 12 and likes shojo, and her budget is 1500 yen.",
+        {"sister's likes": "shojo"},
+    ),
+    ("I'm looking for a birthday present for my dad. My budget for it is 50 dollars.", {}),
+    ("For my nephew: sports manga, under 20 dollars please.", {}),
+    ("My son is into ninja stories. Paperbacks only, he says.", {"son's likes": "ninja"}),
+    (
+        "妹へのプレゼントも探しています。12歳で少女漫画が好きです。妹の予算は1500円です。",
+        {"妹の好み": "少女漫画"},
+    ),
+    ("友達はホラーが苦手です。予算は2000円以内だそうです。", {"友達の苦手": "ホラー"}),
+    ("Hmm, that is over my budget.", {}),
+    ("予算を超えますね。1冊でお願いします。", {}),
 ]
 """Tastes and budgets of other people and of gifts, and words about a budget that name no amount."""
 
@@ -117,20 +123,23 @@ def test_facts_of_others_and_what_was_not_asserted_are_not_stored(
 
 
 @pytest.mark.parametrize(
-    "said",
+    ("said", "stored"),
     [
-        *([text] for text in OTHERS),
-        ["I need a gift for my brother.", "Under 30 dollars, please."],
-        ["I need a gift for my brother.", "Do you have mysteries?", "My budget is 30 dollars."],
-        ["弟へのプレゼントを探しています。", "3000円以内でお願いします。"],
-        ["妹への誕生日プレゼントを探しています。", "ホラーが好きで、予算は3000円です。"],
+        *(([text], stored) for text, stored in OTHERS),
+        (["I need a gift for my brother.", "Under 30 dollars, please."], {}),
+        (["I need a gift for my brother.", "Any mysteries?", "My budget is 30 dollars."], {}),
+        (["弟へのプレゼントを探しています。", "3000円以内でお願いします。"], {}),
+        (
+            ["妹への誕生日プレゼントを探しています。", "ホラーが好きで、予算は3000円です。"],
+            {"妹の好み": "ホラー"},
+        ),
     ],
 )
-def test_preferences_of_another_person_or_for_a_gift_are_not_stored(
-    tmp_path: Path, said: list[str]
+def test_others_tastes_are_stored_under_their_person_and_budgets_of_gifts_are_not(
+    tmp_path: Path, said: list[str], stored: dict[str, str]
 ) -> None:
     """Of a budget the two messages before it decide whether it is the user's."""
-    assert _stated(tmp_path, said) == {}
+    assert _stated(tmp_path, said) == stored
 
 
 @pytest.mark.parametrize(

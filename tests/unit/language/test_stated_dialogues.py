@@ -12,7 +12,7 @@ import unicodedata
 
 import pytest
 
-from strands_manga_memory.language.preference_slots import split_values
+from strands_manga_memory.language.preference_slots import OTHERS_TASTES, split_values
 from strands_manga_memory.language.preferences import collect_preferences, extract_preferences
 from tests.lines import rows
 
@@ -29,7 +29,11 @@ def _matches(found: tuple[str, str], stated: tuple[str, str]) -> bool:
 def _judge(dialogue: Dialogue) -> tuple[int, list[tuple[str, str]], list[tuple[str, str]]]:
     """Return the numbers of found, wrong and missed preferences."""
     messages, stated, allowed = dialogue
-    preferences = collect_preferences(messages)
+    preferences = {
+        slot: text
+        for slot, text in collect_preferences(messages).items()
+        if not slot.endswith(tuple(OTHERS_TASTES))
+    }
     found = [
         (slot, value)
         for slot, text in preferences.items()
