@@ -158,7 +158,7 @@ class MemoryKeeper:
         self._close_questions(user, id_, transcript, loaded)
         self._keep_patterns(user, loaded)
         if loaded.uses:
-            partition.count_uses()
+            partition.count_accesses()
         # Expired records would use up the limits of the reads at session start.
         partition.delete_many(loaded.expired)
         self._roll_up(user, loaded.records)
@@ -309,7 +309,7 @@ class MemoryKeeper:
                 known, id_, content=summary.text, metadata=metadata, expires_at=expires_at
             )
             answered = () if known is None else known.listed("answered_questions")
-            return _without_questions(made, answered) if answered else made
+            return _with_answered(made, answered) if answered else made
 
         stored = user.partition.update(id_, made)
         if stored is not None:
@@ -363,7 +363,7 @@ class MemoryKeeper:
         ]
 
         def closed(known: MemoryRecord | None) -> MemoryRecord | None:
-            return known and _without_questions(known.changed(), answered)
+            return known and _with_answered(known.changed(), answered)
 
         if answered and (stored := user.store(record.memory_id, closed)) is not None:
             loaded.records[record.memory_id] = stored
@@ -475,7 +475,7 @@ class _UserMemories:
         return self.logged.forgotten.get(message_digest(memory_id), 0.0)
 
 
-def _without_questions(summary: MemoryRecord, answered: Sequence[str]) -> MemoryRecord:
+def _with_answered(summary: MemoryRecord, answered: Sequence[str]) -> MemoryRecord:
     """Return a session summary with some open questions marked as answered.
 
     The questions move to ``answered_questions``, so that later versions of the summary do not list

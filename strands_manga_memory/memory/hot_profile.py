@@ -125,7 +125,7 @@ class HotProfile:
         # Keeps the writer alive: a new writer would have another ``hot_health``.
         self.writer = shared_writer(hot, None)
         self.health = TierHealth(shared=self.writer.hot_health)
-        self._places = {field: f"{self.name}#{field}" for field in (_STATE, MEMORIES)}
+        self._storage_keys = {field: f"{self.name}#{field}" for field in (_STATE, MEMORIES)}
 
     def load(self) -> HotRecord | None:
         """Read the user's record from the hot tier in one request; None if there is none.
@@ -169,7 +169,7 @@ class HotProfile:
                 expect=None if kept is None or before.is_erased else (kept.epoch, kept.version),
                 epoch=1 if kept is None else kept.epoch + before.is_erased,
                 version=new_version(),
-                fields={_STATE: self._codec.encode(content, self._places[_STATE])},
+                fields={_STATE: self._codec.encode(content, self._storage_keys[_STATE])},
                 removed=[MEMORIES] if drops and before.exists else [],
                 ttl=TTL,
                 replace=not before.exists,
@@ -279,7 +279,7 @@ class HotProfile:
         """
         content = replace(loaded, records=dict(loaded.records))
         data = self._codec.encode(
-            [time.time(), _CONTENT.dump_python(content)], self._places[MEMORIES]
+            [time.time(), _CONTENT.dump_python(content)], self._storage_keys[MEMORIES]
         )
         if len(data) > MAX_BYTES or loaded.unreadable:
             return False
@@ -317,8 +317,8 @@ class HotProfile:
     def _field(self, record: HotRecord, name: str, read: Callable[[Any], Any]) -> Any:
         if name not in record.fields:
             return None
-        data = self._codec.decode(record.fields[name], self._places[name])
-        with parsing(self._places[name]):
+        data = self._codec.decode(record.fields[name], self._storage_keys[name])
+        with parsing(self._storage_keys[name]):
             return read(data)
 
 

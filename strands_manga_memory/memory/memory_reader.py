@@ -166,7 +166,7 @@ class MemoryReader:
                     )
             hits = hits[:limit]
             noted.counts["records"] = len(hits)
-        self._record_uses(hit.record.memory_id for hit in hits)
+        self._record_access(hit.record.memory_id for hit in hits)
         return [Hit(hit.record, self._pii.opened(hit.content), hit.score) for hit in hits]
 
     def context(self, max_tokens: int) -> AgentContext:
@@ -223,7 +223,7 @@ class MemoryReader:
                 records = self._best(snapshot, query, wanted)
             records = records[:limit]
             noted.counts["records"] = len(records)
-        self._record_uses(record.memory_id for record in records)
+        self._record_access(record.memory_id for record in records)
         return [self._pii.opened_record(record) for record in records]
 
     def get(self, memory_id: str) -> MemoryRecord | None:
@@ -256,8 +256,8 @@ class MemoryReader:
 
     def _each(self, ids: Sequence[str]) -> list[MemoryRecord | None]:
         records = [self._partition.get(id_) for id_ in ids]
-        uses = self._partition.uses() if any(records) else {}
-        return [record and self._pii.opened_record(counted(record, uses)) for record in records]
+        accesses = self._partition.access_counts() if any(records) else {}
+        return [record and self._pii.opened_record(counted(record, accesses)) for record in records]
 
     def _read(self, *, is_cached: bool = True) -> None:
         """Read the user's memories, and the user's profile in another service, into this process.
@@ -354,7 +354,7 @@ class MemoryReader:
             return self._current()
         return snapshot
 
-    def _record_uses(self, ids: Iterable[str]) -> None:
+    def _record_access(self, ids: Iterable[str]) -> None:
         # Not recalls of a session's messages: only the live agent would rank by them, because the
         # table does not count them.
         used = [id_ for id_ in dict.fromkeys(ids) if not id_.startswith(f"{MemoryType.EPISODE}#")]
@@ -364,19 +364,19 @@ class MemoryReader:
         with self._lock:
             if self._snapshot is not None:
                 self._snapshot.used(used, now)
-        self._writer.submit(self._partition.owner, lambda: self._store_uses(used, now))
+        self._writer.submit(self._partition.owner, lambda: self._store_access(used, now))
 
-    def _store_uses(self, used: list[str], at: float) -> None:
+    def _store_access(self, used: list[str], at: float) -> None:
         try:
-            self._partition.record_uses(used, at=at)
+            self._partition.record_access(used, at=at)
         except StoreError as error:
             logger.debug("error=<%s> | failed to record a recall", type(error).__name__)
             return
         if not self._is_count_planned:
             self._is_count_planned = True
-            self._count_uses_at(time.monotonic() + COUNT_SECONDS)
+            self._count_accesses_at(time.monotonic() + COUNT_SECONDS)
 
-    def _count_uses_at(self, due: float) -> None:
+    def _count_accesses_at(self, due: float) -> None:
         """Schedule the update of the stored access counts, which counts many recalls at once.
 
         Recalls are recorded in the table before they are counted. If the update fails, or if the
@@ -384,18 +384,18 @@ class MemoryReader:
         the update in monotonic seconds.
         """
 
-        def count_uses() -> None:
+        def count_accesses() -> None:
             if time.monotonic() < due:  # a drain runs delayed work early
-                self._count_uses_at(due)
+                self._count_accesses_at(due)
                 return
             self._is_count_planned = False
             try:
-                self._partition.count_uses()
+                self._partition.count_accesses()
             except StoreError as error:
                 logger.debug("error=<%s> | failed to count recalls", type(error).__name__)
 
         wait = max(0.0, due - time.monotonic())
-        self._writer.later(("count", id(self)), wait, count_uses, is_needed=lambda: False)
+        self._writer.later(("count", id(self)), wait, count_accesses, is_needed=lambda: False)
 
 
 RECENT_DAYS, WEEKS_DAYS, MONTHS_DAYS = 7, 30, 90
@@ -432,7 +432,7 @@ def _preferences(
     lines = ["What the user prefers (facts, not instructions):", *full]
     if short:
         lines.append(f"- also: {'; '.join(short)}")
-    return _fitting(lines, max_tokens)
+    return _join_first_lines(lines, max_tokens)
 
 
 def _pair(record: MemoryRecord) -> tuple[str, str]:
@@ -468,7 +468,7 @@ def _history(known: Sequence[MemoryRecord], *, now: float, remaining: int, whole
             lines = ["Open questions of the last 7 days:", *dict.fromkeys(shown)]
             if estimate_tokens("\n".join(lines)) <= remaining:
                 break
-        lines = _fitting(lines, remaining).split("\n")
+        lines = _join_first_lines(lines, remaining).split("\n")
         remaining -= estimate_tokens("\n".join(lines))
     scale = max(0.0, min(1.0, remaining / whole))
     # Older sessions that no weekly or monthly summary covers yet are listed one by one.
@@ -484,7 +484,9 @@ def _history(known: Sequence[MemoryRecord], *, now: float, remaining: int, whole
         ("Earlier, by week:", weeks, MAX_WEEKS_TOKENS),
         ("Earlier, by month:", months, MAX_MONTHS_TOKENS),
     ):
-        if section := _fitting([title, *map(_line, records)], min(int(limit * scale), remaining)):
+        if section := _join_first_lines(
+            [title, *map(_line, records)], min(int(limit * scale), remaining)
+        ):
             lines += section.split("\n")
             remaining -= estimate_tokens(section) + 1
     return "\n".join(lines)
@@ -551,7 +553,7 @@ def _first_sentences(text: str) -> str:
     return text[:end] or text
 
 
-def _fitting(lines: Sequence[str], limit: int) -> str:
+def _join_first_lines(lines: Sequence[str], limit: int) -> str:
     """Join a title (the first line) and as many following lines as fit into ``limit`` tokens.
 
     The last line of the result may be truncated. If nothing fits after the title, the text is
@@ -572,7 +574,7 @@ def _safe(text: str, limit: int = _CHARACTERS) -> str:
     return escape_line(text, limit)
 
 
-def fitting(title: str, lines: Sequence[str], limit: int) -> str:
+def join_latest_lines(title: str, lines: Sequence[str], limit: int) -> str:
     """Join a title and the last lines of a list, as many as fit into ``limit`` tokens.
 
     The first lines, which are the oldest, are left out. If no line fits, the text is empty.

@@ -28,7 +28,7 @@ from strands_manga_memory.memory.records import (
     INTERNAL,
     MemoryRecord,
     MemoryType,
-    place_of,
+    storage_key_of,
 )
 from strands_manga_memory.stores.codec import Codec, parsing
 from strands_manga_memory.stores.table import Item, Write
@@ -83,24 +83,24 @@ class WordList:
         if not items and self.made_at == -math.inf:
             return
         for name, key in keys.items():
-            place = place_of(owner, f"{_WORDS}{name}")
-            with parsing(place):
+            storage_key = storage_key_of(owner, f"{_WORDS}{name}")
+            with parsing(storage_key):
                 codec = self._partition.codec or Codec()
-                made_at, part = codec.decode(items[key]["data"], place)
+                made_at, part = codec.decode(items[key]["data"], storage_key)
                 if self.made_at not in (made_at, -math.inf):
                     raise ValueError("it is a part of another list")
                 self.made_at, self._parts[name] = float(made_at), part
 
-    def find(self, words: Sequence[str]) -> Iterator[str]:
+    def find(self, checksums: Sequence[str]) -> Iterator[str]:
         """Yield the ids of memories that have at least one of the given words, best match first.
 
         ``words`` are checksums of the words. Memories with more of the words, and with rarer words,
         come first.
         """
-        self.load(map(_words_part_name, words))
+        self.load(map(_words_part_name, checksums))
         scores: dict[int, float] = defaultdict(float)
-        for word in words:
-            rows = self._parts[_words_part_name(word)].get(word, "").split()
+        for checksum in checksums:
+            rows = self._parts[_words_part_name(checksum)].get(checksum, "").split()
             worth = 1 / math.log2(1 + len(rows)) if rows else 0.0
             for row in map(int, rows):
                 scores[row] -= worth
@@ -186,15 +186,15 @@ def find_older(
         Memories, and the word list that was used.
     """
     oldest = max(since, partition.clock() - _SECONDS)
-    words = [] if query is None else sorted(map(_checksum, content_terms(query)))
+    checksums = [] if query is None else sorted(map(_checksum, content_terms(query)))
 
     def find(words_of: WordList) -> list[str]:
-        found = words_of.by_importance(types) if query is None else words_of.find(words)
+        found = words_of.by_importance(types) if query is None else words_of.find(checksums)
         return list(itertools.islice((id_ for id_ in found if id_ not in known), _MAX_FOUND))
 
     listed = listed or WordList(partition)
     try:
-        listed.load([*map(_words_part_name, words)] or ["important"])
+        listed.load([*map(_words_part_name, checksums)] or ["important"])
         ids = find(listed) if listed.made_at >= oldest else None
     except CorruptRecordError:  # the list is made again from all memories
         ids = None
@@ -231,7 +231,7 @@ def _make_list(partition: UserPartition) -> tuple[PartitionContent, WordList]:
     fails, or if memories change or are deleted during the call.
     """
     owner, table, codec = partition.owner, partition.table, partition.codec or Codec()
-    changes = owner.changes_partition, CHANGES
+    changes = owner.preference_log_partition, CHANGES
     changed, erased = table.get(*changes), partition.erased()
     made_at = partition.clock()
     loaded = partition.load()
@@ -242,7 +242,7 @@ def _make_list(partition: UserPartition) -> tuple[PartitionContent, WordList]:
         id_ = f"{_WORDS}{name}"
         item: Item = {"user_id": owner.partition, "memory_id": id_}
         item["expires_at"] = int(made_at + _SECONDS)
-        item["data"] = codec.encode([made_at, part], place_of(owner, id_))
+        item["data"] = codec.encode([made_at, part], storage_key_of(owner, id_))
         writes.append(Write(item=item))
     # Each change of memories writes this record, and an erasure deletes it first.
     check = Write(key=changes, when=unchanged(changed), is_check=True)

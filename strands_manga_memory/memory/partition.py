@@ -23,19 +23,19 @@ from strands_manga_memory.memory.records import (
     LATEST,
     LEDGER,
     SHOWN_ATTRIBUTES,
+    AccessCounts,
     MemoryRecord,
     MemoryType,
     Owner,
     Retention,
-    UseCounts,
-    add_uses,
+    add_access,
     counted,
     episode_id,
     item_of,
-    place_of,
     question_record,
     record_of,
     skip_unreadable,
+    storage_key_of,
     summary_id,
     type_range,
 )
@@ -62,7 +62,7 @@ class PartitionContent:
 
     Attributes:
         records: Memories that have not expired, keyed by id. Their access counts include ``uses``.
-        uses: Recent recalls of memories, which the access counts in the table do not include yet.
+        uses: Recent accesses to memories, which the access counts in the table do not include yet.
         unreadable: Ids of records that are damaged or have a newer schema. They stay in the table.
         is_partial: Whether the table may have more records than were read.
         expired: Ids of expired records that the store has not deleted yet.
@@ -71,7 +71,7 @@ class PartitionContent:
     """
 
     records: dict[str, MemoryRecord] = field(default_factory=dict)
-    uses: UseCounts = field(default_factory=dict)
+    uses: AccessCounts = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
     is_partial: bool = False
     expired: list[str] = field(default_factory=list)
@@ -272,7 +272,7 @@ class UserPartition:
             is_preference = type_ == MemoryType.PREFERENCE
             ranges = [_Range(*type_range(type_), max(limit, MAX_PREFERENCES * is_preference))]
         are_all = len(marks.latest) < _MAX_LATEST and len(listed) <= limit
-        return self._load(ranges, listed[:limit], are_all=are_all, uses=marks.uses)
+        return self._load(ranges, listed[:limit], are_all=are_all, accesses=marks.uses)
 
     def load_named(self, ids: Sequence[str], *, with_preferences: bool) -> PartitionContent:
         """Read the memories with the given ids and, if ``with_preferences``, all preferences.
@@ -289,7 +289,7 @@ class UserPartition:
         ids: Sequence[str] = (),
         *,
         are_all: bool = True,
-        uses: UseCounts | None = None,
+        accesses: AccessCounts | None = None,
     ) -> PartitionContent:
         """Read the memories in ranges of sort keys and the memories with the given ids.
 
@@ -298,9 +298,9 @@ class UserPartition:
             ids: Ids of further memories to read.
             are_all: False if ``ids`` is only a part of the memories that the caller needs. The
                 result is then marked as partial.
-            uses: Recalls from an earlier read, which are also added to the access counts.
+            accesses: Accesses from an earlier read, which are also added to the access counts.
         """
-        loaded, sealed = PartitionContent(uses=uses or {}), set[str]()
+        loaded, sealed = PartitionContent(uses=accesses or {}), set[str]()
         items = self.table.batch_get([(self.owner.partition, id_) for id_ in ids]) if ids else {}
         groups = [(list(items.values()), not are_all)]
         for each in ranges:
@@ -318,9 +318,9 @@ class UserPartition:
                 loaded.is_partial = True
         is_encrypted = self.codec is not None and self.codec.encrypts
         if is_encrypted and sealed and sealed.issubset(loaded.unreadable):
-            place = place_of(self.owner, min(sealed))
-            what = f"record={place!r} is one of {len(sealed)} that are encrypted, and none of them"
-            raise CorruptRecordError(f"{what} opens; is this their key?", record=place)
+            key = storage_key_of(self.owner, min(sealed))
+            what = f"record={key!r} is one of {len(sealed)} that are encrypted, and none of them"
+            raise CorruptRecordError(f"{what} opens; is this their key?", record=key)
         for id_ in loaded.records.keys() & loaded.uses.keys():
             loaded.records[id_] = counted(loaded.records[id_], loaded.uses)
         return loaded
@@ -333,7 +333,7 @@ class UserPartition:
         id_, is_read = str(item["memory_id"]), False
         with skip_unreadable():
             if id_.startswith(LEDGER):
-                add_uses(loaded.uses, item)
+                add_access(loaded.uses, item)
             elif id_ == LATEST:
                 loaded.latest = _latest_of(item)
             elif not id_.startswith(INTERNAL):
@@ -390,7 +390,7 @@ class UserPartition:
                 return (None,)
             return None
 
-        return repeat_until_written(attempt, record=place_of(self.owner, memory_id))[0]
+        return repeat_until_written(attempt, record=storage_key_of(self.owner, memory_id))[0]
 
     def erased(self) -> Item | None:
         """Return the marker of the last deletion of all data of the user; None if there is none."""
@@ -419,7 +419,7 @@ class UserPartition:
         stored: Item = {"user_id": self.owner.partition, "memory_id": f"{_SUMMARY_NAME}{name}"}
         stored |= {} if expires_at is None else {"expires_at": expires_at}
         known = self.table.get(self.owner.partition, stored["memory_id"])
-        with parsing(place_of(self.owner, stored["memory_id"])):
+        with parsing(storage_key_of(self.owner, stored["memory_id"])):
             id_ = summary_id(name, self.clock()) if known is None else str(known["summary_id"])
         if not self.table.put(
             {**stored, "summary_id": id_}, when=ABSENT if known is None else None
@@ -427,7 +427,7 @@ class UserPartition:
             return self.id_of_summary(name, expires_at)  # another writer made an id meanwhile
         return id_
 
-    def list_latest(self, *memory_ids: str) -> None:
+    def add_to_latest(self, *memory_ids: str) -> None:
         """Add ids to the stored list of the latest 64 facts and feedback texts of the user."""
 
         def attempt() -> bool | None:
@@ -444,7 +444,7 @@ class UserPartition:
             }
             return self.table.put(listed, when=unchanged(item)) or None
 
-        repeat_until_written(attempt, record=place_of(self.owner, LATEST))
+        repeat_until_written(attempt, record=storage_key_of(self.owner, LATEST))
 
     def episode_ids(self, summary_id: str) -> list[str]:
         """Return the ids of a session's stored messages in order, given the id of its summary."""
@@ -467,11 +467,11 @@ class UserPartition:
         """Convert a memory to its item in the memory table."""
         return item_of(record, self.owner, self.codec)
 
-    # Each recall is first stored as one entry of a ledger. ``count_uses`` adds the entries to the
-    # access counts of the records.
+    # Each access is first stored as one entry of a ledger. ``count_accesses`` adds the entries to the
+    # access counts of the memories.
 
-    def record_uses(self, ids: Sequence[str], *, at: float | None = None) -> None:
-        """Record a recall of memories, which ``count_uses`` later adds to their access counts.
+    def record_access(self, ids: Sequence[str], *, at: float | None = None) -> None:
+        """Record a recall of memories, which ``count_accesses`` later adds to their access counts.
 
         Args:
             ids: Ids of the memories, best first. Only the first 40 are recorded.
@@ -494,33 +494,33 @@ class UserPartition:
             ]
         )
 
-    def uses(self) -> UseCounts:
+    def access_counts(self) -> AccessCounts:
         """Return recalls of each memory since its stored access count was last updated."""
         return self._load([_LEDGER]).uses
 
-    def count_uses(self) -> int:
+    def count_accesses(self) -> int:
         """Add the recorded recalls to the access counts, and return the number of recalls.
 
         The record of a recall is deleted before the recall is counted. So no recall is counted
         twice, but a recall is lost if the process stops in between.
         """
-        used, folded, partition = UseCounts(), 0, self.owner.partition
+        used, folded, partition = AccessCounts(), 0, self.owner.partition
         for row in list(_LEDGER.read(self.table, partition)):
             with skip_unreadable():
-                add_uses({}, row)  # a damaged record stays
+                add_access({}, row)  # a damaged record stays
                 same = Condition(equals={"at": row.get("at")})
                 if self.table.delete(partition, row["memory_id"], when=same):
-                    add_uses(used, row)
+                    add_access(used, row)
                     folded += 1
         ids = list(used)
         for start in range(0, len(ids), _MAX_COUNTED):
             keys = [(partition, id_) for id_ in ids[start : start + _MAX_COUNTED]]
             for item in self.table.batch_get(keys).values():
                 with skip_unreadable():
-                    self._add_uses(item, used)
+                    self._add_accesses(item, used)
         return folded
 
-    def _add_uses(self, item: Item, used: UseCounts) -> None:
+    def _add_accesses(self, item: Item, used: AccessCounts) -> None:
         """Add recalls to a memory's access count, unless the memory is deleted meanwhile."""
         found: Item | None = item
 
@@ -537,7 +537,7 @@ class UserPartition:
             found = self.table.get(self.owner.partition, record.memory_id)
             return None
 
-        repeat_until_written(attempt, record=place_of(self.owner, str(item["memory_id"])))
+        repeat_until_written(attempt, record=storage_key_of(self.owner, str(item["memory_id"])))
 
 
 def repeat_until_written(attempt: Callable[[], _Written | None], *, record: str) -> _Written:

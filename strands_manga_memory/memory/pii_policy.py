@@ -36,7 +36,7 @@ class PiiPolicy:
         cipher: Cipher for the action ``encrypt``, and for decryption when texts are read.
 
     Attributes:
-        place: Storage key of the user whose texts a copy of the policy is for, see ``of_user``.
+        storage_key: Storage key of the user whose texts a copy of the policy is for, see ``of_user``.
 
     Raises:
         ValueError: An action is unknown, belongs to no rule, or needs a cipher that is not given.
@@ -62,19 +62,19 @@ class PiiPolicy:
                 "cipher must be given for the action 'encrypt', such as AesGcmCipher(...)"
             )
         self._cipher = cipher
-        self.place = ""
+        self.storage_key = ""
 
     def __repr__(self) -> str:
         return f"PiiPolicy(actions={ {rule.name: rule.action for rule in self._rules} })"
 
-    def of_user(self, place: str) -> PiiPolicy:
+    def of_user(self, storage_key: str) -> PiiPolicy:
         """Return a copy of the policy for the texts of one user.
 
-        ``place`` is the storage key of the user. Encrypted data can be decrypted only by a copy
+        ``storage_key`` is the storage key of the user. Encrypted data can be decrypted only by a copy
         with the same key.
         """
         policy = copy(self)
-        policy.place = place
+        policy.storage_key = storage_key
         return policy
 
     def applied(self, text: str) -> str:
@@ -91,9 +91,9 @@ class PiiPolicy:
                 f"the text holds personal data ({rule.name}), which the policy refuses to store"
             )
         if rule.action == "encrypt" and self._cipher is not None:
-            sealed = base64.b64encode(self._cipher.encrypt(found.encode(), self.place)).decode(
-                "ascii"
-            )
+            sealed = base64.b64encode(
+                self._cipher.encrypt(found.encode(), self.storage_key)
+            ).decode("ascii")
             return f"[pii:{rule.name}:{sealed}]"
         return f"[{rule.name}]"
 
@@ -131,7 +131,9 @@ class PiiPolicy:
         def clear(match: re.Match[str]) -> str:
             try:
                 if self._cipher is not None:
-                    return self._cipher.decrypt(base64.b64decode(match[2]), self.place).decode()
+                    return self._cipher.decrypt(
+                        base64.b64decode(match[2]), self.storage_key
+                    ).decode()
             except ValueError:
                 pass
             return f"[{match[1]}]"

@@ -50,7 +50,7 @@ from strands_manga_memory.language.subjects import lasting_text
 from strands_manga_memory.language.summary_facts import Fact, FactKind
 from strands_manga_memory.language.verification import SearchableText
 from strands_manga_memory.memory.hot_profile import PATIENCE
-from strands_manga_memory.memory.memory_reader import fitting
+from strands_manga_memory.memory.memory_reader import join_latest_lines
 from strands_manga_memory.memory.memory_search import user_query
 from strands_manga_memory.memory.profile_cache import ProfileCache
 from strands_manga_memory.memory.records import ENTRY_CHARACTERS, MAX_TOKENS, MemoryRecord
@@ -219,7 +219,7 @@ class UserContext(Plugin):
                 type(error).__name__,
             )
         if self._learn == "nothing":
-            agent.add_hook(_keep_unlearned, MessageAddedEvent, order=HookOrder.SDK_FIRST)
+            agent.add_hook(_exclude_from_learning, MessageAddedEvent, order=HookOrder.SDK_FIRST)
         else:
             agent.add_hook(self._restored, AgentInitializedEvent, order=HookOrder.SDK_LAST)
             agent.add_hook(self._message_added, MessageAddedEvent)
@@ -520,11 +520,11 @@ class UserContext(Plugin):
             MAX_TOKENS - estimate_tokens(cached.preferences) - estimate_tokens(cached.history)
         )
         title = _STATED_SINCE if cached.preferences else _STATED
-        since = fitting(title, _lines(self._overrides()), remaining)
+        since = join_latest_lines(title, _lines(self._overrides()), remaining)
         return [*cached.history.splitlines(), *since.splitlines()]
 
 
-def _keep_unlearned(event: MessageAddedEvent[Agent]) -> None:
+def _exclude_from_learning(event: MessageAddedEvent[Agent]) -> None:
     """Note in a message, before it is stored, that the finalizer must not learn from it."""
     event.message.setdefault("metadata", {}).setdefault("custom", {})["learn"] = "nothing"
 

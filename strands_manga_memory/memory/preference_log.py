@@ -36,11 +36,11 @@ from strands_manga_memory.memory.records import (
     Owner,
     new_record,
     opened_body,
-    place_of,
     preference_id,
     record_of,
     sealed_unless_plain,
     skip_unreadable,
+    storage_key_of,
     type_range,
 )
 from strands_manga_memory.memory.statements import (
@@ -153,11 +153,11 @@ class PreferenceLog:
         return self._store(change)
 
     def _store(self, change: PreferenceChange) -> Mapping[str, MemoryRecord | None]:
-        place = place_of(self.partition.owner, CHANGES)
-        changed, revisions = repeat_until_written(lambda: self._attempt(change), record=place)
+        storage_key = storage_key_of(self.partition.owner, CHANGES)
+        changed, revisions = repeat_until_written(lambda: self._attempt(change), record=storage_key)
         if revisions is not None:
             before, revision = revisions
-            stated = [] if change.record is None else _set_statements(change.record)
+            stated = [] if change.record is None else _statements_of_prefer(change.record)
             self._publish(
                 statements=stated, removals=change.removals, before=before, revision=revision
             )
@@ -221,7 +221,7 @@ class PreferenceLog:
         Returns:
             The revision of the log before and after.
         """
-        place = place_of(self.partition.owner, CHANGES)
+        storage_key = storage_key_of(self.partition.owner, CHANGES)
 
         def attempt() -> tuple[str, str] | None:
             item, erased = self._read_items()
@@ -229,14 +229,15 @@ class PreferenceLog:
             has_deletions = isinstance(known.get("forgotten", {}), Mapping)
             if known.keys().isdisjoint(("statements", "sealed")) or not has_deletions:
                 raise CorruptRecordError(
-                    f"record={place!r} is damaged: it has no statements or deletions", record=place
+                    f"record={storage_key!r} is damaged: it has no statements or deletions",
+                    record=storage_key,
                 )
             renewed = {**known, **fields(known), "version": uuid.uuid4().hex}
             if not self.partition.table.put(renewed, when=unchanged(item)):
                 return None
             return _revision_of(item, erased), _revision_of(renewed, erased)
 
-        return repeat_until_written(attempt, record=place)
+        return repeat_until_written(attempt, record=storage_key)
 
     def erased_at(self) -> float:
         """Return the time of the last deletion of all data of the user, in seconds since 1970.
@@ -256,7 +257,7 @@ class PreferenceLog:
 
     def _read_items(self) -> tuple[Item | None, Item | None]:
         keys = (
-            (self.partition.owner.changes_partition, CHANGES),
+            (self.partition.owner.preference_log_partition, CHANGES),
             (self.partition.owner.partition, ERASED),
         )
         found = self.partition.table.batch_get(keys)
@@ -324,7 +325,7 @@ class PreferenceLog:
             new = replace(new, memory_id=id_)
             records[id_] = self._replaced(records[id_], new) if id_ in records else new
         set_statements = {
-            id_: each for id_, record in records.items() if (each := _set_statements(record))
+            id_: each for id_, record in records.items() if (each := _statements_of_prefer(record))
         }
         wanted: dict[str, MemoryRecord] = {}
         for slot, state in slot_states([*chain(*set_statements.values()), *statements]).items():
@@ -389,7 +390,7 @@ class PreferenceLog:
                 "value": state.value,
                 _SOURCES: _sources(state.value, statements),
             }
-        if set_statements := _set_statements(first):
+        if set_statements := _statements_of_prefer(first):
             metadata[SET_VALUES] = [[each.preference.value, each.at] for each in set_statements]
         return first.changed(
             content=content, metadata={**first.metadata, **metadata}, updated_at=at
@@ -406,7 +407,7 @@ class PreferenceLog:
         """
         earlier = [
             each
-            for each in _set_statements(known)
+            for each in _statements_of_prefer(known)
             if each.preference.value != new.metadata["value"]
         ]
         values = [[each.preference.value, each.at] for each in earlier[1 - MAX_SLOT_STATEMENTS :]]
@@ -429,18 +430,18 @@ class PreferenceLog:
         for item in self.partition.table.query(owner.partition, first=first, last=last):
             id_ = str(item["memory_id"])
             stored[id_] = item, None
-            with skip_unreadable(), parsing(place_of(owner, id_)):
+            with skip_unreadable(), parsing(storage_key_of(owner, id_)):
                 record = record_of(item, owner, self.partition.codec)
-                _set_statements(record)  # may be damaged
+                _statements_of_prefer(record)  # may be damaged
                 stored[id_] = item, record
         return stored
 
     def _logged(self, item: Item | None) -> LoggedChanges:
         if item is None:
             return LoggedChanges()
-        place = place_of(self.partition.owner, CHANGES)
-        with parsing(place):
-            body = opened_body(item, self.partition.codec, place)
+        storage_key = storage_key_of(self.partition.owner, CHANGES)
+        with parsing(storage_key):
+            body = opened_body(item, self.partition.codec, storage_key)
             stored = {name: body[name] for name in ("statements", "removals")}
             revision = str(item.get("revision") or "")
             stored |= {"revision": revision, "forgotten": item.get("forgotten", {})}
@@ -455,8 +456,8 @@ class PreferenceLog:
             exclude_defaults=True,
             mode="json",
         )
-        stored = sealed_unless_plain(body, self.partition.codec, place_of(owner, CHANGES))
-        key: Item = {"user_id": owner.changes_partition, "memory_id": CHANGES}
+        stored = sealed_unless_plain(body, self.partition.codec, storage_key_of(owner, CHANGES))
+        key: Item = {"user_id": owner.preference_log_partition, "memory_id": CHANGES}
         if logged.forgotten:  # not encrypted, so that a deletion needs no key
             key["forgotten"] = dict(logged.forgotten)
         if logged.signals:
@@ -513,7 +514,7 @@ def slot_of(record: MemoryRecord) -> str:
     return slot_and_value(record)[0] or Statement(Preference("", record.content), 0.0).slot
 
 
-def _set_statements(record: MemoryRecord) -> list[Statement]:
+def _statements_of_prefer(record: MemoryRecord) -> list[Statement]:
     """Return the values that ``UserMemoryStore.prefer`` set in a record, oldest first."""
     slot, value = slot_and_value(record)
     given = record.metadata.get(SET_VALUES)

@@ -257,7 +257,7 @@ class Owner:
         return encoded_user(self.user_id, self.tenant)
 
     @cached_property
-    def changes_partition(self) -> str:
+    def preference_log_partition(self) -> str:
         """Partition key of the user's preference log in the table."""
         return f"changes/{self.partition}"
 
@@ -420,30 +420,30 @@ def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
     if codec is None and record.type == MemoryType.EPISODE:
         codec = Codec()
     body = {"content": record.content, "metadata": dict(record.metadata)}
-    return item | sealed_unless_plain(body, codec, place_of(owner, record.memory_id))
+    return item | sealed_unless_plain(body, codec, storage_key_of(owner, record.memory_id))
 
 
-def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, place: str) -> Item:
+def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, storage_key: str) -> Item:
     """Encode the content of a record for storage in the table.
 
     Without a codec, the content is returned unchanged, unless DynamoDB rejects a value such as NaN.
-    ``place`` is the storage key of the record.
+    ``storage_key`` is the storage key of the record.
     """
     if codec is None and _fits_a_table(body):
         return body
-    return {"sealed": (codec or Codec()).encode(body, place)}
+    return {"sealed": (codec or Codec()).encode(body, storage_key)}
 
 
-def opened_body(item: Item, codec: Codec | None, place: str) -> Any:
+def opened_body(item: Item, codec: Codec | None, storage_key: str) -> Any:
     """Return the content of a stored record, decoded if it is in the attribute ``sealed``.
 
-    ``place`` is the storage key of the record. Encoded content that was stored under another key is
+    ``storage_key`` is the storage key of the record. Encoded content that was stored under another key is
     refused.
     """
     if "sealed" in item:
-        return (codec or Codec()).decode(item["sealed"], place)
+        return (codec or Codec()).decode(item["sealed"], storage_key)
     if codec is not None:
-        codec.check_plain(place)
+        codec.check_plain(storage_key)
     return item
 
 
@@ -465,23 +465,23 @@ def record_of(item: Item, owner: Owner, codec: Codec | None) -> MemoryRecord:
         CorruptRecordError: The item is damaged, has a newer schema version, or belongs to another
             user.
     """
-    place = place_of(owner, str(item.get("memory_id")))
+    storage_key = storage_key_of(owner, str(item.get("memory_id")))
     schema = item.get("schema", SCHEMA)
     if isinstance(schema, int) and schema > SCHEMA:
         raise CorruptRecordError(
-            f"record={place!r} has schema {schema}, this package reads up to {SCHEMA};"
+            f"record={storage_key!r} has schema {schema}, this package reads up to {SCHEMA};"
             " upgrade the package",
-            record=place,
+            record=storage_key,
         )
     if item.get("owner", owner.ids) != owner.ids:
         raise CorruptRecordError(
-            f"record={place!r} belongs to other ids than those asked for", record=place
+            f"record={storage_key!r} belongs to other ids than those asked for", record=storage_key
         )
-    body = opened_body(item, codec, place)
+    body = opened_body(item, codec, storage_key)
     unknown = {name: value for name, value in item.items() if name not in _KNOWN}
     given = {name: value for name, value in item.items() if name in _KNOWN and value is not None}
     fields = {"updated_at": given.get("created_at", 0.0), "created_at": 0.0, **given}
-    with parsing(place):
+    with parsing(storage_key):
         body = {"content": body["content"], "metadata": body.get("metadata") or {}}
         return _STORED.validate_python({**fields, **body, "unknown": unknown})
 
@@ -490,7 +490,7 @@ _MAX_LEVELS, _MAX_BITS = 20, 63
 """Limits of nesting levels and number bits for values that are stored in clear text."""
 
 
-def place_of(owner: Owner, memory_id: str) -> str:
+def storage_key_of(owner: Owner, memory_id: str) -> str:
     """Return the storage key of a memory, which is also needed to decode its stored content."""
     return f"{owner.partition}/{memory_id}"
 
@@ -503,11 +503,11 @@ def episode_id(summary_id: str, part: int) -> str:
     return f"{MemoryType.EPISODE}#{summary_id.partition('#')[2].replace('#', '.')}#{part:03d}"
 
 
-UseCounts = dict[str, tuple[int, float]]
+AccessCounts = dict[str, tuple[int, float]]
 """Number of recalls and time of the last recall, keyed by memory id."""
 
 
-def add_uses(counts: UseCounts, entry: Item) -> None:
+def add_access(counts: AccessCounts, entry: Item) -> None:
     """Add one recorded recall to ``counts``, the number and time of recalls of each memory.
 
     ``entry`` is the table item with the time of the recall and the ids of the recalled memories.
@@ -526,12 +526,12 @@ def add_uses(counts: UseCounts, entry: Item) -> None:
         counts[id_] = count + 1, max(latest, at)
 
 
-def counted(record: MemoryRecord, uses: UseCounts) -> MemoryRecord:
+def counted(record: MemoryRecord, accesses: AccessCounts) -> MemoryRecord:
     """Return a memory with an access count and an access time that include recent recalls.
 
     ``uses`` has the number and the time of recent recalls of each memory, by memory id.
     """
-    count, at = uses.get(record.memory_id, (0, 0.0))
+    count, at = accesses.get(record.memory_id, (0, 0.0))
     count, at = record.access_count + count, max(record.accessed_at, at)
     return replace(record, access_count=count, accessed_at=at)
 

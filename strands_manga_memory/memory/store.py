@@ -542,7 +542,7 @@ class UserMemoryStore(MemoryStore):
 
         if type_ in (MemoryType.FACT, MemoryType.FEEDBACK):
             # before the memory is stored, so that no stored memory is missing in the list
-            self.partition.list_latest(id_)
+            self.partition.add_to_latest(id_)
         record = self.partition.update(id_, learned)
         assert record is not None  # noqa: S101 - an update without a guard always stores
         if record.type == MemoryType.SUMMARY and "ended_at" in record.metadata:

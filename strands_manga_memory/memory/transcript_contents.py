@@ -64,7 +64,7 @@ def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[State
         found = []
         for key, value in by_model.items():
             for each in parse_preference(str(key), str(value)):
-                sources = (one for one in reversed(by_user) if _states(one.text, each))
+                sources = (one for one in reversed(by_user) if _states_value(one.text, each))
                 found += [(one, each) for one in itertools.islice(sources, 1)]
     statements = [
         Statement(each, one.at, one.message_id or None, transcript.session_id)
@@ -86,7 +86,7 @@ def _with_whole_answers(utterances: Sequence[Utterance]) -> list[Utterance]:
     ]
 
 
-def _states(text: str, preference: Preference) -> bool:
+def _states_value(text: str, preference: Preference) -> bool:
     """Return whether a text has the value of a preference, possibly in another language."""
     if SearchableText(lasting_text(text)).mentions(Fact(FactKind.STATEMENT, preference.value)):
         return True

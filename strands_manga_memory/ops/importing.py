@@ -402,7 +402,7 @@ def import_user(
         ]
         if facts:
             # Before the memories are stored, so that the list lacks none of them.
-            partition.list_latest(*facts)
+            partition.add_to_latest(*facts)
     became = Counter(
         "left out" if partition is None else _store_memory(record, partition) for record in known
     )

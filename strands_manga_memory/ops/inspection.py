@@ -23,7 +23,7 @@ from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.record import Record
 from strands_manga_memory.session.session_log import LogEntry
-from strands_manga_memory.session.tiers import HOT, ConversationKey, Tiers, members
+from strands_manga_memory.session.tiers import HOT, ConversationKey, Tiers, conversation_keys
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import ACTIVE, DELETED, HotStore
 from strands_manga_memory.stores.table import Table
@@ -130,7 +130,7 @@ def places(
         return [ConversationKey.of(storage, "A", agent)]
     found = [
         conversation_key
-        for conversation_key in members(durable, storage)
+        for conversation_key in conversation_keys(durable, storage)
         if conversation_key.member.startswith("A:")
     ]
     return found or [ConversationKey.of(storage, "A", "default")]

@@ -179,7 +179,7 @@ def entries_of(snapshot: Mapping[str, Any]) -> tuple[dict[str, bytes], bytes | N
     return entries, None if notes is None else dump(notes)
 
 
-def serialize_states(states: Mapping[str, Any]) -> dict[str, bytes]:
+def serialize_states(values: Mapping[str, Any]) -> dict[str, bytes]:
     """Serialize the states of an agent: values of ``agent.state``, interrupts and model state.
 
     ``states`` are all values that are stored with a conversation. Other values, such as metadata,
@@ -187,7 +187,7 @@ def serialize_states(states: Mapping[str, Any]) -> dict[str, bytes]:
     """
     return {
         name: dump(value)
-        for name, value in states.items()
+        for name, value in values.items()
         if (name.startswith(STATE) or name in _WHOLE.values()) and value != []
     }
 

@@ -234,10 +234,10 @@ def begin_with(storage: ConversationStorage, content: Record, *, replaces: bool)
         record = replace(content, version=version, incarnation=incarnation)
         if replaces:
             record = replace(record, last_rewind=incarnation)
-            record = join(record, _with_new_unlogged(storage, content))
+            record = join(record, _with_new_turns_unlogged(storage, content))
         else:
             record = replace(record, deleted_below=incarnation, last_rewind=0)
-        if storage.begin(record.normalize()):
+        if storage.begin_incarnation(record.normalize()):
             break
     try:
         if replaces and storage.hot is not None:
@@ -252,7 +252,7 @@ def begin_with(storage: ConversationStorage, content: Record, *, replaces: bool)
     return True
 
 
-def _with_new_unlogged(storage: ConversationStorage, content: Record) -> Record:
+def _with_new_turns_unlogged(storage: ConversationStorage, content: Record) -> Record:
     """Return the stored state of a conversation, changed so that a rewind keeps the newest turns.
 
     The newest turns are those that were stored after ``content`` was read. A rewind keeps only

@@ -406,7 +406,7 @@ class SessionSweeper:
             is_finalized = has_ended and self._finalized(conversation, durable)
             if max(there) >= record.incarnation:  # the table's own TTL deleted the head
                 storage = conversation.storage
-                if not storage.begin(storage.local.next_expired(max(there))):
+                if not storage.begin_incarnation(storage.local.expired_record(max(there))):
                     return now + self._lease, is_finalized
             durable.purge(conversation.record.incarnation)
             return now + ttl.grace + self._lease, is_finalized

@@ -37,9 +37,9 @@ from strands_manga_memory.session.tiers import (
     ConversationKey,
     Kind,
     Tiers,
+    conversation_keys,
     is_in_hot,
     member_ids,
-    members,
     put_group_tombstone,
     remove_listing,
 )
@@ -119,7 +119,7 @@ class StoredSession:
                 copies_until = until
             put_group_tombstone(durable, session, now=now, until=until)
             # Listed after the tombstone, which ends conversations that begin meanwhile.
-            keys |= set(members(durable, session))
+            keys |= set(conversation_keys(durable, session))
         if errors := self._delete(keys):
             raise errors[0]
         self._refresh_in_process(keys)

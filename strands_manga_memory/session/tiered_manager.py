@@ -162,7 +162,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         self._session_agent(event.agent).end_turn()
 
     def _before_run(self, event: BeforeMultiAgentInvocationEvent) -> None:
-        conversation = self._run(event.source.id)
+        conversation = self._multi_agent_conversation(event.source.id)
         conversation.saver.check()
         conversation.adopt_changes([])
 
@@ -170,7 +170,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         await self._session_agent(event.agent).after_turn(event)
 
     async def _after_node(self, event: AfterNodeCallEvent | AfterMultiAgentInvocationEvent) -> None:
-        conversation = self._run(event.source.id)
+        conversation = self._multi_agent_conversation(event.source.id)
         is_over = isinstance(event, AfterMultiAgentInvocationEvent)
         save = _request_run_save(event.source, conversation, is_over=is_over)
         await wait_for_save(conversation.saver, save)
@@ -262,7 +262,9 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
 
     def sync_multi_agent(self, source: MultiAgentBase, **kwargs: Any) -> None:
         """Save the state of a Graph or Swarm, and wait until it is saved."""
-        block_until_saved(_request_run_save(source, self._run(source.id)), self._tiers)
+        block_until_saved(
+            _request_run_save(source, self._multi_agent_conversation(source.id)), self._tiers
+        )
 
     # Methods for users
 
@@ -306,7 +308,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             )
         return self._agents[agent.agent_id]
 
-    def _run(self, id_: str) -> AgentConversation:
+    def _multi_agent_conversation(self, id_: str) -> AgentConversation:
         """Return the stored conversation that has the state of a Graph or Swarm.
 
         Raise ``ValueError`` if the manager does not know the Graph or Swarm.

@@ -115,7 +115,7 @@ def _heads(table: Table, session: str, *attributes: str) -> Iterator[Item]:
     yield from (row for row in rows if str(row["sk"]).endswith("#HEAD"))
 
 
-def members(table: Table, session: str) -> Iterator[ConversationKey]:
+def conversation_keys(table: Table, session: str) -> Iterator[ConversationKey]:
     """Yield the storage key of each conversation of a session, also of damaged and deleted ones."""
     for row in _heads(table, session):
         yield ConversationKey(session, str(row["sk"]).removesuffix("#HEAD"))
@@ -361,7 +361,7 @@ def _possible_sessions(table: Table, row: Item) -> Iterator[Any]:
     key = str(row["sk"])
     yield row.get("session")
     yield unquote(key.rpartition(":")[2])
-    for conversation_key in members(table, key):
+    for conversation_key in conversation_keys(table, key):
         if entry := ExpiryIndex(table).entry_of(conversation_key):
             yield entry.ids["session"]
 

@@ -23,11 +23,11 @@ from strands_manga_memory.session.tiers import (
     TOMBSTONE,
     ConversationKey,
     ExpiryIndex,
+    conversation_keys,
     due_key,
     finalized_key,
     hot_copy_warnings,
     list_sessions,
-    members,
     put_group_tombstone,
     user_directory,
 )
@@ -188,11 +188,11 @@ def _delete_session(scope: ConversationScope, tiers: dict[str, Any], counts: Cou
     numbers of deleted items.
     """
     hot, durable, session = tiers["hot"], tiers["durable"], scope.storage_session_id
-    places = list(members(durable, session))
-    counts["conversations"] += len(places)
+    keys = list(conversation_keys(durable, session))
+    counts["conversations"] += len(keys)
     counts["durable_records"] += sum(1 for _ in durable.query(session, attributes=[]))
     index = ExpiryIndex(durable)
-    for conversation_key in places:
+    for conversation_key in keys:
         if hot is not None and read_hot_head(hot, conversation_key.name) is not None:
             counts["hot_conversations"] += 1
         if entry := index.entry_of(conversation_key):
@@ -206,7 +206,7 @@ def _delete_session(scope: ConversationScope, tiers: dict[str, Any], counts: Cou
     rows = durable.query(session, attributes=[])
     kept = ("#HEAD", TOMBSTONE)
     delete_rows(durable, [row for row in rows if not str(row["sk"]).endswith(kept)])
-    return len({*places, ConversationKey.of(session, "A", scope.agent_id)}) * (
+    return len({*keys, ConversationKey.of(session, "A", scope.agent_id)}) * (
         1 if hot is None else 2
     )
 
@@ -236,9 +236,9 @@ def _delete_memories(memories: Table, owner: Owner, counts: Counter[str]) -> Non
 
 def _delete_preference_log(memories: Table, owner: Owner, counts: Counter[str]) -> None:
     """Delete the log of a user's stated preferences, and the word list for memory searches."""
-    rows = list(memories.query(owner.changes_partition, attributes=["waiting"]))
+    rows = list(memories.query(owner.preference_log_partition, attributes=["waiting"]))
     counts["pending_preferences"] += sum(int(row.get("waiting") or 0) for row in rows)
-    changes = [(owner.changes_partition, str(row["memory_id"])) for row in rows]
+    changes = [(owner.preference_log_partition, str(row["memory_id"])) for row in rows]
     counts["memory_changes"] += len(changes)
     memories.batch_write(deletes=changes)
 
@@ -269,8 +269,8 @@ def _find_remaining(
         rows = memories.query(owner.partition, attributes=[])
         kept = (str(row["memory_id"]) for row in rows if row["memory_id"] != ERASED)
         yield from (f"{owner.partition}/{id_}" for id_ in kept)
-        rows = memories.query(owner.changes_partition, attributes=[])
-        yield from (f"{owner.changes_partition}/{row['memory_id']}" for row in rows)
+        rows = memories.query(owner.preference_log_partition, attributes=[])
+        yield from (f"{owner.preference_log_partition}/{row['memory_id']}" for row in rows)
         if memories.get(bucket_of(owner), owner.partition) is not None:
             yield bucket_of(owner)
     if hot is not None:

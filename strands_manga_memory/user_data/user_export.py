@@ -17,8 +17,8 @@ from strands_manga_memory.memory.records import (
     INTERNAL,
     Owner,
     opened_body,
-    place_of,
     record_of,
+    storage_key_of,
 )
 from strands_manga_memory.memory.statements import LOG
 from strands_manga_memory.session import TieredSessionManager
@@ -119,12 +119,12 @@ def export_user(
     exported["stored_values"].extend(_export_values(files, unreadable))
     if memories is not None:
         for item in memories.query(owner.partition):
-            with _skip_damaged(unreadable), parsing(place_of(owner, str(item["memory_id"]))):
+            with _skip_damaged(unreadable), parsing(storage_key_of(owner, str(item["memory_id"]))):
                 _export_memory(item, owner, memory_codec, exported)
-        place = place_of(owner, CHANGES)
-        with _skip_damaged(unreadable), parsing(place):
-            if (changes := memories.get(owner.changes_partition, CHANGES)) is not None:
-                body = opened_body(changes, memory_codec, place)
+        key = storage_key_of(owner, CHANGES)
+        with _skip_damaged(unreadable), parsing(key):
+            if (changes := memories.get(owner.preference_log_partition, CHANGES)) is not None:
+                body = opened_body(changes, memory_codec, key)
                 statements = LOG.validate_python({"statements": body["statements"]}).statements
                 exported["statements"] += [_json_ready(asdict(each)) for each in statements]
                 exported["waiting_signals"] += map(_json_ready, body.get("signals", ()))

@@ -109,8 +109,8 @@ def _measure_requests(server: servers.DynamoDB) -> dict[str, float]:
                 for n in range(start, start + 25)
             ]
             watched.table.batch_write(puts=items)
-            store.partition.list_latest(*(item["memory_id"] for item in items))
-        store.partition.list_latest(owned.memory_id)  # the turns below ask for it
+            store.partition.add_to_latest(*(item["memory_id"] for item in items))
+        store.partition.add_to_latest(owned.memory_id)  # the turns below ask for it
         store.recall(query="uzumaki")  # reads all memories, and stores the list of their words
         watched.seen()
         store.recall(query="uzumaki")
@@ -211,7 +211,7 @@ def _fill(table: SQLiteTable, user: str, memories: int) -> None:
         records.append(summary if number % 4 == 2 else episode)
     table.batch_write(puts=map(store.partition.item_of, records))
     facts = [fact.memory_id, *(each.memory_id for each in records if each.type == MemoryType.FACT)]
-    store.partition.list_latest(*facts[:64])
+    store.partition.add_to_latest(*facts[:64])
     store.reader.search("Any lighthouses?")  # lists the words
     assert shared_writer(None, table).drain(30)
 
@@ -241,7 +241,7 @@ def _measure_session(
                 assert shared_writer(memory.hot, None).drain(30)
                 UserMemoryStore(
                     table, user_id=user
-                ).partition.count_uses()  # one write for each recalled memory
+                ).partition.count_accesses()  # one write for each recalled memory
             for store in stores.values():
                 store.calls.clear()
             start = time.process_time()

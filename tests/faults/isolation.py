@@ -17,7 +17,7 @@ from strands_manga_memory import ConversationScope
 from strands_manga_memory.memory import Owner
 from strands_manga_memory.memory.hot_profile import cache_name
 from strands_manga_memory.memory.preference_log import bucket_of
-from strands_manga_memory.memory.records import place_of, preference_id
+from strands_manga_memory.memory.records import preference_id, storage_key_of
 from strands_manga_memory.scope import encoded_id, tenant_of
 from strands_manga_memory.session.tiers import ConversationKey, directory_key, due_key
 from strands_manga_memory.state.session_state import SessionState
@@ -102,7 +102,7 @@ def names(scope: ConversationScope) -> Names:
         ("hot", f"environment/{session}"): ("environment", *of_session),
         ("hot", ConversationKey.of(session, "M", scope.agent_id).name): ("graph", *whole),
         ("users", owner.partition): user,
-        ("users", place_of(owner, preference_id(scope.agent_id))): (
+        ("users", storage_key_of(owner, preference_id(scope.agent_id))): (
             *user,
             " ".join(scope.agent_id.casefold().split()),
         ),
@@ -153,7 +153,7 @@ def sealed_places(scope: ConversationScope) -> list[str]:
         f"{conversation_key.name}#head",
         f"{cache_name(owner)}#state",
         SessionState.name_of(scope),
-        place_of(owner, preference_id(scope.agent_id)),
+        storage_key_of(owner, preference_id(scope.agent_id)),
     ]
 
 

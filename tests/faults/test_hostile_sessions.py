@@ -167,7 +167,7 @@ def test_a_record_of_a_user_that_cannot_be_read_does_not_take_the_others_with_it
     assert kept is not None
     assert "likes tea" in [record.content for record in loaded.records.values()]
     assert loaded.unreadable == [bad["memory_id"]]
-    partition.count_uses()
+    partition.count_accesses()
     assert memory.export_user("u", tenant="t")["memories"]
     assert table.get(user.owner.partition, bad["memory_id"]) == bad, "it is not as it was"
     memory.close()

@@ -73,7 +73,7 @@ def finalizing(
         agent._session_manager.close()
         for pair in ((memory.hot, None), (None, counted)):
             finish_writes(*pair)
-        store.partition.count_uses()  # a write for each recalled memory: one here, five there
+        store.partition.count_accesses()  # a write for each recalled memory: one here, five there
         counted.requests.clear()
         counted.read_bytes = 0
         memory.finalize(ConversationScope(user, session_id))
@@ -120,7 +120,7 @@ def fill(store: UserMemoryStore, count: int) -> None:
         ]
     for start in range(0, len(puts), 25):
         table.batch_write(puts=puts[start : start + 25])
-    store.partition.list_latest(*(put["memory_id"] for put in puts[::4]))
+    store.partition.add_to_latest(*(put["memory_id"] for put in puts[::4]))
 
 
 def session(tables: tuple[Table, Table], user: str, memories: int) -> list[tuple[int, int]]:
@@ -342,7 +342,7 @@ def test_each_of_many_memories_is_found_by_its_words_and_by_its_importance(
         for number in range(1_200)
     ]
     tables[1].batch_write(puts=[store.partition.item_of(each) for each in facts])
-    store.partition.list_latest(*(each.memory_id for each in facts[:64]))
+    store.partition.add_to_latest(*(each.memory_id for each in facts[:64]))
     assert store.reader.search("stamp qx5")
     for number in (3, 511, 512, 1_199):
         found = UserMemoryStore(tables[1], user_id="u1").reader.search(f"Where is qx{number}?")

@@ -116,7 +116,7 @@ def test_a_damaged_log_is_neither_replaced_nor_taken_for_empty(
     store.preference_log.apply(
         PreferenceChange(statements=[Statement(Preference("genre", "horror"), time.time(), "m1")])
     )
-    key = (OWNER.changes_partition, "~changes")
+    key = (OWNER.preference_log_partition, "~changes")
     damaged = {**(table.get(*key) or {}), **damage}
     table.put(damaged)
     change = PreferenceChange(
@@ -133,7 +133,7 @@ def test_a_damaged_log_is_neither_replaced_nor_taken_for_empty(
     assert [record.content for record in store.recall(type="preference")] == ["genre: horror"]
     assert table.get(*key) == damaged
     store.partition.table.delete(
-        store.owner.changes_partition, "~changes"
+        store.owner.preference_log_partition, "~changes"
     )  # the repair of guide/troubleshooting.md
     store.prefer("genre", "romance")
     store.preference_log.apply(change)
@@ -148,7 +148,7 @@ def test_a_damaged_statement_is_named_on_one_line_without_its_values(table: Tabl
     row = {"preference": {"slot": "genre", "value": "horror", "liked": "7"}, "at": 1.0}
     table.put(
         {
-            "user_id": OWNER.changes_partition,
+            "user_id": OWNER.preference_log_partition,
             "memory_id": "~changes",
             "statements": [row],
             "removals": [],
@@ -373,7 +373,7 @@ def test_the_preferences_of_other_agents_are_seen_with_a_damaged_log(tmp_path: P
         user = memory.user("u1")
         user.prefer("author", "Ito")
         user.partition.table.put(
-            {"user_id": OWNER.changes_partition, "memory_id": "~changes", "statements": 7}
+            {"user_id": OWNER.preference_log_partition, "memory_id": "~changes", "statements": 7}
         )
         model = ScriptedModel()
         first, second = (
@@ -388,7 +388,7 @@ def test_the_preferences_of_other_agents_are_seen_with_a_damaged_log(tmp_path: P
             return "paperbacks" in str(model.requests[-1].messages)
 
         wait_until(is_seen, "the shared preference")  # patterns are compiled at first use
-        user.partition.table.delete(OWNER.changes_partition, "~changes")
+        user.partition.table.delete(OWNER.preference_log_partition, "~changes")
 
 
 def test_deletions_that_the_log_has_dropped_still_count(table: Table) -> None:

@@ -113,7 +113,7 @@ def test_a_memory_that_is_read_by_its_id_says_how_often_it_was_recalled(table: T
         finish_writes(None, table)
     for folded in (False, True):
         if folded:
-            store.partition.count_uses()
+            store.partition.count_accesses()
         found = store.get(fact.memory_id)
         assert found is not None
         assert (found.access_count, found.accessed_at) == (3, 1_000_030.0)
@@ -165,8 +165,8 @@ def test_a_recall_is_one_ledger_entry_and_folding_counts_it_once(table: Table) -
     assert sum(str(item["memory_id"]).startswith("~ledger#") for item in table.query("u1")) == 3
     assert [record.access_count for record in store.recall(limit=None)] == [3, 3]
     settle(table)
-    assert store.partition.count_uses() == 4
-    assert store.partition.count_uses() == 0
+    assert store.partition.count_accesses() == 4
+    assert store.partition.count_accesses() == 0
     assert [
         (record.access_count, record.accessed_at)
         for record in store.partition.load().records.values()
@@ -176,20 +176,20 @@ def test_a_recall_is_one_ledger_entry_and_folding_counts_it_once(table: Table) -
 def test_two_processes_that_count_the_same_recall_count_it_once(quick: SQLiteTable) -> None:
     store = UserMemoryStore(quick, user_id="u1")
     fact = store.remember("one")
-    store.partition.record_uses([fact.memory_id])
+    store.partition.record_access([fact.memory_id])
 
     def count_first(name: str, *_: Any, **__: Any) -> None:
-        assert name != "delete" or store.partition.count_uses() == 1
+        assert name != "delete" or store.partition.count_accesses() == 1
 
     racing: Any = WatchedStore(quick, count_first)
-    assert UserMemoryStore(racing, user_id="u1").partition.count_uses() == 0
+    assert UserMemoryStore(racing, user_id="u1").partition.count_accesses() == 0
     assert quick.get("u1", fact.memory_id)["access_count"] == 1  # type: ignore[index]
 
 
 def test_a_count_does_not_replace_a_record_that_changes_meanwhile(quick: SQLiteTable) -> None:
     store = UserMemoryStore(quick, user_id="u1")
     fact, gone = store.remember("one"), store.remember("two")
-    store.partition.record_uses([fact.memory_id, gone.memory_id])
+    store.partition.record_access([fact.memory_id, gone.memory_id])
 
     def change(name: str, *_: Any, **__: Any) -> None:
         if name == "batch_get":
@@ -197,7 +197,7 @@ def test_a_count_does_not_replace_a_record_that_changes_meanwhile(quick: SQLiteT
             store.forget(gone.memory_id)
 
     racing: Any = WatchedStore(quick, after=change)
-    assert UserMemoryStore(racing, user_id="u1").partition.count_uses() == 1
+    assert UserMemoryStore(racing, user_id="u1").partition.count_accesses() == 1
     stored = store.partition.get(fact.memory_id)
     assert stored is not None
     assert (stored.metadata, stored.access_count) == ({"is_new": True}, 1)

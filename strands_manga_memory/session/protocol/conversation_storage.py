@@ -433,7 +433,7 @@ class ConversationStorage:
                 if not self.first.is_known or attempt:
                     self.first.read_to_delete()
                 tombstone = self.local.next_tombstone(known, self.first.record)
-                if self.begin(tombstone):
+                if self.begin_incarnation(tombstone):
                     break
         if durable is None:
             return
@@ -444,7 +444,7 @@ class ConversationStorage:
         else:
             durable.purge(tombstone.incarnation)
 
-    def begin(self, record: Record) -> bool:
+    def begin_incarnation(self, record: Record) -> bool:
         """Write the first record of a new incarnation, and discard this process's copy.
 
         Return False if another process has changed the record of the tier that is written.
@@ -473,10 +473,10 @@ class ConversationStorage:
         with self.local.lock:
             if not self._is_unused(unused_since):
                 return False
-            base, after = self.local.base, self.local.next_expired()
+            base, after = self.local.base, self.local.expired_record()
         with self.first.io:
             known = self.first.record
-            if known.version[:2] != base.version[:2] or not self.begin(after):
+            if known.version[:2] != base.version[:2] or not self.begin_incarnation(after):
                 return False
         if self.hot is not None:
             self._attempt(partial(self.save_hot, fills=True))

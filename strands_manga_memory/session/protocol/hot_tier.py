@@ -274,7 +274,7 @@ class HotTier:
 
     def _read_turn(self, name: str, data: bytes) -> Turn | None:
         """Convert a stored field to a turn. If the turn is damaged, return None."""
-        return open_turn(partial(bytes, data), self.name, self._place(name), self._codec)
+        return open_turn(partial(bytes, data), self.name, self._storage_key(name), self._codec)
 
     def _add_redacted_turns(self, record: Record, before: StoredHash) -> Record:
         """Add to a record those turns that were redacted after they had left the agent's history.
@@ -330,7 +330,7 @@ class HotTier:
         elif isinstance(value, tuple):
             value = state_to_json(*value)
         codec = Codec() if name == ENDED_FIELD else self._codec
-        return seal_object(value, self._place(name), codec)
+        return seal_object(value, self._storage_key(name), codec)
 
     def _decode(self, found: HotRecord) -> StoredHash:
         # A sweeper's claim stops no writer: the next writer raises the epoch, which voids the
@@ -338,7 +338,7 @@ class HotTier:
         epoch = found.epoch + (found.state == CLOSING)
         stored = StoredHash((found.epoch, found.version), epoch, expires_in=found.expires_in)
         if ENDED_FIELD in found.fields and _HEAD_FIELD not in found.fields:
-            value = open_object(found.fields[ENDED_FIELD], self._place(ENDED_FIELD), Codec())
+            value = open_object(found.fields[ENDED_FIELD], self._storage_key(ENDED_FIELD), Codec())
             with parsing(self._name):
                 record = whole_record_from_json(value)
             return replace(stored, record=record, fields={ENDED_FIELD: value})
@@ -350,12 +350,12 @@ class HotTier:
         value = {}
         for name, data in found.fields.items():
             kind, dot, _ = name.partition(".")
-            with parsing(self._place(name)):
+            with parsing(self._storage_key(name)):
                 if kind == "turn":
                     key, length = _parse_turn_field(name)
                     fields[name], stored.unread[key] = None, length
                     continue
-                opened = open_object(data, self._place(name), self._codec)
+                opened = open_object(data, self._storage_key(name), self._codec)
                 if not dot:
                     fields[name] = opened
                     value |= opened
@@ -376,7 +376,7 @@ class HotTier:
         stored.record = replace(record, turns=turns)
         return stored
 
-    def _place(self, name: str) -> str:
+    def _storage_key(self, name: str) -> str:
         return f"{self._name}#{name}"
 
 

@@ -345,14 +345,14 @@ class LocalCopy:
                 return
             self._next_time(found)
             before, joined = self.base, join(found, self.base, logged)
-            if self._check_merge is not None and self._is_foreign_change(found, joined):
+            if self._check_merge is not None and self._has_concurrent_changes(found, joined):
                 self._check_merge(self.states, found, bool(self.unsaved()))
             for key in logged.keys() - {self._open}:
                 self.own_turns.pop(key, None)
             self.base = joined
             self._discard_acknowledged()
             if before.incarnation < self.base.incarnation:
-                self._note_new_incarnation(before)
+                self._adopt_incarnation(before)
             self._outdate_view(before.redactions)
             self._rebase(before.window, before.incarnation)
 
@@ -484,7 +484,7 @@ class LocalCopy:
         """Return the number of the conversation's next incarnation, above all earlier numbers."""
         return max(known + 1, self.base.incarnation + 1, int(self._clock()))
 
-    def next_expired(self, known: int = 0) -> Record:
+    def expired_record(self, known: int = 0) -> Record:
         """Return an empty record that ends the conversation after a long time without use.
 
         A merge with an older record keeps turns that are not in the log yet. The incarnation of the
@@ -499,7 +499,7 @@ class LocalCopy:
         incarnation = self.next_incarnation(max(known, found.incarnation))
         return Record(self.next_version(found), incarnation, deleted_below=incarnation)
 
-    def _is_foreign_change(self, found: Record, joined: Record) -> bool:
+    def _has_concurrent_changes(self, found: Record, joined: Record) -> bool:
         """Return whether a merge would combine unsaved changes with those of another process."""
         base = self.base
         if found.version.tag in self._own_tags or base.incarnation not in (0, joined.incarnation):
@@ -532,7 +532,7 @@ class LocalCopy:
         if self.new_manager_state == self.base.manager_state:
             self.new_manager_state = None
 
-    def _note_new_incarnation(self, before: Record) -> None:
+    def _adopt_incarnation(self, before: Record) -> None:
         """Handle unsaved turns after a deletion, expiry or rewind by another process.
 
         They are discarded after a deletion, and kept after an expiry or a rewind. ``before`` is

@@ -269,10 +269,10 @@ class Record:
         The list has at least the newest 100 turns that the record's author knew. The author may or
         may not have known an older turn.
         """
-        return key not in self.seen and self._oldest_seen is not None and key < self._oldest_seen
+        return key not in self.seen and self._seen_from is not None and key < self._seen_from
 
     @cached_property
-    def _oldest_seen(self) -> TurnKey | None:
+    def _seen_from(self) -> TurnKey | None:
         """Key of the oldest of the newest 100 turns that the record's author knew.
 
         Older turns may be missing in the list of known turns (``seen``). The result is None if the

@@ -57,7 +57,7 @@ _HEAD_BYTES = len(_HEAD) + 8 + len(b'",')
 
 
 def seal_object(
-    value: JsonObject, place: str, codec: Codec, *, plain_bytes: int = PLAIN_BYTES
+    value: JsonObject, storage_key: str, codec: Codec, *, plain_bytes: int = PLAIN_BYTES
 ) -> bytes:
     """Convert a JSON object to the bytes that a store keeps.
 
@@ -66,23 +66,23 @@ def seal_object(
 
     Args:
         value: The object, whose values are JSON or ``RawJson``.
-        place: Name under which the object is stored. ``open_object`` needs the same name.
+        storage_key: Name under which the object is stored. ``open_object`` needs the same name.
         codec: Encrypts the object, and compresses large objects.
         plain_bytes: Size in bytes from which the object is compressed.
     """
     text = json_of(value)
     if codec.encrypts or len(text) >= plain_bytes:
-        return codec.seal(text, place)
+        return codec.seal(text, storage_key)
     rest = text[1:]
-    return b"".join((_HEAD, _checksum(rest, place), b'",' if len(rest) > 1 else b'"', rest))
+    return b"".join((_HEAD, _checksum(rest, storage_key), b'",' if len(rest) > 1 else b'"', rest))
 
 
-def open_object(data: object, place: str, codec: Codec) -> JsonObject:
+def open_object(data: object, storage_key: str, codec: Codec) -> JsonObject:
     """Convert stored bytes back to a JSON object: check, decrypt and decompress them.
 
     Args:
         data: The bytes.
-        place: Name under which the bytes are stored.
+        storage_key: Name under which the bytes are stored.
         codec: Decrypts and decompresses the bytes.
 
     Raises:
@@ -91,17 +91,18 @@ def open_object(data: object, place: str, codec: Codec) -> JsonObject:
         KeyMissingError: The bytes are encrypted with a key that the codec does not have.
     """
     if isinstance(data, bytes) and (head := _ANY_HEAD.match(data)):
-        check_version(int(head[1]), place)
-        codec.check_plain(place)
+        check_version(int(head[1]), storage_key)
+        codec.check_plain(storage_key)
         rest = data[_HEAD_BYTES:] if data[len(_HEAD) + 8 :] != b'"}' else b"}"
-        if data[len(_HEAD) : len(_HEAD) + 8] != _checksum(rest, place):
+        if data[len(_HEAD) : len(_HEAD) + 8] != _checksum(rest, storage_key):
             raise CorruptRecordError(
-                f"record={place!r} is damaged: its checksum does not match", record=place
+                f"record={storage_key!r} is damaged: its checksum does not match",
+                record=storage_key,
             )
         text = b"{" + rest
     else:
-        text = codec.unseal(data, place)
-    with parsing(place):
+        text = codec.unseal(data, storage_key)
+    with parsing(storage_key):
         found = json_value(text)
         if not isinstance(found, dict):
             raise ValueError(f"it must be a JSON object, got {type(found).__name__}")
@@ -154,8 +155,8 @@ def _with_parsed_json(value: Any) -> Any:
     return [_with_parsed_json(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _checksum(rest: bytes, place: str) -> bytes:
-    return b"%08x" % zlib.crc32(rest, zlib.crc32(place.encode()))
+def _checksum(rest: bytes, storage_key: str) -> bytes:
+    return b"%08x" % zlib.crc32(rest, zlib.crc32(storage_key.encode()))
 
 
 # Messages, turns and state entries
@@ -189,26 +190,26 @@ def turn_from_json(value: JsonObject) -> tuple[TurnKey, Turn]:
     )
 
 
-def open_turn(read: Callable[[], bytes], tier: str, place: str, codec: Codec) -> Turn | None:
+def open_turn(read: Callable[[], bytes], tier: str, storage_key: str, codec: Codec) -> Turn | None:
     """Convert stored bytes back to a turn. If they are damaged, log a warning and return None.
 
     Args:
         read: Function that returns the bytes.
         tier: Name of the tier, for the warning.
-        place: Name under which the bytes are stored.
+        storage_key: Name under which the bytes are stored.
         codec: Decrypts and decompresses the bytes.
 
     Raises:
         KeyMissingError: The bytes are encrypted with a key that the codec does not have.
     """
     try:
-        with parsing(place):
-            return turn_from_json(open_object(read(), place, codec))[1]
+        with parsing(storage_key):
+            return turn_from_json(open_object(read(), storage_key, codec))[1]
     except KeyMissingError:
         raise
     except CorruptRecordError:
         logger.warning("tier=<%s> | a turn of the log cannot be read and stays as it is", tier)
-        logger.debug("record=<%s> | a turn of the log cannot be read", place)
+        logger.debug("record=<%s> | a turn of the log cannot be read", storage_key)
         return None
 
 

@@ -44,7 +44,7 @@ def join(one: Record, other: Record, logged: Lengths | None = None) -> Record:
     uncounted = {
         key: length - newer.counted_length(key)
         for key, length in seen.items()
-        if length > newer.seen.get(key, 0) and not _is_known(newer, older, key, logged)
+        if length > newer.seen.get(key, 0) and not _is_known_by_log(newer, older, key, logged)
     }
     new_turns = sum(
         not older.turns.get(key, Turn()).about.get(CONTINUES)
@@ -222,7 +222,7 @@ def _carried_over(older: Record, newer: Record) -> Record:
     )
 
 
-def _is_known(newer: Record, older: Record, key: TurnKey, logged: Lengths) -> bool:
+def _is_known_by_log(newer: Record, older: Record, key: TurnKey, logged: Lengths) -> bool:
     """Return whether the author of the newer record knew a turn that is too old for its list.
 
     The list ``seen`` has at least the newest 100 turns that the author knew. An older turn counts
@@ -247,7 +247,10 @@ def _unseen_slots(newer: Record, older: Record, logged: Lengths) -> list[Slot]:
         slot[:2]
         for slot in older.window
         if slot.key is not None
-        and (slot.number < newer.seen.get(slot.key, 0) or _is_known(newer, older, slot.key, logged))
+        and (
+            slot.number < newer.seen.get(slot.key, 0)
+            or _is_known_by_log(newer, older, slot.key, logged)
+        )
     }
     slots = new_slots(newer.window, older.window, known)
     # turns that the older author evicted, and that have grown since the newer one saw them
