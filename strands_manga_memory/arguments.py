@@ -173,8 +173,8 @@ def unknown_setting_text(name: str, known: Iterable[str], others: Iterable[str] 
         name: The unknown name.
         known: Names that the called function accepts. The text lists all of them if no name is
             close.
-        others: Names that another function accepts, such as ``memory.agent``. A close one is
-            suggested, but they are never listed.
+        others: Names that another function accepts, such as ``memory.agent``. The text suggests the
+            closest of them, but never lists them.
     """
     known = [each for each in known if each != "self"]
     close = difflib.get_close_matches(name, [*known, *others], n=1)

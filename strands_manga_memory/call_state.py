@@ -80,7 +80,10 @@ class CallState(_Dict):
 
 
 def with_own_state(context: _Context) -> _Context:
-    """Return a copy of a tool call's context, with a ``CallState`` that keeps the call's agent."""
+    """Return a copy of a tool call's context, with a ``CallState`` as invocation state.
+
+    Parallel calls, which share the invocation state, then do not overwrite each other's agent.
+    """
     return replace(context, invocation_state=CallState(context.invocation_state, context.agent))
 
 

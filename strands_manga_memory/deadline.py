@@ -108,16 +108,15 @@ async def wait_until_done(
 ) -> float:
     """Wait for background work, without blocking the event loop.
 
-    Pauses of the whole process, such as for garbage collection, need not count as waiting time.
-
     Args:
         future: Future of the work.
-        remaining: Function from the total seconds of pauses so far to the remaining seconds of the
-            wait.
+        remaining: Callback that returns the remaining seconds of the wait. Its argument is the
+            total seconds of pauses of the process so far, such as for garbage collection, which it
+            may add to the wait.
         limit: Maximum seconds of the wait, including pauses.
 
     Returns:
-        Total seconds of pauses.
+        Total seconds of pauses of the process.
     """
     waiter, end, held_up = as_asyncio_future(future), time.monotonic() + limit, 0.0
     while (seconds := remaining(held_up)) and not waiter.done():

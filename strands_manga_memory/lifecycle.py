@@ -1,6 +1,7 @@
-"""Data attached to objects such as agents, and repair of objects after a fork of the process.
+"""Helpers for the lifetime of objects: data attached to them, and renewal after a process's fork.
 
-A forked process must not use the locks, threads and connections of its parent.
+Data attached to an object, such as an agent, exist as long as the object. A forked process must not
+use the locks, threads and connections of its parent, and renews them.
 """
 
 from __future__ import annotations

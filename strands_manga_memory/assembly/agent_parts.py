@@ -60,9 +60,9 @@ def check_options(
     Args:
         given: Names of the given arguments.
         known: Accepted names.
-        call: Function or class whose parameters the error may also suggest.
-        agent_method: Method that builds an agent. For a name of its parameters, the error refers to
-            ``memory.agent``.
+        call: Function or class whose parameters are also suggested.
+        agent_method: Method that builds an agent. If an unknown name is one of its parameters, the
+            error says that the name belongs to ``memory.agent``.
     """
     known = tuple(known)
     unknown = [name for name in given if name not in known]
@@ -331,9 +331,10 @@ def make_environment_tracker(
 
 
 def with_customer_tier(policy: TtlPolicy, tracker: state.EnvironmentTracker) -> TtlPolicy:
-    """Return a copy of a time-to-live policy with the customer tier of the tracked environment.
+    """Return a copy of a time-to-live policy that uses the tracked customer tier of the user.
 
-    While the environment has no tier, such as ``premium``, the tier of ``policy`` is used.
+    ``tracker`` tracks the user's environment, such as the customer tier ``premium``. While the tier
+    is unknown, that of ``policy`` is used.
     """
 
     def tier() -> str:

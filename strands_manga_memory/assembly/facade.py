@@ -487,7 +487,7 @@ class MangaMemory:
     def disconnected(self, scope: ConversationScope) -> bool:
         """Restart the time to live of a conversation whose user has disconnected and may return.
 
-        Return whether the hot tier has the conversation, which a sweeper ends after that time.
+        Return whether the hot tier has the conversation. A sweeper ends it after the time to live.
         """
         return self.finalizer().disconnected(scope)
 
@@ -515,7 +515,7 @@ class MangaMemory:
     def explain(self, agent: Agent) -> list[provenance.Source]:
         """Return the texts about the user in an agent's last request, each with its origin.
 
-        It is empty for an agent of another ``MangaMemory``. The call reads the user's memories.
+        The list is empty for an agent of another ``MangaMemory``. The call may read the tables.
         """
         return provenance.explain(dict(self._parts), agent)
 

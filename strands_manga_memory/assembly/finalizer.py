@@ -169,7 +169,7 @@ class SessionFinalizer:
     def disconnected(self, scope: ConversationScope) -> bool:
         """Restart the time to live of a conversation whose user has disconnected and may return.
 
-        Return whether the hot tier has the conversation, which a sweeper ends after that time.
+        Return whether the hot tier has the conversation. A sweeper ends it after the time to live.
         """
         if self._tiers.hot is None:
             return False

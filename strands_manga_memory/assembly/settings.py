@@ -436,9 +436,10 @@ class MangaMemorySettings(BaseModel):
         return {"ttl": self.ttl_policy(), **{name: getattr(self, name) for name in names}}
 
     def agent_arguments(self) -> dict[str, Any]:
-        """Return the keyword arguments for ``strands.Agent`` from these settings.
+        """Return the keyword arguments of ``strands.Agent`` that these settings set.
 
-        With ``summary_model``, the result is ``{"aux_model": model}``; otherwise, it is empty.
+        With the setting ``summary_model``, the result is ``{"aux_model": model}``, the model for
+        summaries. Otherwise, it is empty.
         """
         if self.summary_model is None:
             return {}

@@ -48,7 +48,11 @@ def print_json(value: Any) -> None:
 
 
 def print_result(value: Any, text: str, *, as_json: bool) -> None:
-    """Print a result: ``value`` as JSON on standard output, or ``text`` on standard error."""
+    """Print the result of a command.
+
+    With ``as_json``, it is ``value`` as JSON on standard output; otherwise, ``text`` on standard
+    error.
+    """
     if as_json:
         print_json(value)
     else:
@@ -99,7 +103,10 @@ def print_error(error: str) -> None:
 
 @contextmanager
 def progress(label: str) -> Iterator[Callable[..., None]]:
-    """Show a counter with a label in a ``with`` block, which gets the function to increment it."""
+    """Show a counter with a label during a ``with`` block.
+
+    The value of the context manager is a function that increments the counter.
+    """
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),

@@ -159,7 +159,11 @@ class ToolFailure:
     alternatives: Sequence[str] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return data for the model: code, seconds until a retry, side effects and other tools."""
+        """Return the failure as data for the model.
+
+        The data are the error code and the seconds until a retry and, if any, the possibility of
+        side effects and the names of tools to use instead.
+        """
         return {
             "code": self.code,
             "retry_after_s": (

@@ -215,10 +215,13 @@ class Call:
         permit: Permit,
         key: tuple[str, int],
     ) -> None:
-        """Report the ended call to breaker, statistics and supervisor, and set its attributes.
+        """Report the end of the call to breaker, statistics and supervisor, and set ``result``.
+
+        ``verdict`` and ``replaceable_failure`` are also set.
 
         Args:
-            outcome: End of the call. None if the call was interrupted, cancelled or abandoned.
+            outcome: Result or error of the call. None if the call was interrupted, cancelled or
+                abandoned.
             event: Final event of the tool, if there is one.
             permit: Permit of the tool's breaker.
             key: Key of the call in the statistics.

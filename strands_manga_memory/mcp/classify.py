@@ -190,7 +190,7 @@ def classify(call: CallOutcome, *, tool_errors: str = "failure") -> Verdict:
 
 
 def error_text(result: Mapping[str, Any]) -> str:
-    """Return the text blocks of a tool result as one text of at most 10,000 characters."""
+    """Return the error text of a failed tool result: its text blocks, at most 10,000 characters."""
     content = result.get("content")
     texts: list[str] = []
     left = MOST_CHARACTERS

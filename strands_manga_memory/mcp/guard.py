@@ -173,7 +173,8 @@ class CallLog:
         Args:
             key: Result of ``begin``.
             verdict: Classification of the call.
-            text: Error text of the call, without secrets. Empty if the last error stays.
+            text: Error text of the call, without secrets. An empty text leaves ``last_error`` of
+                the statistics unchanged.
         """
         now = self._clock()
         with self._lock:
@@ -195,11 +196,11 @@ class CallLog:
                 self._last_error = (code, text, self._clock())
 
     def count_substitute(self, *, stale: bool) -> None:
-        """Count a call of a failing tool for which the agent got another result.
+        """Count a failed call for which the agent got a substitute result.
 
         Args:
-            stale: True for an earlier result of the tool, and False for the result of a fallback
-                tool.
+            stale: True if the substitute was an earlier result of the tool; False if it was the
+                result of a fallback tool.
         """
         with self._lock:
             self._counts["stale" if stale else "fallbacks"] += 1
@@ -380,8 +381,8 @@ class Guard:
         """Return a permit of the tool's circuit breaker, or None if the breaker rejects the call.
 
         A few users who keep passing wrong arguments may open the breaker, although the tool works.
-        While no other failures have occurred, and fewer than ``policy.users`` users have called
-        the tool, the first call of another user closes the breaker.
+        The first call of another user therefore closes the breaker, if fewer than ``policy.users``
+        users had called the tool, and it had no other failures.
         """
         permit = self.breaker.try_acquire()
         is_new = user is not None and user not in self._callers
@@ -395,8 +396,9 @@ class Guard:
         """Report the outcome of a user's call to the tool's circuit breaker.
 
         Wrong arguments of one user, such as an unknown order id, may cause errors of the tool. Such
-        errors open the breaker only after ``policy.users`` users, or all users if they are fewer,
-        got one. Other failures, such as timeouts, and errors of unknown users always count.
+        errors open the breaker only after ``policy.users`` users got one or, while fewer users have
+        called the tool, all of these. Other failures, such as timeouts, and errors of unknown users
+        always count.
         """
         if user is not None and len(self._callers) < self.policy.users:
             self._callers.add(user)

@@ -28,10 +28,13 @@ class ToolOwner(Protocol):
     """Owner of guarded tools, such as their provider, which is notified of calls."""
 
     def on_call(self, invocation_state: Mapping[str, Any]) -> None:
-        """Handle the start of a guarded tool's call."""
+        """Get notified that a call of a guarded tool starts.
+
+        ``invocation_state`` contains the calling agent.
+        """
 
     def on_unknown_tool(self) -> None:
-        """Handle a call of a tool that the MCP server does not have."""
+        """Get notified that the MCP server does not have a called tool any more."""
 
 
 @with_repr("tool_name", "fallbacks")

@@ -279,7 +279,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
     # --- notifications of tools (ToolOwner)--------------------------------------------------------
 
     def on_call(self, invocation_state: Mapping[str, Any]) -> None:
-        """Update the tools of an agent at its first call, and register it for later updates."""
+        """Update an agent's tools at its first tool call, and register the agent for updates."""
         agent = invocation_state.get("agent")
         if isinstance(agent, Agent) and agent not in self._agents:
             self._agents.add(agent)

@@ -253,14 +253,14 @@ class ServerSupervisor:
             return self._asked
 
     def record_answer(self) -> None:
-        """Record that the server answered a call, which proves that no tool blocks the server."""
+        """Record that the server answered, so that no running tool call blocks the whole server."""
         with self._lock:
             self._unanswered = {}
 
     def record_lost_answer(self) -> bool:
-        """Record that a call's answer was lost, and return whether the server is the cause.
+        """Record that a response stream ended without an answer. Return whether the server failed.
 
-        The server, not the tool, is the cause if another answer was lost in the last half second.
+        The server, not the tool, has failed if another stream ended so in the last half second.
         With version 1.x of the MCP SDK, a server that dies ends all its calls at once. A proxy that
         cuts off a slow answer ends only this call.
         """

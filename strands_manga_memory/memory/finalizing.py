@@ -189,9 +189,9 @@ class MemoryKeeper:
     def _roll_up(self, user: _UserMemories, records: Mapping[str, MemoryRecord]) -> None:
         """Create and update a user's weekly and monthly summaries.
 
-        A weekly summary covers sessions that ended at least 7 days ago, a monthly summary sessions
-        that ended at least 30 days ago. If a weekly or monthly summary was deleted, a new one
-        covers only sessions that ended after the deletion.
+        A weekly summary covers sessions that ended at least 7 days ago. A monthly summary covers
+        sessions that ended at least 30 days ago. If a weekly or monthly summary was deleted, a new
+        one covers only sessions that ended after the deletion.
         """
         sessions = sorted(
             (record for record in records.values() if record.type == MemoryType.SUMMARY),
@@ -370,8 +370,9 @@ class MemoryKeeper:
             user.partition.store_questions(stored, self.retention[MemoryType.QUESTION])
 
     def _stored_lines(self, user: _UserMemories, summary_id: str) -> list[tuple[str, str]]:
-        """Read role and text of a session's stored messages, given the id of its summary.
+        """Read role and text of each stored message of a session.
 
+        The ids of the message records contain the id of the session's summary, ``summary_id``.
         Unreadable records are skipped.
         """
         passages: list[Any] = []
@@ -497,7 +498,7 @@ def _summary_id(transcript: Transcript) -> str:
 
 
 def patterns_of(records: Iterable[MemoryRecord], *, now: float) -> dict[str, dict[str, float]]:
-    """Find the recurring topics of a user, which occur in 3 or more sessions of the last 30 days.
+    """Find the patterns of a user: topics that occur in 3 or more sessions of the last 30 days.
 
     Returns:
         For each topic, the end times of its sessions in seconds since 1970, keyed by session id.

@@ -40,7 +40,7 @@ from strands_manga_memory.telemetry import RECALL, measured
 logger = logging.getLogger(__name__)
 
 COUNT_SECONDS = 30.0
-"""Seconds from a recall until the access counts of the memories are updated."""
+"""Seconds from a search or recall until the access counts of its results are updated."""
 
 _START_PATIENCE, _PATIENCE = 1.5, 5.0
 """Most seconds that a session start and a search wait for the memory table."""
@@ -116,10 +116,10 @@ class MemoryReader:
             self._snapshot = None
 
     def read_changes(self) -> None:
-        """Read the memories again, because other processes may have changed them.
+        """Read the memories again from the table, because other processes may have changed them.
 
-        They are read from the table, not from the cache in the hot tier, because a process that
-        made a change may use another hot tier. Without a hot tier, nothing is read.
+        The cache in the hot tier is not used, because a process that made a change may use another
+        hot tier. Without a hot tier, nothing is read, and memories read earlier stay in use.
         """
         if self._hot is not None:
             self._wait_for_statements()
@@ -263,8 +263,8 @@ class MemoryReader:
         """Read the user's memories, and the user's profile in another service, into this process.
 
         The memories come from the cache in the hot tier, if the cache has them and ``is_cached`` is
-        true. Otherwise, the memories that a session start needs are read from the table. Those that
-        only searches need follow in the background. The cache then gets both.
+        true. Otherwise, the memories that a session start needs are read from the table. Memories
+        that only searches need are read later, in the background. Then all are put into the cache.
         """
         hot, owner = self._hot, self._partition.owner
         cached, version = hot.load_memories() if hot and is_cached else (None, None)
@@ -303,8 +303,8 @@ class MemoryReader:
         """Read older memories from the table, and add them to ``snapshot``.
 
         With a query, memories that contain a word of the query are added. Without a query, the most
-        important memories of ``types`` are added. All preferences are added, too, if ``snapshot``
-        has at least 40, the most that a session reads at its start.
+        important memories of ``types`` are added. A session start reads at most 40 preferences. If
+        ``snapshot`` has that many, all other preferences are added, too.
         """
         older, self._word_list = find_older(
             self._partition,
@@ -355,7 +355,7 @@ class MemoryReader:
         return snapshot
 
     def _record_access(self, ids: Iterable[str]) -> None:
-        # Not recalls of a session's messages: only the live agent would rank by them, because the
+        # Not accesses to a session's messages: only the live agent would rank by them, because the
         # table does not count them.
         used = [id_ for id_ in dict.fromkeys(ids) if not id_.startswith(f"{MemoryType.EPISODE}#")]
         if not used:
@@ -370,17 +370,17 @@ class MemoryReader:
         try:
             self._partition.record_access(used, at=at)
         except StoreError as error:
-            logger.debug("error=<%s> | failed to record a recall", type(error).__name__)
+            logger.debug("error=<%s> | failed to record an access", type(error).__name__)
             return
         if not self._is_count_planned:
             self._is_count_planned = True
             self._count_accesses_at(time.monotonic() + COUNT_SECONDS)
 
     def _count_accesses_at(self, due: float) -> None:
-        """Schedule the update of the stored access counts, which counts many recalls at once.
+        """Schedule the update of the stored access counts, which counts many accesses at once.
 
-        Recalls are recorded in the table before they are counted. If the update fails, or if the
-        process exits before it, the next recall schedules another update. ``due`` is the time of
+        Accesses are recorded in the table before they are counted. If the update fails, or if the
+        process exits before it, the next access schedules another update. ``due`` is the time of
         the update in monotonic seconds.
         """
 
@@ -392,7 +392,7 @@ class MemoryReader:
             try:
                 self._partition.count_accesses()
             except StoreError as error:
-                logger.debug("error=<%s> | failed to count recalls", type(error).__name__)
+                logger.debug("error=<%s> | failed to count accesses", type(error).__name__)
 
         wait = max(0.0, due - time.monotonic())
         self._writer.later(("count", id(self)), wait, count_accesses, is_needed=lambda: False)
@@ -516,9 +516,9 @@ PERIODS = ((MemoryType.WEEK, RECENT_DAYS, _week), (MemoryType.MONTH, WEEKS_DAYS,
 
 
 def shown_texts(record: MemoryRecord) -> list[str]:
-    """Return the lines in which requests to the model may show a memory.
+    """Return each line as which a memory may appear in a request to the model.
 
-    A request that has one of these lines already contains the memory.
+    The lines serve to detect that a request already contains the memory.
     """
     if record.type == MemoryType.EPISODE:
         return [escape_line(passage, ENTRY_CHARACTERS) for passage in record.listed("passages")]
@@ -554,10 +554,10 @@ def _first_sentences(text: str) -> str:
 
 
 def _join_first_lines(lines: Sequence[str], limit: int) -> str:
-    """Join a title (the first line) and as many following lines as fit into ``limit`` tokens.
+    """Join a title (the first line) and the following lines, up to ``limit`` tokens.
 
-    The last line of the result may be truncated. If nothing fits after the title, the text is
-    empty.
+    The first line that does not fit is truncated, and the rest is left out. If nothing fits after
+    the title, the text is empty.
     """
     kept = [lines[0]]
     for line in lines[1:]:
@@ -575,9 +575,9 @@ def _safe(text: str, limit: int = _CHARACTERS) -> str:
 
 
 def join_latest_lines(title: str, lines: Sequence[str], limit: int) -> str:
-    """Join a title and the last lines of a list, as many as fit into ``limit`` tokens.
+    """Join a title and the latest lines that fit into ``limit`` tokens.
 
-    The first lines, which are the oldest, are left out. If no line fits, the text is empty.
+    ``lines`` are ordered by time, the oldest first. If no line fits, the text is empty.
     """
     kept: list[str] = []
     for line in reversed(lines):

@@ -357,11 +357,12 @@ def _word_similarities(query: str, texts: Sequence[_Text]) -> list[float]:
 
 @lru_cache(maxsize=4_096)
 def _word_weights(own: str, near: str) -> tuple[dict[str, float], int]:
-    """Count the search terms of a text, and with a lower weight those of its neighboring text.
+    """Count the search terms of a text, and with a lower weight those of related text.
 
     Args:
-        own: Content of a memory, or a passage of the messages in it.
-        near: Topics of the memory, or the passages before and after the passage.
+        own: The text: content of a memory or, if the memory has messages of a session, one passage
+            of these messages.
+        near: The related text: topics of the memory, or the passages before and after the passage.
 
     Returns:
         The weighted count of each term, and the number of all terms in both texts.

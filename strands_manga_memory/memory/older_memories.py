@@ -46,7 +46,7 @@ _MAX_FOUND, _MAX_IMPORTANT = 64, 192
 
 
 class WordList:
-    """Index of the words in a user's memories, so that a search need not read all memories.
+    """Index (word list) of a user's memories, so that a search need not read all memories.
 
     Preferences are not in the index. Each memory has a row number, from 0 for the latest memory.
     The index is stored in parts, of which a search reads only those that it needs:
@@ -92,10 +92,10 @@ class WordList:
                 self.made_at, self._parts[name] = float(made_at), part
 
     def find(self, checksums: Sequence[str]) -> Iterator[str]:
-        """Yield the ids of memories that have at least one of the given words, best match first.
+        """Yield the ids of memories that have at least one of the searched words, best match first.
 
-        ``words`` are checksums of the words. Memories with more of the words, and with rarer words,
-        come first.
+        The index stores the ``checksums`` of words, not the words. Memories with more of the words,
+        and with rarer words, come first.
         """
         self.load(map(_words_part_name, checksums))
         scores: dict[int, float] = defaultdict(float)
@@ -212,11 +212,11 @@ def find_older(
 
 
 def delete_word_list(partition: UserPartition) -> None:
-    """Delete a user's stored word list (search index), because it no longer matches the memories.
+    """Delete a user's stored word list, the index for searches in older memories.
 
-    Reasons are a deleted memory, new words of a memory, or a memory with an old date. The next
-    search makes a new list. First call ``PreferenceLog.notify_agents``, so that a running search
-    does not store an outdated list.
+    Call this function after a memory was deleted, got new words, or was added with an old date. The
+    next search makes a new list. First call ``PreferenceLog.notify_agents``, so that a running
+    search does not store an outdated list.
     """
     stored = partition.table.query(
         partition.owner.partition, first=_WORDS, last=f"{_WORDS}~", attributes=[]

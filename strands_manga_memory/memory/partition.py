@@ -1,8 +1,8 @@
 """Memories of one user in the memory table, read by ranges of keys and changed by compare-and-set.
 
 A deletion of all data of a user (erasure) leaves a marker, by which a write can detect the deletion
-and do nothing. Each recall of memories is first recorded in an item of its own (the ledger), and
-later added to the access counts of the memories.
+and do nothing. Each access (search or recall that returns memories) is first recorded in an item of
+its own (the ledger), and later added to the access counts of the memories.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _LEDGER_SECONDS = 30 * DAY
 _SUMMARY_NAME = f"{INTERNAL}summary#"
 """Prefix of the ids of items that map the name of a summary to its id."""
 _MAX_COUNTED = 40
-"""Most memories of one recorded recall, and most records of one read to update access counts."""
+"""Most memories of one recorded access, and most records of one read to update access counts."""
 _random = random.Random()  # noqa: S311 - jitter; separate, so that it does not affect the application's random numbers
 
 
@@ -79,7 +79,7 @@ class PartitionContent:
     since: float = 0.0
 
     def add(self, more: PartitionContent) -> None:
-        """Add the memories that another query for the same user returned."""
+        """Add the memories of another query for the same user to these."""
         self.records |= more.records
         self.unreadable += more.unreadable
         self.expired += more.expired
@@ -154,13 +154,13 @@ _UNLISTED = _Range(f"{MemoryType.FACT}#", f"{MemoryType.FEEDBACK}$", _MAX_LATEST
 class UserPartition:
     """Access to the memories of one user in the memory table.
 
-    Without a codec, content and metadata are stored in clear text. Only the messages of a session
-    are always encoded, which compresses them.
+    Without a codec, content and metadata are stored in clear text; the messages of a session are
+    compressed, but not encrypted.
 
     Attributes:
         log_key: Key of the background work that writes the user's preference log.
-        guard: Condition that each write by ``update`` must meet: no deletion of all data of the
-            user since the condition was made. None: no condition.
+        guard: Check in each write by ``update`` that all data of the user were not deleted since
+            the check was made. None: no check.
     """
 
     def __init__(
@@ -179,9 +179,9 @@ class UserPartition:
         self.guard: Write | None = None
 
     def load(self, type_: str | None = None) -> PartitionContent:
-        """Read all memories of the user, or all of one type, and the recent recalls.
+        """Read all memories of the user, or all of one type.
 
-        The access counts in the table do not include the recent recalls yet.
+        Their access counts include recent accesses, which those in the table lack.
 
         Raises:
             CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong
@@ -192,9 +192,10 @@ class UserPartition:
     def load_context(self, ages: Mapping[MemoryType, float]) -> PartitionContent:
         """Read the summaries that are needed to make memories from an ended conversation.
 
-        The latest 128 session and monthly summaries are read. If there are more, the older session
-        summaries that no weekly or monthly summary covers yet are read, too: up to 400 for each
-        type in ``ages``. Recent recalls and the ids of expired memories are also read.
+        All weekly and monthly summaries are read, and the latest session summaries: together with
+        the monthly ones, 128. If there are more session summaries, up to 400 older ones that no
+        weekly summary covers yet are also read, and up to 400 that no monthly summary covers yet.
+        Recent accesses and the ids of expired memories are read, too.
 
         Args:
             ages: Least age in seconds of the sessions that a weekly or monthly summary covers,
@@ -235,10 +236,10 @@ class UserPartition:
         return self._load(_START)
 
     def load_recent(self, latest: Sequence[str]) -> PartitionContent:
-        """Read the memories that searches need, but a session start does not.
+        """Read the types of memories that only searches use, and a session start does not.
 
-        These are messages, patterns, facts and feedback. At most 88 records are read, in two
-        requests.
+        These are messages, patterns (recurring topics), facts and feedback. At most 88 records are
+        read, in two requests.
 
         Args:
             latest: Ids of the latest facts and feedback.
@@ -357,8 +358,8 @@ class UserPartition:
     ) -> MemoryRecord | None:
         """Change a memory by compare-and-set, and return the memory that is stored afterwards.
 
-        The result is None if there is no memory. It is also None if all data of the user were
-        deleted since ``guard`` was made. Nothing is written then.
+        The result is None if there is no memory. It is also None, and nothing is written, if
+        the attribute ``guard`` shows that all data of the user were deleted meanwhile.
 
         Args:
             memory_id: Id of the memory.
@@ -428,7 +429,10 @@ class UserPartition:
         return id_
 
     def add_to_latest(self, *memory_ids: str) -> None:
-        """Add ids to the stored list of the latest 64 facts and feedback texts of the user."""
+        """Add ids to the stored list of the user's latest 64 facts and feedback.
+
+        Searches read these memories by this list, because their ids do not sort by time.
+        """
 
         def attempt() -> bool | None:
             item = self.table.get(self.owner.partition, LATEST)
@@ -467,15 +471,15 @@ class UserPartition:
         """Convert a memory to its item in the memory table."""
         return item_of(record, self.owner, self.codec)
 
-    # Each access is first stored as one entry of a ledger. ``count_accesses`` adds the entries to the
-    # access counts of the memories.
+    # Each access is first stored as one entry of a ledger. ``count_accesses`` adds the entries to
+    # the access counts of the memories.
 
     def record_access(self, ids: Sequence[str], *, at: float | None = None) -> None:
-        """Record a recall of memories, which ``count_accesses`` later adds to their access counts.
+        """Record an access to memories, which ``count_accesses`` later adds to their access counts.
 
         Args:
             ids: Ids of the memories, best first. Only the first 40 are recorded.
-            at: Time of the recall in seconds since 1970. Nothing is written if all data of the user
+            at: Time of the access in seconds since 1970. Nothing is written if all data of the user
                 were deleted at that time or later. Default: now.
         """
         now = self.clock()
@@ -495,14 +499,14 @@ class UserPartition:
         )
 
     def access_counts(self) -> AccessCounts:
-        """Return recalls of each memory since its stored access count was last updated."""
+        """Return the accesses to each memory that its stored access count does not include yet."""
         return self._load([_LEDGER]).uses
 
     def count_accesses(self) -> int:
-        """Add the recorded recalls to the access counts, and return the number of recalls.
+        """Add the recorded accesses to the access counts of the memories. Return their number.
 
-        The record of a recall is deleted before the recall is counted. So no recall is counted
-        twice, but a recall is lost if the process stops in between.
+        The record of an access is deleted before the access is counted. So no access is counted
+        twice, but an access is lost if the process stops in between.
         """
         used, folded, partition = AccessCounts(), 0, self.owner.partition
         for row in list(_LEDGER.read(self.table, partition)):
@@ -521,7 +525,7 @@ class UserPartition:
         return folded
 
     def _add_accesses(self, item: Item, used: AccessCounts) -> None:
-        """Add recalls to a memory's access count, unless the memory is deleted meanwhile."""
+        """Add accesses to a memory's access count, unless the memory is deleted meanwhile."""
         found: Item | None = item
 
         def attempt() -> bool | None:

@@ -36,7 +36,7 @@ class PiiPolicy:
         cipher: Cipher for the action ``encrypt``, and for decryption when texts are read.
 
     Attributes:
-        storage_key: Storage key of the user whose texts a copy of the policy is for, see ``of_user``.
+        storage_key: Storage key of the user for whose texts the policy is; see ``of_user``.
 
     Raises:
         ValueError: An action is unknown, belongs to no rule, or needs a cipher that is not given.
@@ -70,8 +70,8 @@ class PiiPolicy:
     def of_user(self, storage_key: str) -> PiiPolicy:
         """Return a copy of the policy for the texts of one user.
 
-        ``storage_key`` is the storage key of the user. Encrypted data can be decrypted only by a copy
-        with the same key.
+        The copy binds encrypted data to the user's ``storage_key``. A copy with another storage key
+        cannot decrypt them.
         """
         policy = copy(self)
         policy.storage_key = storage_key
@@ -98,9 +98,9 @@ class PiiPolicy:
         return f"[{rule.name}]"
 
     def parts_of_data(self, values: Collection[str], text: str) -> set[str]:
-        """Return the values from a text that are only a part of personal data in the text.
+        """Return those of ``values``, extracted from a text, that are only parts of personal data.
 
-        An example is ``ken`` of ``ken@example.com``, which no rule recognizes by itself.
+        An example is ``ken`` of ``ken@example.com``. No rule recognizes such a part by itself.
         """
 
         def cleaned(one: str) -> str:

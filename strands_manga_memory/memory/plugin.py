@@ -118,8 +118,8 @@ def _extracted(
 ) -> dict[str, list[Preference]]:
     """Return the preferences that a model finds in messages, keyed by message id.
 
-    A preference is left out if the message does not contain the words of its value, or only in a
-    sentence that limits its validity ("until Friday").
+    A preference is left out unless the message contains the words of its value. Sentences with a
+    wish for a limited time ("until Friday") do not count.
     """
     lines = [
         (id_, head_and_tail(text))
@@ -497,9 +497,10 @@ class UserContext(Plugin):
         ]
 
     def _overrides(self) -> dict[str, str]:
-        """Return the preferences that changed after the system prompt was written, by subject.
+        """Return the preferences, by subject, that changed after the system prompt was written.
 
-        For ``likes`` and ``dislikes``, the new values come first, then those of the system prompt.
+        ``likes`` and ``dislikes`` are lists of values: the new values, then those in the system
+        prompt that are still valid. The request thus shows the whole list.
         """
         shown, stated = self._cache.context.preferences.splitlines(), self._cache.overrides
         overrides = dict(stated)
@@ -525,7 +526,7 @@ class UserContext(Plugin):
 
 
 def _exclude_from_learning(event: MessageAddedEvent[Agent]) -> None:
-    """Note in a message, before it is stored, that the finalizer must not learn from it."""
+    """Mark a new message, so that the finalizer extracts no preferences from it."""
     event.message.setdefault("metadata", {}).setdefault("custom", {})["learn"] = "nothing"
 
 

@@ -166,7 +166,7 @@ class PreferenceLog:
         return changed
 
     def apply_later(self, change: PreferenceChange) -> None:
-        """Store a change in the background, and publish its statements to live agents at once.
+        """Store a change in the background, and show its stated preferences to live agents at once.
 
         If the table fails, the write is repeated.
         """
@@ -192,8 +192,8 @@ class PreferenceLog:
         Args:
             is_removal: Whether memories were removed. Agents then read their text about the user
                 again.
-            drops_context: Whether the next session start must read the text about the user from the
-                table.
+            drops_context: Whether to delete the cached text about the user, so that the next
+                session start makes it from the table.
         """
         before, written = self._replace_fields(lambda item: {"revision": uuid.uuid4().hex})
         self._publish(
@@ -216,7 +216,9 @@ class PreferenceLog:
             self._replace_fields(add)
 
     def _replace_fields(self, fields: Callable[[Item], Item]) -> tuple[str, str]:
-        """Write the log with new values of fields that are not encrypted, so without a key.
+        """Write new values of the log's unencrypted fields, which needs no encryption key.
+
+        A deletion of a memory thus succeeds without the key.
 
         Returns:
             The revision of the log before and after.
@@ -242,7 +244,8 @@ class PreferenceLog:
     def erased_at(self) -> float:
         """Return the time of the last deletion of all data of the user, in seconds since 1970.
 
-        Without a deletion, it is minus infinity; with a damaged deletion marker, the current time.
+        Without a deletion, it is minus infinity. With a damaged deletion marker, it is the current
+        time, so that no statement from before the deletion is stored again.
         """
         try:
             return erased_at(self.partition.erased())
@@ -466,10 +469,10 @@ class PreferenceLog:
 
 
 def bucket_of(owner: Owner) -> str:
-    """Return the partition key of the list that has a user with unsent signals.
+    """Return the partition key of the list that names a user while the user has unsent signals.
 
-    A signal reports a preference to another service. A process reads all 16 lists to find the users
-    with unsent signals.
+    A signal reports a preference to another service. The users are spread over 16 lists by a hash,
+    and a sender reads all lists.
     """
     return f"spool/{zlib.crc32(owner.partition.encode()) % BUCKETS:02d}"
 
@@ -515,7 +518,7 @@ def slot_of(record: MemoryRecord) -> str:
 
 
 def _statements_of_prefer(record: MemoryRecord) -> list[Statement]:
-    """Return the values that ``UserMemoryStore.prefer`` set in a record, oldest first."""
+    """Return the values that ``prefer`` set in a record, as statements, oldest first."""
     slot, value = slot_and_value(record)
     given = record.metadata.get(SET_VALUES)
     if given is None:

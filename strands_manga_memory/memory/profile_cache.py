@@ -1,4 +1,4 @@
-"""Copy of a user's record in the hot tier (a fast shared store such as Redis) for one agent."""
+"""One agent's copy of the user's record in the hot tier, a fast shared store such as Redis."""
 
 from __future__ import annotations
 
@@ -94,10 +94,10 @@ class ProfileCache:
 
     @property
     def stated(self) -> dict[str, SlotState]:
-        """Recently stated preferences, keyed by subject such as ``genre``.
+        """Preferences stated since ``context`` was made, keyed by subject such as ``genre``.
 
-        Those that ``context``, the text about the user, contains are left out. Statements that are
-        not yet in the hot tier are included. Encrypted personal data are decrypted.
+        Statements that are not yet in the hot tier are included. Encrypted personal data are
+        decrypted.
         """
         opened = self._store.pii.opened
         with self._lock:
@@ -207,9 +207,9 @@ class ProfileCache:
     def _copy_from_table(self, state: ProfileState) -> ProfileState:
         """Copy changes of preferences from the memory table to the user's record in the hot tier.
 
-        They may be changes of processes with another hot tier. A new revision of the table's
-        preference log means that agents must read the memories again. The text about the user is
-        then removed from the record.
+        Processes with another hot tier write their changes only to the table. If the revision of
+        the table's preference log is new, the text about the user is removed from the record,
+        because agents must read the memories again.
 
         Returns:
             The new state of the record.
@@ -240,10 +240,11 @@ class ProfileCache:
         return followed
 
     def _load_context(self, state: ProfileState) -> None:
-        """Load the text about the user from the user's record in the hot tier, or make a new text.
+        """Load the text about the user for the prompt, ``context``.
 
-        A new text is made if the text is missing or old. It is stored in the record, unless
-        memories change meanwhile. If the text cannot be made, a later ``refresh`` tries again.
+        The text is in ``state``, the user's record in the hot tier. If it is missing or old, a new
+        text is made from the memories, and stored in the record unless memories change meanwhile.
+        If this fails, a later ``refresh`` tries again.
         """
         context = state.context
         # The limit matters if a removal could not be published.

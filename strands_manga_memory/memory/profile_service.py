@@ -303,7 +303,10 @@ class TablePreferenceSink:
         self._codec = codec
 
     def send(self, signal: PreferenceSignal) -> None:
-        """Store a reported preference in the table, or delete those of a retracted message."""
+        """Store a reported preference in the table, or delete all preferences of a message.
+
+        The latter is done if the signal reports that the message was retracted.
+        """
         log = PreferenceLog(
             UserPartition(self._table, signal.owner, codec=self._codec, clock=lambda: signal.at)
         )

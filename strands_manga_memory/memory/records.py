@@ -133,7 +133,7 @@ SCHEMA = 1
 """Schema version of stored records. A record with a higher version is rejected."""
 
 INTERNAL = "~"
-"""Prefix of the ids of items that are not memories, such as recorded recalls."""
+"""Prefix of the ids of items that are not memories, such as recorded accesses."""
 
 LEDGER = "~ledger#"
 ERASED = "~erased"
@@ -165,8 +165,10 @@ class MemoryRecord:
         metadata: Additional data.
         created_at: Time when the memory was first stored.
         updated_at: Time when the memory was last changed or stated again.
-        accessed_at: Time of the last recall, or 0. Recent recalls may be missing.
-        access_count: Number of recalls. Recent recalls may be missing.
+        accessed_at: Time of the last search or recall that returned the memory, or 0. Recent ones
+            may be missing.
+        access_count: Number of searches and recalls that returned the memory. Recent ones may be
+            missing.
         expires_at: Expiry time. None means never.
         version: Number that each change increments, except a change of the access count or access
             time.
@@ -396,8 +398,8 @@ SHOWN_ATTRIBUTES = ("latest", *sorted(_KNOWN - {"covers", "created_at", "owner",
 def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
     """Convert a record to the item that is stored in the table.
 
-    Without a codec, only the messages of a session are encoded, which compresses them, and values
-    that DynamoDB rejects, such as NaN.
+    Without a codec, two kinds of content are encoded: messages of a session, to compress them, and
+    content with a value that DynamoDB rejects, such as NaN.
     """
     item: Item = {
         **record.unknown,
@@ -427,7 +429,7 @@ def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, storage_key: 
     """Encode the content of a record for storage in the table.
 
     Without a codec, the content is returned unchanged, unless DynamoDB rejects a value such as NaN.
-    ``storage_key`` is the storage key of the record.
+    ``storage_key`` is the key of the record.
     """
     if codec is None and _fits_a_table(body):
         return body
@@ -437,7 +439,7 @@ def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, storage_key: 
 def opened_body(item: Item, codec: Codec | None, storage_key: str) -> Any:
     """Return the content of a stored record, decoded if it is in the attribute ``sealed``.
 
-    ``storage_key`` is the storage key of the record. Encoded content that was stored under another key is
+    ``storage_key`` is the key of the record. Encoded content that was stored under another key is
     refused.
     """
     if "sealed" in item:
@@ -504,13 +506,16 @@ def episode_id(summary_id: str, part: int) -> str:
 
 
 AccessCounts = dict[str, tuple[int, float]]
-"""Number of recalls and time of the last recall, keyed by memory id."""
+"""Number of accesses and time of the last access, keyed by memory id.
+
+Each search or recall that returns a memory is an access to the memory.
+"""
 
 
 def add_access(counts: AccessCounts, entry: Item) -> None:
-    """Add one recorded recall to ``counts``, the number and time of recalls of each memory.
+    """Add one recorded access to the counts of its memories.
 
-    ``entry`` is the table item with the time of the recall and the ids of the recalled memories.
+    ``entry`` is the table item with the time of the access and the ids of the memories.
 
     Raises:
         CorruptRecordError: The item is damaged.
@@ -527,10 +532,7 @@ def add_access(counts: AccessCounts, entry: Item) -> None:
 
 
 def counted(record: MemoryRecord, accesses: AccessCounts) -> MemoryRecord:
-    """Return a memory with an access count and an access time that include recent recalls.
-
-    ``uses`` has the number and the time of recent recalls of each memory, by memory id.
-    """
+    """Return a memory with an access count and an access time that include recent accesses."""
     count, at = accesses.get(record.memory_id, (0, 0.0))
     count, at = record.access_count + count, max(record.accessed_at, at)
     return replace(record, access_count=count, accessed_at=at)

@@ -66,7 +66,7 @@ class Statement:
         return self.preference.slot or f"~{content_key(canonical_value(self.preference.value))}"
 
     def repeats(self, other: Statement) -> bool:
-        """Return whether another statement has the same preference and the same message."""
+        """Return whether both statements state the same preference in the same message."""
         if not self.message_id or self.message_id != other.message_id:
             return False
         mine, theirs = self.preference, other.preference
@@ -100,13 +100,13 @@ class Removal:
         return cls(at, slot, _digests(slot, value))
 
     def removes(self, statement: Statement) -> bool:
-        """Return whether this removal also removes a statement that the user made before.
+        """Return whether this removal applies to a statement. It never applies to later statements.
 
-        - The retraction of a message removes the statements in the message.
-        - The deletion of a preference removes the statements about its subject, such as ``genre``.
-        - It also removes other statements with one of its values. The deletion of a dislike then
-          removes only dislikes, and any other deletion removes no dislikes.
-        - A statement that only ends an earlier preference is not removed by a deletion.
+        - The retraction of a message applies to the statements in the message.
+        - The deletion of a preference applies to the statements about its subject, such as
+          ``genre``, and to statements of one of its values about other subjects. The deletion of a
+          dislike applies only to dislikes, and any other deletion to no dislikes.
+        - A deletion does not apply to a statement that only ends an earlier preference.
         """
         if statement.at > self.at:
             return False
@@ -211,10 +211,9 @@ class SlotState:
 
 
 def slot_states(statements: Iterable[Statement]) -> dict[str, SlotState]:
-    """Compute the current preferences of a user from all statements.
+    """Compute the current value of each slot (subject such as ``genre``) from all statements.
 
-    The result is keyed by subject such as ``genre``. The statements are applied in order of time.
-    The subject that changed last comes last.
+    The statements are applied in order of time. The slot that changed last comes last.
     """
     slots: dict[str, SlotState] = {}
     for each in sorted(statements, key=attrgetter("at", "is_set")):
@@ -410,16 +409,16 @@ LOG = TypeAdapter(LoggedChanges)
 
 
 def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:
-    """Return the latest 300 distinct deletions and retractions, in order of time."""
+    """Return the removals of preferences without repetitions, at most the latest 300, by time."""
     return tuple(sorted(dict.fromkeys(removals), key=_TIME)[-_MAX_REMOVALS:])
 
 
 def complete_since(removals: Sequence[Removal]) -> float:
-    """Return the time from which on the log has all removals of preferences.
+    """Return the time from which on ``removals``, those of a preference log, are complete.
 
-    The time is in seconds since 1970. The log keeps the latest 300 removals. If it has so many,
-    earlier ones may be missing, so the result is the time of the oldest one. Statements from before
-    are not stored, because their removal may be missing. If the log has fewer, the result is minus
-    infinity.
+    The time is in seconds since 1970. A log keeps the latest 300 removals. A log with 300 may have
+    dropped earlier ones, so the result is the time of its first removal. The log stores no earlier
+    statements, because a dropped removal may apply to them. With fewer removals, the result is
+    minus infinity.
     """
     return removals[0].at if len(removals) >= _MAX_REMOVALS else -math.inf

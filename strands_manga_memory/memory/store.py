@@ -590,9 +590,9 @@ def _texts(name: str, values: Sequence[str]) -> list[str]:
 
 
 def _name_of(key: str) -> str:
-    """Return the subject of a preference's key, such as ``genre`` for ``favorite genres``.
+    """Return the name that is shown for a preference's key: its subject, such as ``genre``.
 
-    If key and subject differ only in case or spaces, the key itself is returned.
+    A key that differs from its subject only in case or spaces keeps the application's spelling.
     """
     slot = slot_for_key(key)
     return key if slot == " ".join(key.casefold().split()) else slot

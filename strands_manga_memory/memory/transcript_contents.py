@@ -87,7 +87,7 @@ def _with_whole_answers(utterances: Sequence[Utterance]) -> list[Utterance]:
 
 
 def _states_value(text: str, preference: Preference) -> bool:
-    """Return whether a text has the value of a preference, possibly in another language."""
+    """Return whether a text states the value of a preference, possibly in another language."""
     if SearchableText(lasting_text(text)).mentions(Fact(FactKind.STATEMENT, preference.value)):
         return True
     stated = {
@@ -156,10 +156,10 @@ def _passages_of_turn(parts: Iterable[Utterance]) -> list[str]:
 def without_removed(
     transcript: Transcript, removals: Sequence[Removal], *, after: float
 ) -> Transcript:
-    """Return a transcript without old messages and without turns whose content was removed.
+    """Return the messages of a transcript after the time ``after``, without removed turns.
 
-    Messages up to the time ``after`` are old. A turn is left out if one of its messages was
-    retracted, or states a preference that was deleted later.
+    A turn is removed if one of its messages was retracted, or states a preference that was deleted
+    later.
     """
     retracted = {each.message for each in removals}
 

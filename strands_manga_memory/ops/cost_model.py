@@ -205,7 +205,10 @@ class CostModel:
 
     @property
     def replicas(self) -> int:
-        """Number of replicas per shard of the hot store; 0 in the design of ``CostModel.paper``."""
+        """Number of replicas per shard of the hot store.
+
+        The published design of ``CostModel.paper`` has no replicas.
+        """
         return 0 if self.preset == "paper" else self.workload.replicas
 
     def use(self) -> MonthlyUse:
@@ -292,7 +295,10 @@ class Difference:
 
 
 def differences(workload: Workload | None = None) -> list[Difference]:
-    """Return the differences in resources and cost between ``CostModel.paper`` and this package."""
+    """Return the differences in resources and cost between a published design and this package.
+
+    ``CostModel.paper`` describes the design.
+    """
     paper, ours = CostModel.paper(workload).cost(), CostModel.measured(workload).cost()
     rows: list[tuple[str, Any, str]] = [
         (

@@ -86,7 +86,7 @@ _MOST_COUNTED = 1000
 
 
 def _check_vocabulary() -> Finding:
-    """Check whether tokens are counted, with a tokenizer's installed vocabulary, or estimated."""
+    """Check whether a tokenizer's vocabulary is installed. Without one, tokens are estimated."""
     if isinstance(default_counter(), EstimateCounter):
         return warning(
             "process.vocabulary",

@@ -182,8 +182,8 @@ def entries_of(snapshot: Mapping[str, Any]) -> tuple[dict[str, bytes], bytes | N
 def serialize_states(values: Mapping[str, Any]) -> dict[str, bytes]:
     """Serialize the states of an agent: values of ``agent.state``, interrupts and model state.
 
-    ``states`` are all values that are stored with a conversation. Other values, such as metadata,
-    are left out, and so are deleted states.
+    ``values`` are all values that are stored with a conversation. Those of another kind, such as
+    metadata, and deleted states are left out.
     """
     return {
         name: dump(value)

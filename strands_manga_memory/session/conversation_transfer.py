@@ -208,19 +208,20 @@ def _loaded(conversation_key: ConversationKey, tiers: Tiers) -> ConversationStor
 
 
 def begin_with(storage: ConversationStorage, content: Record, *, replaces: bool) -> bool:
-    """Store the given content as a new run (incarnation) of a conversation.
+    """Store the given content as a new incarnation of a conversation.
 
-    A run lasts until a deletion, expiry or rewind of the conversation.
+    An incarnation lasts until a deletion, expiry or rewind of the conversation.
 
     Args:
         storage: Access to the conversation, created for this call and used by no agent.
         content: The content. Its turns are also written to the log.
-        replaces: True for a rewind: the new run replaces the run from which ``content`` was read,
-            and keeps turns that were stored since. False: the conversation must not exist yet.
+        replaces: True for a rewind: the new incarnation replaces the one from which ``content`` was
+            read, and keeps turns that were stored since. False: the conversation must not exist
+            yet.
 
     Returns:
         Whether the content was stored. False if the conversation exists already or, with
-        ``replaces``, if the run of ``content`` has ended.
+        ``replaces``, if the incarnation of ``content`` has ended.
     """
     for _ in attempts(storage.first.name):
         found = [storage.read_hot(touch=False)] if storage.hot is not None else []
@@ -253,13 +254,13 @@ def begin_with(storage: ConversationStorage, content: Record, *, replaces: bool)
 
 
 def _with_new_turns_unlogged(storage: ConversationStorage, content: Record) -> Record:
-    """Return the stored state of a conversation, changed so that a rewind keeps the newest turns.
+    """Return the stored record, with the turns since ``content`` marked as unlogged.
 
-    The newest turns are those that were stored after ``content`` was read. A rewind keeps only
-    turns that are missing in the log, so the newest turns are listed as missing.
+    A rewind keeps only unlogged turns (turns that the log may lack). The marks make it keep turns
+    that were stored after ``content`` was read.
 
     Args:
-        storage: Access to the conversation, with its stored state.
+        storage: Access to the conversation, with its stored record.
         content: An earlier copy of the conversation's content.
     """
     base = storage.local.base

@@ -125,19 +125,19 @@ class EndedConversation:
 
     @property
     def ended_incarnations(self) -> list[int]:
-        """Numbers of the conversation's expired runs (incarnations) that are still in the log.
+        """Expired incarnations of the conversation that still have a log.
 
-        A run ends when the conversation expires, and the next begins when the user returns. A
-        sweeper deletes an ended run from the log.
+        An incarnation ends when the conversation expires, and the next begins when the user
+        returns. A sweeper deletes the log of an ended incarnation.
         """
         first, present = max(1, self.record.logs_from), self.record.incarnation
         numbers = [] if self.durable is None else self.durable.incarnations()
         return [one for one in numbers if one >= first and (one < present or not present)]
 
     def transcripts(self) -> Iterator[Transcript]:
-        """Yield a transcript for each run of the conversation in the log, the present run last.
+        """Yield a transcript for each incarnation with a log, the present incarnation last.
 
-        A run ends when the conversation expires. The next run begins when the user returns.
+        An incarnation ends when the conversation expires. The next begins when the user returns.
         """
         if self.durable is not None:
             for number in self.ended_incarnations:
@@ -204,8 +204,8 @@ class SessionSweeper:
 
     A conversation has expired when nobody used it during its time to live. Its last turns are
     written to the durable tier, the finalizer is called, and the conversation is removed from the
-    hot tier. Its session ends later. The log is deleted ``ttl.grace`` seconds after the end of the
-    session. A sweep never restarts a time to live.
+    hot tier. Its session ends ``ttl.session`` seconds after the last use. The log is deleted
+    ``ttl.grace`` seconds later. A sweep never restarts a time to live.
 
     Any number of sweepers may run at the same time, because each conversation is first claimed
     (reserved) by one of them. A conversation in which a turn begins meanwhile is not finished.

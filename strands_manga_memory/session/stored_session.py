@@ -538,7 +538,7 @@ class StoredSession:
                 listener(id_)
 
     def _save_in_process(self, agent_id: str, *, idle: bool) -> None:
-        """Save an agent's changes that any session manager of this process has not saved yet.
+        """Save the unsaved changes of an agent, from all session managers of this process.
 
         Args:
             agent_id: Id of the agent.

@@ -309,7 +309,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         return self._agents[agent.agent_id]
 
     def _multi_agent_conversation(self, id_: str) -> AgentConversation:
-        """Return the stored conversation that has the state of a Graph or Swarm.
+        """Return the conversation in which the state of a Graph or Swarm is stored.
 
         Raise ``ValueError`` if the manager does not know the Graph or Swarm.
         """

@@ -164,7 +164,7 @@ def put_group_tombstone(table: Table, partition: str, *, now: float, until: floa
         until: Time when the table may delete the marker, in seconds since 1970.
 
     Returns:
-        Number of the first incarnation (run of a conversation) that the marker does not delete.
+        The first incarnation of a conversation that the marker does not delete.
     """
     before = (table.get(partition, TOMBSTONE) or {}).get(ENDED_BELOW)
     incarnation = max(int(now), int(before) + 1 if isinstance(before, int | float) else 0)
@@ -265,10 +265,11 @@ class ExpiryIndex:
         return self._table.put(item, when=Condition(equals={"claimed": entry.claimed}))
 
     def postpone(self, entry: ExpiryEntry, *, due: float) -> None:
-        """Postpone the check whether a conversation has expired.
+        """Postpone the next check of a conversation's expiry to the time ``due``.
 
-        ``due`` is the time of the next check in seconds since 1970. The check is at least one
-        second later than planned so far.
+        ``due`` is in seconds since 1970. The new time is at least one second after the old one,
+        because entries are keyed by their time: the new entry must not have the key of the old one,
+        which is removed.
         """
         later = self.items(entry.key, entry.ids, due=max(entry.due + 1, due))
         self._table.batch_write(puts=later)
@@ -478,8 +479,8 @@ class Tiers:
 
         A hot store in the memory of this process is used only without a durable store, because its
         content is lost when the process ends. All objects with the same stores share one background
-        writer, which also tracks whether each store answers. ``rules`` are values for the other
-        attributes of ``Tiers``.
+        writer, which also tracks whether each store answers. ``rules`` are further attributes of
+        ``Tiers``, such as ``clock``.
         """
         if hot is not None and durable is not None and not hot.survives_process:
             hot = None

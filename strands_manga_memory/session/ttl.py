@@ -135,10 +135,10 @@ _EVERY_SECONDS = 300.0
 
 
 class ReturnGaps:
-    """Histogram of the time between two turns of a conversation, for all conversations together.
+    """Histogram of the pauses between two turns of a conversation, for all conversations together.
 
-    It is stored in the durable tier every 5 minutes, in one item for each process and day. If a
-    process is killed, its changes since the last write are lost.
+    The histogram is stored in the durable tier every 5 minutes, in one item for each process and
+    day. If a process is killed, its changes since the last write are lost.
 
     Args:
         table: The durable tier. None: the histogram is not stored.
@@ -150,7 +150,7 @@ class ReturnGaps:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Begin with an empty histogram in a forked process. The parent stores the old one."""
+        """Empty the histogram in a forked process, because the parent stores its content."""
         self._lock = threading.Lock()
         self._process = uuid.uuid4().hex[:12]
         self._day = ""
@@ -176,10 +176,9 @@ class ReturnGaps:
             writer.submit(self, lambda: self.save(now))
 
     def save(self, now: float) -> None:
-        """Store the day's histogram of the time between two turns of a conversation.
+        """Store the day's histogram, from which ``ttl_advice`` recommends a time to live.
 
-        It shows which time to live (TTL) suits. If the table does not answer, the next call stores
-        it.
+        If the table does not answer, the histogram is kept for the next call.
         """
         table = self._table
         with self._lock:

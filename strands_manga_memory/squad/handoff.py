@@ -115,7 +115,7 @@ class Handoffs:
         ]
 
     def remove(self, scope: ConversationScope, handoffs: list[Handoff]) -> None:
-        """Remove delivered handoffs. A handoff that its sender has replaced since stays."""
+        """Remove delivered handoffs, except those that their senders have replaced meanwhile."""
         manager = self._memory.session(scope)
         delivered = [handoff for handoff in self.read(scope) if handoff in handoffs]
         if delivered:

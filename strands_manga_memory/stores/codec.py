@@ -353,9 +353,11 @@ def json_bytes(value: Any, default: Callable[[Any], Any] | None = None) -> bytes
 
     Args:
         value: The value.
-        default: Function that replaces objects of types that JSON lacks. Default: such objects
-            raise ``TypeError``. The function is not used for a value with an invalid character
-            (lone surrogate).
+        default: Function that replaces objects of types that JSON lacks.
+
+    Raises:
+        TypeError: The value has an object of a type that JSON lacks, and there is no ``default``,
+            or the value also has a lone surrogate (half of a character).
     """
     try:  # a copy, because orjson's result holds its whole buffer
         return bytes(memoryview(orjson.dumps(value, default)))

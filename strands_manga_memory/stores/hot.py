@@ -30,7 +30,9 @@ def new_version() -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class HotWrite:
-    """Write to a conversation of a hot store, if no other process has changed the conversation.
+    """Conditional write to a conversation of a hot store.
+
+    The write succeeds only if no other process has changed the conversation.
 
     The version of a conversation is a number that changes at each write. The epoch is a number that
     grows by 1 each time the conversation is ended or deleted, so that late writes of earlier epochs
@@ -188,16 +190,16 @@ class HotStore(Protocol):
 
 
 def acquire_lease(hot: HotStore, conversation: str, *, owner: str, ttl: float) -> bool:
-    """Acquire or extend a conversation's lock for ``ttl`` seconds.
+    """Acquire or extend the lease of a conversation, a lock that ends after ``ttl`` seconds.
 
-    The lock is advisory: ``HotStore.write`` does not check it. The result is False if another owner
-    holds the lock.
+    The lease is advisory: ``HotStore.write`` does not check it. The result is False if another
+    owner holds the lease.
     """
     return hot.replace_value(f"lease/{conversation}", owner.encode(), expect=None, ttl=ttl)
 
 
 def release_lease(hot: HotStore, conversation: str, *, owner: str) -> None:
-    """Release the lock of a conversation, if ``owner`` holds the lock."""
+    """Release the lease of a conversation, if ``owner`` holds the lease."""
     hot.replace_value(f"lease/{conversation}", b"", expect=owner.encode(), ttl=0.0)
 
 

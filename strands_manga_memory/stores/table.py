@@ -306,10 +306,10 @@ class SQLTable:
     """Placeholder of a value in a statement."""
 
     def _write(self, writes: Sequence[Write], *, scrub: bool = True) -> bool:
-        """Execute all writes in one transaction, and return True.
+        """Execute all writes in one transaction. Return False if a condition is not met.
 
-        If a condition is not met, nothing is written, and the result is False. ``scrub`` is as in
-        ``Table.put``.
+        Nothing is written then. ``scrub`` is whether replaced records must be unreadable in the
+        files of the store when the call returns.
         """
         raise NotImplementedError
 

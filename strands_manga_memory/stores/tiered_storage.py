@@ -49,7 +49,7 @@ _HOT_SECONDS = 1_800.0
 """Time that a large value stays in the hot tier."""
 
 _LONGEST_KEY = 830
-"""Largest key, in bytes, that is not shortened in the sort value of its record."""
+"""Largest key, in bytes, that is not shortened in the sort key of its record."""
 
 _LAST = "\U0010ffff"
 """Character that sorts after all others."""
@@ -279,10 +279,10 @@ class TieredStorage(Storage):
         return {self._table.schema.partition: self._partition, self._table.schema.sort: sort}
 
     def _storage_key(self, item: Item) -> str:
-        """Return the name of a value in the cache of the hot tier and in its encryption.
+        """Return the key under which a version of a value is cached in the hot tier.
 
-        Each write of the value has a new version, and therefore a new name. A cached copy of an
-        earlier version is thus never found.
+        The encryption of the value is bound to this key. Each write of the value has a new version,
+        so a cached copy of an earlier version is never found.
         """
         return f"{self._owner}/storage/{_digest(str(item['key']))}/{item['version']}"
 
@@ -381,10 +381,10 @@ def _shorten(key: str) -> str:
 
 
 def _sort_of(key: str) -> str:
-    """Return the sort value of a value's main record, which has the value or lists its parts.
+    """Return the sort key of a value's main record in the table.
 
-    The sort value is ``k/`` and the key of the value. A key of over 830 bytes is shortened, and the
-    hash of the whole key is added.
+    It is ``k/`` and the key of the value. A key of over 830 bytes is shortened, and the hash of the
+    whole key is added.
     """
     return f"k/{key}" if len(key.encode()) <= _LONGEST_KEY else f"k/{_shorten(key)}!{_digest(key)}"
 

@@ -185,10 +185,10 @@ class TierHealth:
         return done
 
     def wait_limit(self, seconds: float) -> float:
-        """Return how many seconds to wait for the store's response: ``seconds`` while it works.
+        """Return how many seconds a call waits for the store's response, at most ``seconds``.
 
-        An outage delays only the first calls. A call waits until ``seconds`` have passed since the
-        first failed call began. A later call waits 0.05 s.
+        An outage delays only its first calls: they wait until ``seconds`` have passed since the
+        first failed call began. Each later call waits 0.05 s.
         """
         if self._shared is not None:
             return self._shared.wait_limit(seconds)
@@ -380,9 +380,9 @@ class Writer:
     ) -> None:
         """Queue a function that writes to a store, and repeat it until the write succeeds.
 
-        The function runs again after each ``StoreError`` and ``KeyboardInterrupt``, with growing
-        pauses. Any other error is logged, and ends the repetition. Later functions with the same
-        key wait.
+        The function runs again after each ``StoreError``, with growing pauses, and after a
+        ``KeyboardInterrupt``, which stops ``drain`` but must not lose the write. Any other error is
+        logged, and ends the repetition. Later functions with the same key wait.
 
         Args:
             key: Key of the work.

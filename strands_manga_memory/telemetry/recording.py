@@ -459,7 +459,10 @@ class LogHistogram:
         self.counts = Counter(counts)
 
     def add(self, value: float, count: int = 1) -> None:
-        """Add a value to the histogram ``count`` times. A value below 1e-9 is counted as 1e-9."""
+        """Add a value to the histogram ``count`` times.
+
+        A value below 1e-9 is counted as 1e-9, because 0 has no logarithm.
+        """
         bucket = math.ceil(math.log(max(value, 1e-9)) / self._log - 1e-9)
         self.counts[bucket] += count
 

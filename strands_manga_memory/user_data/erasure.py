@@ -235,7 +235,7 @@ def _delete_memories(memories: Table, owner: Owner, counts: Counter[str]) -> Non
 
 
 def _delete_preference_log(memories: Table, owner: Owner, counts: Counter[str]) -> None:
-    """Delete the log of a user's stated preferences, and the word list for memory searches."""
+    """Delete the log of a user's stated preferences, and count its unsent signals."""
     rows = list(memories.query(owner.preference_log_partition, attributes=["waiting"]))
     counts["pending_preferences"] += sum(int(row.get("waiting") or 0) for row in rows)
     changes = [(owner.preference_log_partition, str(row["memory_id"])) for row in rows]

@@ -136,10 +136,10 @@ def forget_user(
     users: Users = None,
     as_json: Json = False,
 ) -> int:
-    """Delete all data of a user, in all tiers. The command can be repeated.
+    """Delete all data of a user, in all tiers, and check the stores.
 
-    The command then checks the stores. It exits with 1 if data of the user are left, or if a store
-    that may contain such data could not be checked.
+    The command exits with 1 if data of the user are left, or if a store that may contain such data
+    could not be checked. Repeat the command then.
     """
     confirm(f"Delete all sessions and memories of {user!r}? This cannot be undone.", yes=yes)
     with (

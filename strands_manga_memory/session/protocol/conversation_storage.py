@@ -110,9 +110,10 @@ class ConversationStorage:
 
         Args:
             touch: Whether reading restarts the time to live. An inspection passes False.
-            read: Function that runs the read of one tier, such as with a deadline. Its arguments
-                are the tier and the read, a function without arguments.
-            start: Function that starts a read, perhaps in a thread, and returns its future.
+            read: Callback ``read(tier, work)`` that calls the function ``work``, which reads the
+                tier, and returns its result. It may set a deadline, for example.
+            start: Callback ``start(work)`` that calls the function ``work``, perhaps in a thread,
+                and returns a future of its result.
 
         Returns:
             Error of the tier that did not answer; None if no tier failed.
@@ -155,7 +156,10 @@ class ConversationStorage:
         return self._merge(self._durable(), self._durable().read)
 
     def read_unlisted_turns(self) -> Record:
-        """After ``read_head``, add the turns that only the log has, as after a failed flush."""
+        """After ``read_head``, add the turns of the log that the durable record does not list.
+
+        An interrupted flush leaves such turns.
+        """
         return self._merge(self._durable(), self._durable().with_unlisted_turns)
 
     def _merge(self, tier: Tier, read: Callable[[], Record]) -> Record:
@@ -279,7 +283,10 @@ class ConversationStorage:
 
     @property
     def begins_durably(self) -> bool:
-        """Whether a save must write the durable tier first, because the hot tier may be empty."""
+        """Whether the next save must begin in the durable tier: the hot tier is missing or empty.
+
+        Only the durable tier shows whether the conversation is new, or the hot tier has lost it.
+        """
         return self.durable is not None and (self.hot is None or self.hot.record.is_empty)
 
     def save_durably(self) -> None:
@@ -447,7 +454,8 @@ class ConversationStorage:
     def begin_incarnation(self, record: Record) -> bool:
         """Write the first record of a new incarnation, and discard this process's copy.
 
-        Return False if another process has changed the record of the tier that is written.
+        The record is written to the durable tier or, without one, to the hot tier. Return False if
+        another process has changed that tier's record.
         """
         if not self.first.write(record):
             return False
@@ -508,9 +516,10 @@ class ConversationStorage:
     # Internals
 
     def _revalidate(self) -> None:
-        """If no tier has answered for hours, check whether a tier still has the conversation.
+        """Read both tiers if this process had no answer from them for hours (``is_silent``).
 
-        If not, it was deleted. This process's copy, with its unsaved turns, is then discarded.
+        If neither tier has the conversation, it was deleted meanwhile. This process's copy, with
+        its unsaved turns, is then discarded.
         """
         if not self.is_silent:
             return
@@ -526,9 +535,9 @@ class ConversationStorage:
                 self.local.reset_to(Record())
 
     def _ended(self, record: Record, keys: Iterable[TurnKey]) -> set[TurnKey]:
-        """Return the keys of turns that have ended, or whose last message is long ago.
+        """Return those of ``keys`` whose turns ended, or had no message for ``OPEN_SECONDS``.
 
-        Turns that the record does not contain are left out.
+        Keys of turns that the record does not contain are left out.
         """
         silent_since = self._clock() - min(OPEN_SECONDS, self._silence)
         turns = {key: record.turns[key] for key in keys if key in record.turns}
@@ -552,7 +561,7 @@ class ConversationStorage:
     def _attempt(
         call: Callable[..., Any], *arguments: Any
     ) -> tuple[Any, StoreUnavailableError | None]:
-        """Return a function's result and None or, if a tier is unavailable, None and the error."""
+        """Call a function. Return its result and None, or None and the error of a tier."""
         try:
             return call(*arguments), None
         except StoreUnavailableError as error:

@@ -70,7 +70,8 @@ class DurableTier:
     """Access to one conversation in the durable tier, which is a database table.
 
     The head is the item with the conversation's record (its state). The log has an item for each
-    turn. Each deletion, expiry or rewind of the conversation begins a new log.
+    turn. Each deletion, expiry or rewind begins a new incarnation of the conversation, with its own
+    log.
 
     Args:
         conversation_key: Storage key of the conversation.
@@ -165,7 +166,8 @@ class DurableTier:
             Then read the record, merge it with ``record``, and try again.
 
         Raises:
-            OvertakenError: The stored record is not known. Read it first.
+            OvertakenError: The stored record is not known, as after a failed request. Read it
+                first.
             StoreUnavailableError: The table does not answer. The record may have been stored.
         """
         if not self.is_known:
@@ -229,10 +231,9 @@ class DurableTier:
         return not item or self._table.delete(*self._key, when=when)
 
     def _ended_below(self, tombstones: Iterable[Item]) -> int:
-        """Return the lowest log number (incarnation) that no tombstone of session or user deletes.
+        """Return the lowest incarnation that no tombstone of session or user deletes.
 
-        A tombstone deletes all logs with lower numbers. Without an unexpired tombstone, the result
-        is 0.
+        A tombstone deletes all lower incarnations. Without an unexpired tombstone, the result is 0.
 
         Raises:
             CorruptRecordError: A tombstone is damaged.
@@ -252,11 +253,13 @@ class DurableTier:
     # The log
 
     def put_turn(self, incarnation: int, key: TurnKey, turn: Turn) -> bool:
-        """Write a turn of the conversation to the log. If the log has it, merge the two copies.
+        """Write a turn to the log. If the log has a copy of the turn, merge both copies.
+
+        A damaged copy is replaced only if ``turn`` has redactions (removed texts), because the copy
+        may contain these texts.
 
         Returns:
-            False if the copy in the log is damaged, and was kept. If ``turn`` has redactions, a
-            damaged copy is replaced, because it may contain the original text.
+            True if the log has the turn now. False if a damaged copy was kept.
 
         Raises:
             StoreUnavailableError: The table does not answer. The turn may have been stored, and can
@@ -293,7 +296,7 @@ class DurableTier:
     def get_turns(self, incarnation: int, keys: Iterable[TurnKey]) -> dict[TurnKey, Turn]:
         """Read turns of the conversation from the log. Missing and damaged turns are left out.
 
-        ``incarnation`` is the number of the log. Each deletion, expiry or rewind begins a new log.
+        Each ``incarnation`` of the conversation has its own log.
         """
         wanted = {self._turn_key(incarnation, key): key for key in keys}
         found = self._table.batch_get(list(wanted)) if wanted else {}
@@ -308,7 +311,7 @@ class DurableTier:
         A turn that cannot be read is returned without messages.
 
         Args:
-            incarnation: Number of the log. Each deletion, expiry or rewind begins a new log.
+            incarnation: Incarnation of the conversation. Each has its own log.
             newest: Number of messages after which reading stops, from the last turn backwards.
                 Turns are read whole. None: all turns.
             until: Key of the last turn to read. None: all turns.
@@ -335,7 +338,7 @@ class DurableTier:
     def unlisted_keys(self, head: Record) -> list[TurnKey]:
         """Return the keys of turns in the log that the record ``head`` does not list as logged.
 
-        Such turns remain if a process stops between its writes to the log and to the record.
+        Such turns remain if a process stops after its write to the log, before that to the record.
         """
         # Older turns are known, and a pinned turn may be as old as the log.
         newest = sorted(head.seen)[-SEEN_TURNS:]
@@ -354,7 +357,7 @@ class DurableTier:
         return [str(row[self._table.schema.sort]) for row in rows]
 
     def with_unlisted_turns(self) -> Record:
-        """Return the conversation's record, extended by the turns that only the log has.
+        """Return the conversation's record with the turns of the log that it does not list.
 
         A turn is first written to the log, and then listed in the record. A process may fail
         between the two steps.
@@ -380,17 +383,14 @@ class DurableTier:
         return join(head, found)
 
     def incarnations(self) -> list[int]:
-        """Return the numbers (incarnations) of the conversation's logs in the table, in order."""
+        """Return the incarnations of the conversation that have a log, in ascending order."""
         before = f"{self._member}#TURN#"
         sorts = self._sort_values(before, f"{before}\U0010ffff")
         found = {sort.removeprefix(before).partition("#")[0] for sort in sorts}
         return sorted(int(number) for number in found if number.isdecimal())
 
     def purge(self, below: int) -> None:
-        """Delete the conversation's logs with a number (incarnation) lower than ``below``.
-
-        Each deletion, expiry or rewind of the conversation begins a new log with a higher number.
-        """
+        """Delete the logs of the conversation's incarnations lower than ``below``."""
         sorts = self._sort_values(f"{self._member}#TURN#", self._prefix(below))
         if sorts:
             self._table.batch_write(deletes=[(self._session, sort) for sort in sorts])

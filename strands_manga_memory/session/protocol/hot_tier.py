@@ -139,10 +139,10 @@ class HotTier:
 
     @property
     def is_known(self) -> bool:
-        """Whether this process knows the stored content, which it must know for a write.
+        """Whether this process knows the version and content of the stored hash.
 
-        A write succeeds only if the stored content is the expected one (compare-and-set). The
-        content is known after a read or a write, until the next request fails.
+        A write needs both, because it is a compare-and-set. They are known after a read or a write,
+        until the next request fails.
         """
         return self.stored is not None
 
@@ -155,7 +155,7 @@ class HotTier:
         return Record() if self.stored is None else self.stored.record
 
     def forget(self) -> None:
-        """Discard this process's copy of the content, so that the next write reads it again."""
+        """Discard the hash in memory. It must be read again before the next write."""
         self.stored = None
 
     def read(self, *, touch: bool = True) -> Record:
@@ -253,7 +253,7 @@ class HotTier:
 
         Args:
             incarnation: Number that grows with each deletion, expiry or rewind of the conversation.
-                If the stored conversation has another number, the result is empty.
+                If the stored conversation has another one, the result is empty.
             keys: Keys of the turns to read. None: all turns.
         """
         with self.io:

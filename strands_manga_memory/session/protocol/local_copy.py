@@ -106,7 +106,7 @@ class LocalCopy:
     # The agent's side
 
     def begin_turn(self) -> None:
-        """End the open turn, so that the next message begins a new turn of the conversation."""
+        """Let the next message begin a new turn. The open turn, if any, ends."""
         with self.lock:
             self.end_turn()
             self._discards_turn = False
@@ -155,7 +155,7 @@ class LocalCopy:
             self.own_turns[key] = replace(turn, messages=messages)
 
     def end_turn(self, **about: Any) -> None:
-        """End the open turn, if any, and add the values ``about``, such as the intent, to it."""
+        """End the open turn, if any. ``about`` has further values of it, such as the intent."""
         with self.lock:
             if self._open is not None:
                 turn, self._open = self._open, None
@@ -380,7 +380,10 @@ class LocalCopy:
         return self.tier_records.get("durable", Record())
 
     def set_tier_record(self, tier: str, record: Record) -> None:
-        """Remember the record of a tier. That of the durable tier shows which turns are logged."""
+        """Set the last known record of a tier.
+
+        The record of the durable tier shows which turns are in the log.
+        """
         with self.lock:
             self.tier_records[tier] = record
             if tier == "durable":
@@ -388,10 +391,10 @@ class LocalCopy:
 
     @property
     def possibly_lost(self) -> dict[TurnKey, int]:
-        """Turns of the history that the durable table may lack after a restore from a backup.
+        """Turns of the history that a table restored from a backup may lack, wholly or in part.
 
-        The table may also lack only the last messages of a turn. The value of a turn is the number
-        of its messages that certainly exist.
+        Each turn key is mapped to the number of messages that certainly exist, because they are in
+        memory or the durable record lists them.
         """
         with self.lock:
             base, head = self.base, self.known_head
@@ -405,15 +408,14 @@ class LocalCopy:
     def remove_lost(
         self, keys: Collection[TurnKey], found: Mapping[TurnKey, Turn], incarnation: int
     ) -> None:
-        """Remove messages from the history that a table restored from a backup has lost.
+        """Remove the messages from the history that the log lost in a restore from a backup.
 
         A removed message returns if a record that has it is merged later.
 
         Args:
-            keys: Turns that may be lost.
-            found: Content of these turns in the log, as far as the log has them.
-            incarnation: Number of the conversation's run that the log belongs to. If it has ended
-                since, nothing is removed.
+            keys: Turns to check, from ``possibly_lost``.
+            found: Turns among them that were read from the log.
+            incarnation: Incarnation whose log was read. If it has ended since, nothing is removed.
         """
         with self.lock:
             self.add_turns(found, incarnation)
@@ -431,8 +433,7 @@ class LocalCopy:
     def add_turns(self, turns: Mapping[TurnKey, Turn], incarnation: int) -> None:
         """Add turns that were read from the log to this copy of the conversation.
 
-        ``incarnation`` is the number of the conversation's run that the log belongs to. The turns
-        are ignored if a deletion, expiry or rewind has ended this run since.
+        The turns are ignored if ``incarnation``, whose log was read, has ended since.
         """
         with self.lock:
             if self.base.incarnation == incarnation:
@@ -459,8 +460,8 @@ class LocalCopy:
     def stored_lengths(self, incarnation: int) -> dict[TurnKey, int]:
         """Return the number of stored messages of each turn, as far as this process knows.
 
-        The numbers are from the last known record of each tier. Records of another incarnation (run
-        of the conversation) are ignored.
+        The numbers are from the last known record of each tier. Records of another incarnation are
+        ignored.
         """
         with self.lock:
             lengths: dict[TurnKey, int] = {}
@@ -481,14 +482,14 @@ class LocalCopy:
         return version
 
     def next_incarnation(self, known: int = 0) -> int:
-        """Return the number of the conversation's next incarnation, above all earlier numbers."""
+        """Return the conversation's next incarnation, above ``known`` and all earlier ones."""
         return max(known + 1, self.base.incarnation + 1, int(self._clock()))
 
     def expired_record(self, known: int = 0) -> Record:
-        """Return an empty record that ends the conversation after a long time without use.
+        """Return the record that replaces the conversation's record when the conversation expires.
 
-        A merge with an older record keeps turns that are not in the log yet. The incarnation of the
-        new record is higher than ``known``.
+        It has a new incarnation above ``known``, and no history. Other than a tombstone, it keeps
+        the unlogged turns of an older record with which it is merged.
         """
         base, version = self.base, self.next_version()
         incarnation = self.next_incarnation(known)
@@ -500,7 +501,11 @@ class LocalCopy:
         return Record(self.next_version(found), incarnation, deleted_below=incarnation)
 
     def _has_concurrent_changes(self, found: Record, joined: Record) -> bool:
-        """Return whether a merge would combine unsaved changes with those of another process."""
+        """Return whether this process and another one have changes since the last merge.
+
+        ``joined`` is the merge of this copy with the stored record ``found``. The result is False
+        if it begins a new incarnation.
+        """
         base = self.base
         if found.version.tag in self._own_tags or base.incarnation not in (0, joined.incarnation):
             return False
@@ -533,10 +538,10 @@ class LocalCopy:
             self.new_manager_state = None
 
     def _adopt_incarnation(self, before: Record) -> None:
-        """Handle unsaved turns after a deletion, expiry or rewind by another process.
+        """Move unsaved turns to a new incarnation that another process began, or discard them.
 
-        They are discarded after a deletion, and kept after an expiry or a rewind. ``before`` is
-        this process's record before the merge with the new one.
+        After a deletion, they are discarded. After an expiry or a rewind, they are moved, because
+        no user asked for their deletion. ``before`` is the record before the merge.
         """
         if not before.incarnation and not self.is_loaded:
             return  # the deletion may be older than the unsaved turns
@@ -559,7 +564,7 @@ class LocalCopy:
 
         Args:
             ancestor: The stored history before the merge.
-            incarnation: Number of the conversation's run before the merge.
+            incarnation: Incarnation before the merge.
         """
         base = self.base
         ancestor = base.without_redacted_bodies(ancestor)

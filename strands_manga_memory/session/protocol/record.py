@@ -173,7 +173,7 @@ class Turn:
         """Merge two copies of a turn into one.
 
         The result has all messages of the longer copy, and the newest redactions of both copies. It
-        is open only if both copies are open.
+        is open (messages may be added) only if both copies are open.
         """
         if self == other:
             return self
@@ -273,10 +273,10 @@ class Record:
 
     @cached_property
     def _seen_from(self) -> TurnKey | None:
-        """Key of the oldest of the newest 100 turns that the record's author knew.
+        """Key of the 100th newest turn in the list of known turns (``seen``).
 
-        Older turns may be missing in the list of known turns (``seen``). The result is None if the
-        list has fewer than 100 turns.
+        An older turn may be missing in the list, although the author knew it. None if the list has
+        fewer than 100 turns: no turn that the author knew is missing then.
         """
         return sorted(self.seen)[-SEEN_TURNS] if len(self.seen) >= SEEN_TURNS else None
 
@@ -315,9 +315,9 @@ class Record:
         return 0 if key in self.unlogged else self.seen.get(key, 0)
 
     def lacks(self, key: TurnKey, turn: Turn) -> bool:
-        """Return whether a copy of a turn is newer than the state of the turn in this record.
+        """Return whether this record lacks a part of a copy of a turn.
 
-        It is newer if it has more messages, or if it has ended while the record's copy is open.
+        The part is messages of the copy, or the turn's end, if it is still open in this record.
         """
         if self.seen.get(key, 0) < len(turn.messages):
             return True
@@ -325,9 +325,9 @@ class Record:
 
     @property
     def logs_from(self) -> int:
-        """Lowest number (incarnation) of the conversation's logs that are still needed.
+        """Lowest incarnation whose log is still needed.
 
-        Each deletion, expiry or rewind begins a new log with a higher number. A deletion or a
+        Each deletion, expiry or rewind begins a new incarnation with its own log. A deletion or a
         rewind makes the earlier logs useless. After an expiry, a sweeper still reads the earlier
         log.
         """
@@ -402,16 +402,16 @@ def missing_turns(record: Record, head: Record) -> set[TurnKey]:
 
 
 def head_record(record: Record, unlogged: AbstractSet[TurnKey], before: Record) -> Record:
-    """Convert a conversation's record to the form that the durable tier stores.
+    """Convert a conversation's record to the head, the form that the durable tier stores.
 
-    Only turns that are incomplete in the log keep their messages. The list of known turns
-    (``seen``) counts only messages that certainly exist: those in ``record``, and those that
-    ``before`` counts. Others may be lost, if the table was restored from a backup.
+    The head has the messages only of turns that are incomplete in the log. Its map ``seen``, from
+    turn key to number of messages, is limited to messages that ``record`` contains or ``before``
+    counts. A table that was restored from a backup may have lost all others.
 
     Args:
         record: The record.
         unlogged: Turns that are missing or incomplete in the log.
-        before: The previously stored record.
+        before: The previously stored head.
     """
     had = before.seen if before.incarnation == record.incarnation else {}
     seen = {}

@@ -66,7 +66,7 @@ def seal_object(
 
     Args:
         value: The object, whose values are JSON or ``RawJson``.
-        storage_key: Name under which the object is stored. ``open_object`` needs the same name.
+        storage_key: Key under which the object is stored. ``open_object`` needs the same key.
         codec: Encrypts the object, and compresses large objects.
         plain_bytes: Size in bytes from which the object is compressed.
     """
@@ -82,11 +82,11 @@ def open_object(data: object, storage_key: str, codec: Codec) -> JsonObject:
 
     Args:
         data: The bytes.
-        storage_key: Name under which the bytes are stored.
+        storage_key: Key under which the bytes are stored.
         codec: Decrypts and decompresses the bytes.
 
     Raises:
-        CorruptRecordError: The bytes are damaged, or were stored under another name or in another
+        CorruptRecordError: The bytes are damaged, or were stored under another key or in another
             version of the format.
         KeyMissingError: The bytes are encrypted with a key that the codec does not have.
     """
@@ -196,7 +196,7 @@ def open_turn(read: Callable[[], bytes], tier: str, storage_key: str, codec: Cod
     Args:
         read: Function that returns the bytes.
         tier: Name of the tier, for the warning.
-        storage_key: Name under which the bytes are stored.
+        storage_key: Key under which the bytes are stored.
         codec: Decrypts and decompresses the bytes.
 
     Raises:
@@ -249,12 +249,12 @@ _NUMBERS: dict[str, type[int] | type[float]] = {
 def record_to_json(record: Record, held: Lengths) -> JsonObject:
     """Convert a conversation's record to JSON, without the parts that are stored separately.
 
-    These are its turns, its states, and the messages that ``body_fields`` returns. To save space,
-    the field ``seen`` also leaves out turns that are stored with all their messages.
+    These are its turns, its states, and the messages that ``body_fields`` returns. The field
+    ``seen`` omits turns that are stored with all their messages, because a reader can count these.
 
     Args:
         record: The record.
-        held: Number of messages of each turn that is stored with the record.
+        held: Number of stored messages of each turn that is stored with the record.
     """
     # The author has seen all turns that are stored with the record, also old ones.
     lengths = {

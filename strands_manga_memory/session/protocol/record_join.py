@@ -84,8 +84,10 @@ def join(one: Record, other: Record, logged: Lengths | None = None) -> Record:
 def keys_older_than_seen(one: Record, other: Record, own: Collection[TurnKey]) -> set[TurnKey]:
     """Return the keys of turns that must be looked up in the log before two records are merged.
 
-    A record lists at least the newest 100 turns that its author knew. For an older turn, only the
-    log shows whether it was stored. Turns that certainly were stored are not looked up.
+    These turns are older than the newer record's list ``seen``, which has at least the newest 100
+    turns that its author knew. If the log has such a turn, the author knew it, and has removed it.
+    Otherwise, the turn is new to the author. Turns that the older record lists as logged need no
+    look-up.
 
     Args:
         one: A record.
@@ -108,7 +110,7 @@ def _in_order(one: Record, other: Record) -> tuple[Record, Record]:
 
 
 def insert_slots(window: Sequence[Slot], slots: Iterable[Slot]) -> Window:
-    """Add messages to an agent's history.
+    """Insert references to messages (slots) into an agent's history.
 
     A message is inserted after the last message of its turn. If the history has no message of the
     turn, the message is added at the end. Messages that the history has already are not added
@@ -128,7 +130,7 @@ def insert_slots(window: Sequence[Slot], slots: Iterable[Slot]) -> Window:
 
 
 def insert_in_order(window: Sequence[Slot], slots: Iterable[Slot], order: Sequence[Slot]) -> Window:
-    """Add messages to an agent's history, in the order of another history.
+    """Insert references to messages (slots) into an agent's history, in another history's order.
 
     A message is inserted after the nearest message that precedes it in ``order`` and that the
     history has. If there is none, the message is inserted at the beginning.
@@ -148,7 +150,7 @@ def insert_in_order(window: Sequence[Slot], slots: Iterable[Slot], order: Sequen
 def new_slots(
     window: Sequence[Slot], other: Sequence[Slot], known: Collection[tuple[TurnKey | None, int]]
 ) -> list[Slot]:
-    """Return the messages of another history that must be added to an agent's history.
+    """Return the slots (references to messages) of another history that an agent's history lacks.
 
     These are the messages that are not in ``known``. If the agent's history has no message of their
     turn, all messages of the turn are returned, so that the history gets the whole turn.
@@ -223,10 +225,10 @@ def _carried_over(older: Record, newer: Record) -> Record:
 
 
 def _is_known_by_log(newer: Record, older: Record, key: TurnKey, logged: Lengths) -> bool:
-    """Return whether the author of the newer record knew a turn that is too old for its list.
+    """Return whether the log shows that the author of the newer record knew a turn.
 
-    The list ``seen`` has at least the newest 100 turns that the author knew. An older turn counts
-    as known if the log has it. For any other turn the result is False, and the list decides.
+    The author knew every turn in the log that is older than the author's list ``seen``. For other
+    turns, the result is False, and the caller must look at ``seen``.
 
     Args:
         newer: The newer record.
