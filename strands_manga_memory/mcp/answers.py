@@ -201,7 +201,10 @@ class ToolFailure:
         if self.code == "invalid_arguments":
             return f"Correct the arguments and call it again.{others}"
         if self.code == "tool_error" and self.retry_after <= 0:
-            return f"If it says what is wrong, correct that; else go on without it.{others}"
+            return (
+                "If the error names a mistake in the call, correct it. Otherwise, continue without"
+                f" this tool.{others}"
+            )
         if not self.retryable:
             return f"Do not repeat this call.{others}"
         if self.retry_after <= 0:

@@ -326,8 +326,8 @@ def test_truncation_takes_linear_time(part: str) -> None:
 def test_prose_and_json_of_a_result_stay_on_lines_of_their_own(most: int) -> None:
     """A failed tool writes what went wrong, and its details as JSON on the next line."""
     prose = (
-        "Error: the order system refused the connection. If it says what is wrong, correct that;"
-        " else go on without it."
+        "Error: the order system refused the connection. If the error names a mistake in the call,"
+        " correct it. Otherwise, continue without this tool."
     )
     details = json.dumps(
         {
