@@ -18,6 +18,7 @@ from strands.hooks import (
     AfterModelCallEvent,
     AfterToolCallEvent,
     AgentInitializedEvent,
+    BeforeInvocationEvent,
     BeforeModelCallEvent,
     HookOrder,
     HookRegistry,
@@ -36,14 +37,15 @@ from strands_manga_memory.conversation.history import (
     ensure_ids,
 )
 from strands_manga_memory.conversation.importance import FeatureCache, ImportanceScorer, RuleScorer
+from strands_manga_memory.conversation.message_truncation import is_truncated
 from strands_manga_memory.conversation.selection import MessageOutcome
 from strands_manga_memory.conversation.token_counter import TokenCounter, default_counter
 from strands_manga_memory.conversation.trimmer import Trimmer
 from strands_manga_memory.exceptions import CorruptRecordError, logged_errors
 from strands_manga_memory.lifecycle import attachments
-from strands_manga_memory.messages import calls_tools
+from strands_manga_memory.messages import calls_tools, id_of, is_turn_start
 from strands_manga_memory.messages.injection import with_added, without_added
-from strands_manga_memory.messages.message_parts import separate_result
+from strands_manga_memory.messages.message_parts import mark_within_turn, separate_result
 from strands_manga_memory.telemetry import with_turn_timing
 
 if TYPE_CHECKING:
@@ -158,6 +160,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         self._log = MessageLog()
         self._restored = _NO_LAYOUT
         self._is_started = False
+        self._answer: Message | None = None
 
     # --- Settings ---------------------------------------------------------------------------------
 
@@ -189,6 +192,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
         registry.add_callback(AgentInitializedEvent, self._start, order=HookOrder.SDK_LAST)
         registry.add_callback(MessageAddedEvent, self._message_is_added, order=HookOrder.SDK_FIRST)
         registry.add_callback(MessageAddedEvent, self._message_was_added, order=HookOrder.SDK_LAST)
+        registry.add_callback(BeforeInvocationEvent, self._note_answer)
+        registry.add_callback(AfterModelCallEvent, self._note_answer)
+        registry.add_callback(AfterInvocationEvent, self._note_answer)
         registry.add_callback(
             AfterInvocationEvent, self.keep_within_budget, order=HookOrder.SDK_FIRST
         )
@@ -236,7 +242,19 @@ class ImportanceWeightedConversationManager(ConversationManager):
         self.history.archive.add_tool(agent, agent.messages)
         agent.add_middleware(InvokeModelStage.Input, self._before_request)
 
+    def _note_answer(
+        self, event: BeforeInvocationEvent | AfterModelCallEvent | AfterInvocationEvent
+    ) -> None:
+        response = getattr(event, "stop_response", None)
+        self._answer = response and response.message
+
     def _message_is_added(self, event: MessageAddedEvent[Agent]) -> None:
+        if self._answer and is_turn_start(event.message):
+            # Strands asks for the answer in another form, so the answer must be whole.
+            mark_within_turn(event.message)
+            history = event.agent.messages
+            if id_of(history[-2]) == id_of(self._answer) and is_truncated(history[-2]):
+                history[-2] = self._answer
         if self.persist_layout:
             self._log.add_unconfirmed(event.message)
 

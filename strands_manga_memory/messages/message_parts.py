@@ -56,6 +56,8 @@ def custom_metadata(message: Message) -> dict[str, Any]:
     return custom if isinstance(custom, dict) else {}
 
 
+_WITHIN_TURN = "within_turn"
+
 GUARD = "guard"
 """Key of the data on a failed call of a guarded tool, in the ``metadata`` of its result."""
 
@@ -176,10 +178,21 @@ def is_repair(message: Message) -> bool:
 
 
 def is_turn_start(message: Message) -> bool:
-    """Return whether a message can begin a turn: a user message without tool results."""
-    return message["role"] == "user" and not any(
-        "toolResult" in block for block in message["content"]
+    """Return whether a message can begin a turn: a user message without tool results.
+
+    Messages that Strands adds within a turn, see :func:`mark_within_turn`, begin no turn.
+    """
+    return (
+        message["role"] == "user"
+        and not any("toolResult" in block for block in message["content"])
+        and not custom_metadata(message).get(_WITHIN_TURN)
     )
+
+
+def mark_within_turn(message: Message) -> None:
+    """Mark a user message that Strands has added within a turn, such as a request for a format."""
+    metadata: Any = message.setdefault("metadata", {})
+    metadata["custom"] = {**custom_metadata(message), _WITHIN_TURN: True}
 
 
 def starts_turn(message: Message, previous: Message | None) -> bool:

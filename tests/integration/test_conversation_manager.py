@@ -25,6 +25,7 @@ from strands.multiagent import GraphBuilder, Swarm
 from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager
+from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.testing import ScriptedModel
 from tests.histories import problems
 from tests.support import open_session
@@ -413,6 +414,29 @@ def test_structured_output_keeps_the_budget(tmp_path: Path) -> None:
         problems(request.messages) == [] and tokens(request.messages) <= BUDGET
         for request in model.requests
     )
+    assert plain(agent_of("file", tmp_path).messages) == plain(agent.messages)
+
+
+def test_an_answer_to_be_formatted_is_whole_in_the_request_for_its_format(tmp_path: Path) -> None:
+    answer = "Monster has nine volumes, and each of them is in stock. " * 15
+    model = ScriptedModel(
+        lambda messages: (
+            [tool_use(f"o{len(messages)}", "Order", title="Monster", volumes=9)]
+            if "must format" in json.dumps(messages[-1])
+            else answer
+        )
+    )
+    agent = agent_of("file", tmp_path, model=model)
+    for number in range(12):
+        question = f"question {number}: I always prefer hardcover, which volumes are there?"
+        assert agent(question, structured_output_model=Order).structured_output is not None
+        request = model.requests[-1].messages
+        assert question in json.dumps(request)
+        assert request[-2]["content"] == [{"text": answer}]
+        assert problems(request) == []
+        assert tokens(request) <= BUDGET
+    starts = [message["content"] for message in agent.messages if is_turn_start(message)]
+    assert "must format" not in json.dumps(starts)
     assert plain(agent_of("file", tmp_path).messages) == plain(agent.messages)
 
 
