@@ -22,7 +22,7 @@ from strands_manga_memory.session.agent_snapshot import (
     ORCHESTRATOR,
     STATE,
     entries_of,
-    identity_of,
+    has_identity,
     is_interrupted,
     messages_of,
     serialize_states,
@@ -263,12 +263,16 @@ class AgentConversation:
         """
         with self.lock:
             identity = message.get("tracking_id") or ""
-            if slots := self._turn_slots.get(identity):
+            local, slots = self.local, self._turn_slots.get(identity, [])
+            last = local.view[-1:]  # perhaps of an earlier turn, or of another process
+            if not slots and last and has_identity(local.message(last[0]), identity):
+                slots = [slot for slot in last if slot.key]
+            if slots:
                 count = sum((one.get("tracking_id") or "") == identity for one in history)
                 if 0 < count <= len(slots):
                     key, number, _ = slots[-1]
                     assert key is not None  # noqa: S101 - a turn's message has one
-                    self.local.revise(key, number, dump(message))
+                    local.revise(key, number, dump(message))
                     return
             self.add(message)
 
@@ -300,13 +304,9 @@ class AgentConversation:
 
     def _messages_in_memory(self, identity: str | None) -> Iterator[tuple[TurnKey, int]]:
         """Yield the turn and the index of each message in memory with the id ``identity``."""
-        if not identity:
-            return
-        # Other characters than ASCII have two serialized forms.
-        text = dump(identity) if identity.isascii() else b""
-        for key, turn in reversed(self.local.held_turns.items()):
+        for key, turn in reversed(self.local.held_turns.items()) if identity else ():
             for number, data in enumerate(turn.messages):
-                if text in data and identity_of(load(data)) == identity:
+                if has_identity(data, identity):
                     yield key, number
 
     def capture(self, messages: Sequence[Mapping[str, Any]], snapshot: Mapping[str, Any]) -> None:

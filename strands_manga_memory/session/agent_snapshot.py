@@ -132,6 +132,16 @@ def identity_of(message: Any) -> str | None:
     return identity if identity and isinstance(identity, str) else None
 
 
+def has_identity(data: bytes | None, identity: str | None) -> bool:
+    """Return whether a serialized message has the ``tracking_id`` ``identity``."""
+    if not data or not identity:
+        return False
+    # Other characters than ASCII have two serialized forms.
+    return (not identity.isascii() or dump(identity) in data) and identity_of(
+        load(data)
+    ) == identity
+
+
 def _placeholder(slot: Slot, before: Sequence[Message]) -> Message:
     """Return a placeholder for a message that cannot be read.
 

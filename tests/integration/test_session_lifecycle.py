@@ -342,6 +342,31 @@ def test_a_save_goes_on_when_its_caller_is_cancelled(both: Stores) -> None:
     assert texts(both.agent().messages) == ["hello", "ok"]
 
 
+@tool
+async def order(title: str) -> str:
+    """Order a volume."""
+    await asyncio.sleep(0.1)
+    return f"{title} is ordered"
+
+
+@pytest.mark.parametrize("is_awaited", [True, False])
+def test_results_of_background_tasks_continue_an_answer_that_is_logged_once(
+    both: Stores, is_awaited: bool
+) -> None:
+    tasks: Any = {"always": ["order"], "wait_for_completion": is_awaited}
+    model = ScriptedModel([[tool_use("o", "order", title="Akira")], "It is being ordered."])
+    live = both.agent(model, tools=[order], background_tasks=tasks)
+    live("order Akira")
+    if not is_awaited:  # another process delivers that the task was lost
+        live = both.agent(tools=[order], background_tasks=tasks)
+        live(None)
+    assert "toolUse" in live.messages[3]["content"][-1]
+    assert same(list(live._session_manager.history()), live.messages)
+    check_restored(both, live)
+    live("thanks")
+    assert same(list(both.agent()._session_manager.history()), live.messages)
+
+
 class Volume(BaseModel):
     title: str
     number: int
