@@ -361,14 +361,15 @@ class TaskState:
                 self._goals.add_finding(text)
             self.findings = added_finding(self.findings, text, MAX_FINDINGS)
 
-    def begin_call(self, key: str, name: str, given: Mapping[str, Any]) -> None:
+    def begin_call(self, key: str, name: str, given: Any) -> None:
         """Record the start or restart of a tool call as a step of the task.
 
         Args:
             key: Unique key of the call, to be passed to ``end_call``, too.
             name: Name of the tool.
-            given: Arguments of the call.
+            given: Arguments of the call. A small model may give another value than an object.
         """
+        given = given if isinstance(given, Mapping) else {"input": given}
         with self._lock:
             step = self._calls.get(key)
             if step is None or step.status is StepStatus.COMPLETED:

@@ -1182,3 +1182,26 @@ def test_half_of_a_surrogate_pair_breaks_no_turn() -> None:
     assert coordinator.dialogue.fill_slot("title", "“q\ud800r”").value == "q?r"
     for key in ("conversation", "entities", "goals"):
         assert "version" in json.loads(agent.state.get(f"manga_state.{key}").encode())
+
+
+def test_a_call_whose_input_is_no_object_does_not_fail_the_turn() -> None:
+    @tool
+    def look(query: str) -> str:
+        """Look."""
+        return query
+
+    inputs: list[Any] = [[1, 2], None, "Akira"]
+    calls = [
+        {"toolUse": {"toolUseId": f"t{at}", "name": "look", "input": given}}
+        for at, given in enumerate(inputs)
+    ]
+    coordinator = StateCoordinator()
+    agent = agent_with(coordinator, ScriptedModel([calls, "ok"]), tools=[look])
+    coordinator.goals.set("find it")
+    assert str(agent("find it")) == "ok\n"
+    assert [result["status"] for result in tool_results(agent.messages)] == ["error"] * 3
+    assert [step.parameters["input"] for step in coordinator.task.steps.values()] == [
+        "[1, 2]",
+        "None",
+        "Akira",
+    ]
