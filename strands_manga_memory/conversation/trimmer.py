@@ -288,7 +288,10 @@ class Trimmer:
         needs_trim = True
         with suppress(Exception):  # the messages cannot be counted, which trimming will log
             needs_trim = self.is_over(messages, self.features.total(messages))
-        return needs_trim and (self.recent_log is not None or size_of(messages) > _LARGE)
+        if not needs_trim or self.recent_log is not None:
+            return needs_trim
+        # The full form of a truncated message may be large.
+        return size_of(messages) > _LARGE or max(map(size_of, self.tail), default=0) > _LARGE
 
     def trim_now(self, agent: Agent) -> None:
         """Trim an agent's history, unless this would block a running event loop for long."""

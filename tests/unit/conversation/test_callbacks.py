@@ -75,3 +75,24 @@ async def test_a_huge_answer_is_shortened_beside_the_event_loop_and_saved_with_i
         await agent.invoke_async(text)
         assert sum(map(counter.count, agent.messages)) <= 2_000, "at the end of each invocation"
     assert counter.on_loop == 0
+
+
+class OffLoopExcerpts(OffLoop):
+    """Counts tokens, and notes excerpts of large texts that it counted on the event loop."""
+
+    def count(self, message: Message) -> int:
+        if "characters cut" in str(message["content"]):
+            self.on_loop += threading.get_ident() == self.loop_thread
+        return super().count(message)
+
+
+async def test_an_evicted_huge_answer_is_read_again_beside_the_event_loop() -> None:
+    counter = OffLoopExcerpts()
+    manager = ImportanceWeightedConversationManager(2_000, counter=counter)
+    answers = iter([prose()[:300_000], *["short"] * 8])
+    agent = Agent(model=ScriptedModel(lambda _: next(answers)), conversation_manager=manager)
+    await agent.invoke_async("hello")
+    counter.loop_thread = threading.get_ident()
+    for number in range(8):
+        await agent.invoke_async(f"{number} " + prose()[:1_500])
+    assert counter.on_loop == 0
