@@ -363,7 +363,7 @@ class MemoryReader:
         now = self._clock()
         with self._lock:
             if self._snapshot is not None:
-                self._snapshot.used(used, now)
+                self._snapshot.count_access(used, now)
         self._writer.submit(self._partition.owner, lambda: self._store_access(used, now))
 
     def _store_access(self, used: list[str], at: float) -> None:
@@ -495,8 +495,8 @@ def _history(known: Sequence[MemoryRecord], *, now: float, remaining: int, whole
 def _is_rolled_up(summary: MemoryRecord, ends: Mapping[str, float]) -> bool:
     """Return whether a weekly or monthly summary already includes the summary of a session.
 
-    ``ends`` has the time, keyed by the id of a weekly or monthly summary, at which the last session
-    in it ended. A session that ended later is not included yet.
+    ``ends`` maps the id of each weekly and monthly summary to the time when its last session ended.
+    A session that ended later is not included yet.
     """
     at = ended_at(summary)
     return any(at <= ends.get(f"{type_}#{name_of(at)}", -1.0) for type_, _, name_of in PERIODS)

@@ -246,8 +246,8 @@ class Snapshot:
             self._removed.add(memory_id)
             self.records.pop(memory_id, None)
 
-    def used(self, ids: Collection[str], now: float) -> None:
-        """Count a recall of the given memories at the time ``now``.
+    def count_access(self, ids: Collection[str], now: float) -> None:
+        """Count an access (search or recall) to the given memories at the time ``now``.
 
         Memories with a higher access count rank higher.
         """

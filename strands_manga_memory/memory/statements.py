@@ -201,10 +201,7 @@ class PreferenceSignal:
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """Current value of a subject, such as ``genre``, and its latest statement.
-
-    This is the statement that last set, changed or repeated the value.
-    """
+    """Value of a slot (subject such as ``genre``), and the last statement that set or kept it."""
 
     value: str
     statement: Statement

@@ -441,7 +441,7 @@ class StoredSession:
     def metadata(self, agent_id: str | None = None) -> dict[str, Any]:
         """Return the metadata of an agent's conversation, keyed by name.
 
-        They are the user (if known), the values that ``set_metadata`` stored, the number of turns,
+        These are the user (if known), the values that ``set_metadata`` stored, the number of turns,
         and the times of the beginning and of the last use.
         """
         conversation = self._conversations.get(("A", self._agent_id(agent_id)))

@@ -155,7 +155,7 @@ def put_group_tombstone(table: Table, partition: str, *, now: float, until: floa
     """Write the marker (tombstone) that ends all conversations of a session or user.
 
     The conversations then count as deleted, but their data must still be deleted one by one. List
-    them after this call, because other processes may begin conversations until its end.
+    the conversations after this call, because other processes may begin some until its end.
 
     Args:
         table: The durable tier.
@@ -393,7 +393,7 @@ def remove_listing(
 def is_in_hot(table: Table, session: str) -> bool:
     """Return whether a hot tier may have copies of a session.
 
-    This is so if a process with a hot tier has stored a conversation of the session.
+    True if a process with a hot tier has stored a conversation of the session.
     """
     return any(row.get(HOT) for row in table.query(session, attributes=[HOT]))
 

@@ -1,4 +1,4 @@
-"""Times to live of conversations, and a histogram of the time between two turns."""
+"""Times to live of conversations, and a histogram of the pauses between two turns."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class TtlPolicy:
     def refreshed_by_reads(self) -> bool:
         """Whether reads of a conversation by its agent restart its time to live.
 
-        They do in the modes ``hybrid`` and ``sliding``.
+        True in the modes ``hybrid`` and ``sliding``.
         """
         return self.mode in ("hybrid", "sliding")
 
@@ -158,7 +158,7 @@ class ReturnGaps:
         self.gaps = LogHistogram()
 
     def add(self, gap: float, now: float, writer: Writer) -> None:
-        """Add the time between two turns of a conversation to the histogram.
+        """Add the pause between two turns of a conversation to the histogram.
 
         Args:
             gap: Seconds between the two turns.
@@ -200,7 +200,7 @@ class ReturnGaps:
 
 
 def stored_gaps(table: Table, *, since: float = 0.0) -> LogHistogram:
-    """Return the stored histogram of the time between two turns, summed over all processes.
+    """Return the stored histogram of the pauses between two turns, summed over all processes.
 
     Args:
         table: The durable tier.
@@ -217,10 +217,10 @@ def stored_gaps(table: Table, *, since: float = 0.0) -> LogHistogram:
 
 
 def gaps_of(writer: Writer, table: Table | None) -> ReturnGaps:
-    """Return the histogram of the time between two turns for the given stores.
+    """Return the histogram of the pauses between two turns for the given stores.
 
-    All session managers of a process that have the same stores, and so the same background writer,
-    share it.
+    All session managers of a process with the same stores, and so with the same background writer,
+    share one histogram.
     """
     attached, table = attachments(writer), getattr(table, "observes", table)
     found: ReturnGaps = attached.get("gaps") or attached.setdefault("gaps", ReturnGaps(table))

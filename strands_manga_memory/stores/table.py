@@ -278,8 +278,8 @@ def normalize(value: Any) -> Any:
 def parse_item(data: bytes, key: Key, schema: TableSchema) -> Item:
     """Parse a serialized record. The result has only the key if the data is damaged.
 
-    Such a record counts as stored, but has no attributes. A read of many records thus does not fail
-    because of one. Data of a record with another key counts as damaged, too.
+    A damaged record counts as stored, but has no attributes, so that a read of many records does
+    not fail because of it. Data of a record with another key counts as damaged, too.
     """
     with suppress(CorruptRecordError):
         item = load_stored(data, repr(key))

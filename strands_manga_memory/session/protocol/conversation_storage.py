@@ -82,8 +82,8 @@ class ConversationStorage:
     def is_flush_due(self) -> bool:
         """Whether this process should write the conversation to the durable tier now.
 
-        It should if ``flush_every`` ended turns are missing in the log, or if the conversation's
-        state in the tier is outdated.
+        True if ``flush_every`` ended turns are missing in the log, or if the durable tier's record
+        of the conversation is outdated.
         """
         if self.durable is None:
             return False

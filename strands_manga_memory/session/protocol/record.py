@@ -317,7 +317,7 @@ class Record:
     def lacks(self, key: TurnKey, turn: Turn) -> bool:
         """Return whether this record lacks a part of a copy of a turn.
 
-        The part is messages of the copy, or the turn's end, if it is still open in this record.
+        The copy has more messages, or it has ended while this record's copy is still open.
         """
         if self.seen.get(key, 0) < len(turn.messages):
             return True
