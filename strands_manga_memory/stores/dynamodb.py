@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import count
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
 from strands_manga_memory.arguments import check_method, check_seconds, checked
@@ -158,11 +158,10 @@ class DynamoDBTable:
         """
         keys_read = [self._key_attributes(key) for key in dict.fromkeys(keys)]
         found: dict[Key, Item] = {}
-        for start in range(0, len(keys_read), _GETS):
-            for answer in self._batch("batch_get_item", keys_read[start : start + _GETS]):
-                for stored in answer["Responses"].get(self.name, ()):
-                    item = item_of(stored)
-                    found[key_of(self.schema, item)] = item
+        for answer in self._batch("batch_get_item", keys_read):
+            for stored in answer["Responses"].get(self.name, ()):
+                item = item_of(stored)
+                found[key_of(self.schema, item)] = item
         return found
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
@@ -192,10 +191,8 @@ class DynamoDBTable:
         }
         for item in puts:
             requests[key_of(self.schema, item)] = {"PutRequest": {"Item": attributes_of(item)}}
-        every = list(requests.values())
-        for start in range(0, len(every), _WRITES):
-            for _ in self._batch("batch_write_item", every[start : start + _WRITES]):
-                pass
+        for _ in self._batch("batch_write_item", requests.values()):
+            pass
 
     def query(
         self,
@@ -316,11 +313,11 @@ class DynamoDBTable:
         request = {"TableName": self.name, **expression_of(when, self.schema.partition), **record}
         return self._call(operation, expected=NOT_MET, **request) is not None
 
-    def _batch(self, operation: str, entries: list[Any]) -> Iterator[Mapping[str, Any]]:
-        """Send a batch of reads or writes to DynamoDB, and yield each response.
+    def _batch(self, operation: str, entries: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
+        """Send reads or writes to DynamoDB in batches, and yield each response.
 
         DynamoDB may process only a part of a batch, for example because of throttling. The
-        remaining reads or writes are sent again.
+        remaining reads or writes are sent again, at the head of the next batch.
 
         Args:
             operation: ``batch_get_item`` or ``batch_write_item``.
@@ -331,21 +328,23 @@ class DynamoDBTable:
         """
         reads = operation == "batch_get_item"
         left = "UnprocessedKeys" if reads else "UnprocessedItems"
-        pauses = self._pauses()
-        while entries:
-            wanted: Any = {"Keys": entries, "ConsistentRead": True} if reads else entries
+        most = _GETS if reads else _WRITES
+        waiting, pauses = iter(entries), self._pauses()
+        rest: Any = []
+        while batch := [*rest, *islice(waiting, most - len(rest))]:
+            wanted = {"Keys": batch, "ConsistentRead": True} if reads else batch
             answer = self._call(operation, RequestItems={self.name: wanted})
             yield answer
-            rest: Any = answer.get(left, {}).get(self.name, ())
-            rest = list(rest["Keys"]) if reads and rest else list(rest)
-            if len(rest) < len(entries):
+            rest = answer.get(left, {}).get(self.name, [])
+            if reads and rest:
+                rest = rest["Keys"]
+            if len(rest) < len(batch):
                 pauses = self._pauses()
-            entries = rest
-            if entries:
+            if rest:
                 pause = next(pauses, None)
                 if pause is None:
                     raise StoreUnavailableError(
-                        f"table=<{self.name}> | {len(entries)} records of a batch are throttled;"
+                        f"table=<{self.name}> | {len(rest)} records of a batch are throttled;"
                         " raise the table's capacity, or try again later"
                     )
                 time.sleep(pause)

@@ -124,18 +124,15 @@ class PostgresTable(SQLTable):
         """Read many records in one request. The result maps each existing key to its record."""
         if not keys:
             return {}
-        wanted = [_bytes(key) for key in keys]
+        partitions, sorts = zip(*map(_bytes, keys), strict=True)
         statement = (
             "SELECT t.partition, t.sort, t.item"  # noqa: S608
             " FROM unnest(%s::bytea[], %s::bytea[]) AS k(partition, sort)"
             f" JOIN {self._name()} t USING (partition, sort)"
         )
-        with self._connected() as connection:
-            rows = connection.execute(
-                statement, ([key[0] for key in wanted], [key[1] for key in wanted]), binary=True
-            ).fetchall()
-        found = {(row[0].decode(), row[1].decode()): row[2] for row in rows}
-        return {key: parse_item(found[key], key, self.schema) for key in keys if key in found}
+        rows = self._fetch(statement, (list(partitions), list(sorts)))
+        found = {(partition.decode(), sort.decode()): data for partition, sort, data in rows}
+        return {key: parse_item(data, key, self.schema) for key, data in found.items()}
 
     def _fetch(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         with self._connected() as connection:  # returned before the caller processes a record

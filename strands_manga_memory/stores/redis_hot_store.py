@@ -9,7 +9,6 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from importlib.resources import files
 from itertools import chain
 from math import ceil
@@ -283,7 +282,7 @@ class RedisHotStore:
                     pipeline.execute_command(*command)
                 return cast("list[Any]", pipeline.execute())
 
-        return self._tried(call) if commands else []
+        return self._tried(call)
 
     def _run(self, conversation: str, script: _Script, *arguments: Any, again: bool = True) -> Any:
         """Run a Lua script on one conversation, and return the result of the script.
@@ -354,9 +353,7 @@ def _milliseconds(seconds: float) -> int:
     return max(1, ceil(seconds * 1000))
 
 
-def redis_client(
-    url: str, *, is_cluster: bool = False, **options: Any
-) -> redis.Redis | RedisCluster:
+def redis_client(url: str, *, is_cluster: bool = False) -> redis.Redis | RedisCluster:
     """Create a redis-py client with the settings that ``RedisHotStore`` needs.
 
     The client opens up to 50 connections and does not retry. The connect timeout is 2 s, and the
@@ -366,7 +363,6 @@ def redis_client(
         url: URL of the server, or of any node of the cluster, in the format of redis-py. Query
             arguments of the URL replace the settings above.
         is_cluster: Whether the server is a node of a cluster.
-        options: Further arguments for the connections of the client.
 
     Raises:
         ValueError: The URL has an invalid argument.
@@ -376,9 +372,8 @@ def redis_client(
         "max_connections": 50,
         "socket_connect_timeout": 2.0,
         "socket_timeout": 1.0,
-        **options,
+        "retry": Retry(NoBackoff(), 0),
     }
-    settings["retry"] = Retry(NoBackoff(), 0)
     if not is_cluster:
         return redis.Redis.from_pool(
             redis.BlockingConnectionPool.from_url(url, timeout=1, **settings)
@@ -398,7 +393,7 @@ class _RedisRefusal(NamedTuple):
     reason: str
     words: str
     remedy: str
-    passes: bool = False
+    passes: bool = True
     """Whether a retry may succeed within moments, for example during a failover."""
 
 
@@ -410,65 +405,57 @@ _REFUSALS = (
         r"Authentication\w*Error|AuthorizationError|ExternalAuthProviderError|WRONGPASS|NOAUTH|invalid"
         r" username-password pair",
         "user or password are wrong or outdated: configure the current ones",
+        passes=False,
     ),
     _RedisRefusal(
         "permission",
         "NoPermissionError|NOPERM|ACL failure",
         "run ACL SETUSER as in guide/security.md, Least privilege, with ~smm:* as keys",
+        passes=False,
     ),
     _RedisRefusal(
         "read-only",
         "ReadOnlyError|READONLY",
         "the server is a replica: connect to the primary",
-        passes=True,
     ),
     _RedisRefusal(
         "loading",
         "BusyLoadingError|LOADING",
         "the server loads its data: wait until it is ready",
-        passes=True,
     ),
     _RedisRefusal(
         "primary",
         "MasterDownError|MASTERDOWN",
         "the replica has lost its primary: restore the primary",
-        passes=True,
     ),
     _RedisRefusal(
         "cluster",
         "ClusterDownError|CLUSTERDOWN",
         "the cluster is incomplete: see CLUSTER INFO",
-        passes=True,
     ),
     _RedisRefusal(
         "cluster",
         "AskError|ClusterCrossSlotError|MOVED|CROSSSLOT",
         "the server is a node of a cluster: use redis+cluster://",
+        passes=False,
     ),
     _RedisRefusal(
         "memory",
         "OutOfMemoryError|OOM",
         "the memory is full: raise maxmemory, or set maxmemory-policy volatile-ttl",
-        passes=True,
     ),
     _RedisRefusal(
         "clients",
         "max number of clients",
         "the server has too many clients: raise maxclients",
-        passes=True,
     ),
-    _RedisRefusal(
-        "disk", "MISCONF", "the server cannot write to its disk: see its log", passes=True
-    ),
+    _RedisRefusal("disk", "MISCONF", "the server cannot write to its disk: see its log"),
     _RedisRefusal(
         "replicas",
         "NOREPLICAS",
         "too few replicas are connected for a write: restore them",
-        passes=True,
     ),
-    _RedisRefusal(
-        "script", "BUSY", "another script blocks the server: run SCRIPT KILL", passes=True
-    ),
+    _RedisRefusal("script", "BUSY", "another script blocks the server: run SCRIPT KILL"),
 )
 _PASSING = (
     ClusterError,
@@ -493,7 +480,6 @@ def package_error(error: Exception, key: str = "") -> tuple[StoreError, bool]:
     """
     text = str(error)
     what = f"redis | {type(error).__name__}: {text}"
-    refused = partial(StoreRefusedError, what)
     if re.search(r"\bWRONGTYPE\b", text):
         remedy = "another application uses the key: choose another prefix, or delete the key"
         what = f"record={key!r} | {text}"
@@ -501,11 +487,11 @@ def package_error(error: Exception, key: str = "") -> tuple[StoreError, bool]:
     names = " ".join(kind.__name__ for kind in type(error).__mro__)
     for refusal in _REFUSALS:
         if re.search(rf"(?:^|[-\s])(?:{refusal.words})\b", f"{names} {text}"):
-            return refused(reason=refusal.reason, remedy=refusal.remedy), refusal.passes
+            refused = StoreRefusedError(what, reason=refusal.reason, remedy=refusal.remedy)
+            return refused, refusal.passes
     if isinstance(error, _PASSING) or _MOVING in text:
         return StoreUnavailableError(what), True
+    reason, remedy = "client", "check the client and the source of its credentials"
     if isinstance(error, ResponseError):
-        remedy = "see the log of the server or of the proxy before it"
-        return refused(reason="request", remedy=remedy), False
-    remedy = "check the client and the source of its credentials"
-    return refused(reason="client", remedy=remedy), False
+        reason, remedy = "request", "see the log of the server or of the proxy before it"
+    return StoreRefusedError(what, reason=reason, remedy=remedy), False

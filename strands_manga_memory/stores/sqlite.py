@@ -40,8 +40,10 @@ Files of newer versions are rejected and not changed.
 """
 
 _MOST_SCRUB_SECONDS = 1.0
-_BEGIN_PAUSE = (0.0005, 0.003)
-"""Shortest and longest pause between attempts to begin a transaction, in seconds."""
+_LOCK_PAUSE = (0.0005, 0.003)
+"""Shortest and longest pause between attempts to use a locked file, in seconds."""
+_LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PROTOCOL)
+"""Error codes while another process locks the file, or switches its mode."""
 
 _PASSING = {  # error codes after which a retry may succeed
     sqlite3.SQLITE_BUSY,
@@ -252,7 +254,7 @@ class SQLiteTable(SQLTable):
                 raise CorruptRecordError(what, record=str(self.path))
             if is_new:  # still empty; the WAL file gets the same mode
                 self.path.chmod(0o600)
-            self._use_wal(connection)
+            self._execute_unlocked(connection, "PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             # some builds of SQLite leave deleted data in free pages
             connection.execute("PRAGMA secure_delete = ON")
@@ -278,37 +280,29 @@ class SQLiteTable(SQLTable):
             return None
         return found.st_dev, found.st_ino
 
-    def _use_wal(self, connection: sqlite3.Connection) -> None:
-        """Switch the SQLite file to a write-ahead log, with retries until the deadline."""
+    def _execute_unlocked(self, connection: sqlite3.Connection, statement: str) -> None:
+        """Execute a statement when no other process locks the file, at the latest at the deadline.
+
+        This method tries every 3 ms. SQLite itself would wait up to 0.1 s between attempts, and
+        could miss the deadline while many processes write.
+        """
         end = time.monotonic() + self._deadline
         while True:
             try:
-                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute(statement)
                 return
-            except sqlite3.OperationalError:  # another process switches the mode
-                if time.monotonic() >= end:
+            except sqlite3.OperationalError as error:
+                is_locked = error.sqlite_errorcode & 0xFF in _LOCKED  # also with extended codes
+                if not is_locked or time.monotonic() >= end:
                     raise
-                time.sleep(0.005)
+                time.sleep(random.uniform(*_LOCK_PAUSE))  # noqa: S311
 
     @contextmanager
     def _transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
-        """Run the ``with`` block in one transaction, which begins when no other process writes.
-
-        This method tries to begin every 3 ms. SQLite itself would wait up to 0.1 s between
-        attempts, and could miss the deadline while many processes write.
-        """
-        end = time.monotonic() + self._deadline
+        """Run the ``with`` block in one transaction, which begins when no other process writes."""
         connection.execute("PRAGMA busy_timeout = 0")
         try:
-            while not connection.in_transaction:
-                try:
-                    connection.execute("BEGIN IMMEDIATE")
-                except sqlite3.OperationalError as error:
-                    # also with extended codes
-                    is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-                    if not is_busy or time.monotonic() >= end:
-                        raise
-                    time.sleep(random.uniform(*_BEGIN_PAUSE))  # noqa: S311
+            self._execute_unlocked(connection, "BEGIN IMMEDIATE")
         finally:
             connection.execute(f"PRAGMA busy_timeout = {int(1000 * self._deadline)}")
         try:

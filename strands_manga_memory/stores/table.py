@@ -384,10 +384,8 @@ class SQLTable:
             planned[key_of_write(self.schema, write)] = write, data
         return [(key, *planned[key]) for key in sorted(planned)]
 
-    def _is_met(self, when: Condition | None, key: Key, data: bytes | None) -> bool:
-        return when is None or when.met_by(
-            None if data is None else parse_item(data, key, self.schema)
-        )
+    def _is_met(self, when: Condition, key: Key, data: bytes | None) -> bool:
+        return when.met_by(None if data is None else parse_item(data, key, self.schema))
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
         """Write a record, in place of an earlier record with the same key.

@@ -279,7 +279,7 @@ class Stage:
     def another_hot_store(self, prefix: str) -> RedisHotStore:
         """Return a store for other conversations on the same wire."""
         client = redis_client(
-            f"redis://{servers.HOST}:{self.hot_wire.port}", socket_timeout=PATIENT
+            f"redis://{servers.HOST}:{self.hot_wire.port}?socket_timeout={PATIENT}"
         )
         return RedisHotStore(client, prefix=prefix, deadline=PATIENT)
 
@@ -327,7 +327,7 @@ def staged() -> Iterator[Stage]:
         valkey.client() as direct,
     ):
         hot = RedisHotStore(
-            redis_client(f"redis://{servers.HOST}:{hot_wire.port}", socket_timeout=PATIENT),
+            redis_client(f"redis://{servers.HOST}:{hot_wire.port}?socket_timeout={PATIENT}"),
             deadline=PATIENT,
         )
         endpoint = f"http://{servers.HOST}:{durable_wire.port}"

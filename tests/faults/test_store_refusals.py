@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from strands_manga_memory import RedisHotStore
 from strands_manga_memory.session import TieredSessionManager
@@ -345,12 +347,13 @@ class Rotating(redis.CredentialProvider):
 
 
 def test_credentials_that_cannot_be_had_for_a_while_fail_no_turn(tiers: FaultyTiers) -> None:
-    from strands_manga_memory.stores.redis_hot_store import redis_client
-
     tiers.admin.execute_command("ACL", "SETUSER", "app", "on", ">first", "~*", "&*", "+@all")
     credentials = Rotating("first")
-    client = redis_client(
-        f"redis://127.0.0.1:{tiers.hot_proxy.port}", credential_provider=credentials
+    client = redis.Redis(
+        port=tiers.hot_proxy.port,
+        credential_provider=credentials,
+        socket_timeout=1.0,
+        retry=Retry(NoBackoff(), 0),
     )
     manager = tiers.manager(hot=RedisHotStore(client))
     agent, numbers = talk.new_agent(manager), itertools.count()
