@@ -71,7 +71,10 @@ class TenantKeys:
                 raise ValueError(f"keys of the tenant {tenant!r:.80} must be one or more, got none")
             for name, key in named.items():
                 _check_key(name, key)
-        self._keys = {escaped_tenant(tenant): dict(named) for tenant, named in keys.items()}
+        self._keys = {
+            "" if tenant is None else encoded_id(checked_id("tenant", tenant)): dict(named)
+            for tenant, named in keys.items()
+        }
 
     def __repr__(self) -> str:
         return f"TenantKeys(<{len(self._keys)} tenants>)"
@@ -83,14 +86,6 @@ class TenantKeys:
     def get(self, tenant: str, key_id: str) -> bytes:
         """Return the key with the name ``key_id`` from a tenant's encryption keys."""
         return self._keys[tenant][key_id]
-
-
-def escaped_tenant(tenant: str | None) -> str:
-    """Return a tenant's id in percent-encoding, which is the form that a ``KeyProvider`` receives.
-
-    The result is empty for None. An invalid id raises ``ValueError``.
-    """
-    return "" if tenant is None else encoded_id(checked_id("tenant", tenant))
 
 
 class AesGcmCipher:

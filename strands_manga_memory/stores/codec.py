@@ -210,18 +210,10 @@ def dump(value: Any) -> bytes:
     warning is logged. The same applies to a container that contains itself, or that is nested
     deeper than ``MAX_LEVELS``.
     """
-    tags = 0
-
-    def tag(item: bytes) -> dict[str, str]:
-        nonlocal tags
-        tags += 1
-        return _json_of_bytes(item)
-
-    if is_json(value, levels=MAX_LEVELS - 1, plain=_PLAIN | {bytes}):
-        with suppress(TypeError):  # bytes and a lone surrogate
-            text = json_bytes(value, tag)
-            if text.count(_TAG) == tags:  # no key of the value needs one more ``$``
-                return text
+    if is_json(value, levels=MAX_LEVELS - 1):
+        text = json_bytes(value)
+        if _TAG not in text:  # no key of the value needs one more ``$``
+            return text
     return json_bytes(_json_values(value))
 
 
@@ -264,7 +256,7 @@ def _json_values(value: Any, path: frozenset[int] = frozenset()) -> Any:
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {"$float": repr(float(value))}
     if isinstance(value, bytes | bytearray | memoryview):
-        return _json_of_bytes(value)
+        return {"$bytes": base64.b64encode(value).decode("ascii")}
     is_stored = _is_container(value) and id(value) not in path
     if is_stored and (not value or len(path) < MAX_LEVELS - 1):
         path |= {id(value)}
@@ -283,10 +275,6 @@ def _json_values(value: Any, path: frozenset[int] = frozenset()) -> Any:
             "type=<%s> | the value has no JSON form, its str() is stored", type(value).__name__
         )
     return text_of(value)
-
-
-def _json_of_bytes(value: bytes | bytearray | memoryview) -> dict[str, str]:
-    return {"$bytes": base64.b64encode(value).decode("ascii")}
 
 
 def _restore_value(found: dict[str, Any]) -> Any:
@@ -348,19 +336,10 @@ _SPLIT_CHARACTER = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 """Pair of surrogates that a JSON reader would join to one character."""
 
 
-def json_bytes(value: Any, default: Callable[[Any], Any] | None = None) -> bytes:
-    """Serialize a value as compact JSON.
-
-    Args:
-        value: The value.
-        default: Function that replaces objects of types that JSON lacks.
-
-    Raises:
-        TypeError: The value has an object of a type that JSON lacks, and there is no ``default``,
-            or the value also has a lone surrogate (half of a character).
-    """
+def json_bytes(value: Any) -> bytes:
+    """Serialize a value of JSON's types as compact JSON."""
     try:  # a copy, because orjson's result holds its whole buffer
-        return bytes(memoryview(orjson.dumps(value, default)))
+        return bytes(memoryview(orjson.dumps(value)))
     except TypeError:  # a lone surrogate, which UTF-8 lacks
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         split = _SPLIT_CHARACTER.search(text)  # its two escapes would be read as one character
@@ -433,7 +412,6 @@ def is_json(
     levels: int = MAX_LEVELS,
     bits: int = _MAX_BITS,
     exponents: int = 1 << 11,
-    plain: frozenset[type] = _PLAIN,
 ) -> bool:
     """Return whether a value consists only of values that JSON represents exactly.
 
@@ -442,7 +420,6 @@ def is_json(
         levels: Largest depth of nested containers.
         bits: Largest number of bits of an integer. Some JSON readers change larger integers.
         exponents: Largest binary exponent of a float, positive or negative.
-        plain: Types of values that are accepted without a check.
     """
     level: list[Any] = [[value]]
     for left in reversed(range(levels + 1)):
@@ -456,7 +433,7 @@ def is_json(
                 kind = type(item)
                 if kind is dict or kind is list:
                     held[id(item)] = item
-                elif kind not in plain and not (
+                elif kind not in _PLAIN and not (
                     (kind is int and item.bit_length() <= bits)
                     or (
                         kind is float

@@ -23,7 +23,12 @@ from strands.storage import Storage
 from strands.types.exceptions import StorageError
 
 from strands_manga_memory.arguments import check_method, checked
-from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError, StoreError
+from strands_manga_memory.exceptions import (
+    CorruptRecordError,
+    MangaMemoryError,
+    StoreError,
+    logged_errors,
+)
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.stores.codec import Codec, parsing
 from strands_manga_memory.stores.hot import HotStore
@@ -333,12 +338,8 @@ class TieredStorage(Storage):
         """Return the cached copy of a large value, or None if the hot store has no valid copy."""
         storage_key = self._storage_key(item)
         sealed = self._use_hot(lambda hot: hot.get_value(storage_key))
-        try:
+        with logged_errors(logger, "ignored an invalid value of the hot tier"):
             return self._codec.unseal(sealed, storage_key) if sealed else None
-        except MangaMemoryError as error:
-            logger.warning(
-                "error=<%s> | ignored an invalid value of the hot tier", type(error).__name__
-            )
         return None
 
     def _put_in_hot(self, item: Item, sealed: bytes) -> None:

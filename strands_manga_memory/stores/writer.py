@@ -304,10 +304,8 @@ class Writer:
     """
 
     def __init__(self, *, threads: int = 8, clock: Callable[[], float] = time.monotonic) -> None:
-        self._max_threads, self._max_slow = (
-            check_positive_int("threads", threads),
-            max(1, threads - 2),
-        )
+        self._max_threads = check_positive_int("threads", threads)
+        self._max_slow = max(1, threads - 2)
         self._clock = clock
         self.hot_health = TierHealth(tier="hot", clock=clock)
         self.durable_health = TierHealth(tier="durable", clock=clock)
@@ -577,7 +575,7 @@ def writers() -> list[Writer]:
 @atexit.register
 def _drain_at_exit() -> None:
     for writer in writers():
-        if writer.backlog and not writer.drain(_EXIT_SECONDS):
+        if not writer.drain(_EXIT_SECONDS):
             logger.warning(
                 "backlog=<%d> | background work was not finished at exit", writer.backlog
             )
