@@ -6,6 +6,7 @@ import inspect
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from strands import Agent
@@ -209,7 +210,7 @@ def make_history_manager(
     tokens, trim_every = settings.max_tokens, settings.trim_every
     if settings.history == "importance":
         if session is not None:
-            shared["recent_log"] = _end_of_log(session)
+            shared["recent_log"] = partial(_end_of_log, session)
         return conversation.ImportanceWeightedConversationManager(
             tokens, trim_every=trim_every, **shared
         )
@@ -240,14 +241,11 @@ def make_history_manager(
     )
 
 
-def _end_of_log(session: TieredSessionManager) -> Callable[[int], list[Message]]:
-    def read(most: int) -> list[Message]:
-        # without evicted messages, the history itself has the end of the log
-        if not session.stats()["left_messages"]:
-            return []
-        return [record["message"] for record in session.records(last=most)]
-
-    return read
+def _end_of_log(session: TieredSessionManager, most: int) -> list[Message]:
+    # without evicted messages, the history itself has the end of the log
+    if not session.stats()["left_messages"]:
+        return []
+    return [record["message"] for record in session.records(last=most)]
 
 
 def _drafts(hot: HotStore, seconds: float) -> conversation.SummaryCache | None:
@@ -284,21 +282,15 @@ def make_recall_plugin(
     tokens = settings.recall_tokens
     if tokens is None and settings.max_tokens is not None:
         tokens = max(1, min(_RECALL_TOKENS, settings.max_tokens // 4))
-
-    def log() -> Iterable[Mapping[str, Any]]:
-        if session is None:
-            return ()
-        return session.records() if session.stats()["left_messages"] else session.window_records()
-
-    recall = conversation.HistoryRecall(
-        tokens,
-        embed=embed,
-        history=log if session is not None else None,
-        clock=clock,
-    )
+    log = None if session is None else partial(_searched_records, session)
+    recall = conversation.HistoryRecall(tokens, embed=embed, history=log, clock=clock)
     if session is not None:
         recall.archive.version = session.removal_version
     return recall
+
+
+def _searched_records(session: TieredSessionManager) -> Iterable[Mapping[str, Any]]:
+    return session.records() if session.stats()["left_messages"] else session.window_records()
 
 
 def make_environment_tracker(

@@ -31,7 +31,6 @@ from strands_manga_memory.session import (
 from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.session.ttl import gaps_of
 from strands_manga_memory.stores import Codec, HotStore, SQLiteTable, Table, TieredStorage
-from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.telemetry import (
     ObservedStore,
     flush,
@@ -121,7 +120,8 @@ class MangaMemory:
         self.durable: Table = stores["durable"]
         self.memories: Table | None = stores["memories"]
         own = {**ours.session_arguments(), **settings, "clock": self._clock}
-        Tiers.of(self.hot, self.durable, **own)  # raises an error for an invalid setting
+        # raises an error for an invalid setting
+        self._writer = Tiers.of(self.hot, self.durable, **own).writer
         self._environment = environment and check_callable(
             "environment", environment, "a function that takes a scope"
         )
@@ -534,9 +534,8 @@ class MangaMemory:
     def stats(self) -> process_stores.MemoryStats:
         """Return statistics of the stores and operations of this process, without I/O."""
         operations = recorder.stats() if self.settings.telemetry else {}
-        writer = shared_writer(self.hot if self.hot.survives_process else None, self.durable)
         live = members_of(self._managers), members_of(self._guards)
-        return process_stores.memory_stats(writer, *live, operations, list(self._parts))
+        return process_stores.memory_stats(self._writer, *live, operations, list(self._parts))
 
     def __repr__(self) -> str:
         return f"MangaMemory({', '.join(f'{tier}={store}' for tier, store in self._names.items())})"
@@ -565,11 +564,9 @@ class MangaMemory:
             ConflictError: Another writer's change of a session cannot be merged. The stores stay
                 open.
         """
-        hot, durable = self._stores["hot"], self._stores["durable"]
-        writer = shared_writer(hot if self.hot.survives_process else None, self.durable)
-        gaps = gaps_of(writer, durable)
-        saved = writer.submit(gaps, partial(gaps.save, self._clock()), slow=True)
-        process_stores.close_sessions(members_of(self._managers), writer, saved)
+        gaps = gaps_of(self._writer, self._stores["durable"])
+        saved = self._writer.submit(gaps, partial(gaps.save, self._clock()), slow=True)
+        process_stores.close_sessions(members_of(self._managers), self._writer, saved)
         are_stored = self.memories is None or process_stores.close_memories(self.hot, self.memories)
         self.hot.close()
         self.durable.close()
