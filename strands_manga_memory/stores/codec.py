@@ -194,7 +194,8 @@ class Codec:
             CorruptRecordError: The bytes are damaged, or are not a valid record of ``storage_key``.
             KeyMissingError: The value is encrypted, and the cipher or its key is missing.
         """
-        return load_stored(self.unseal(data, storage_key), storage_key)
+        with parsing(storage_key):
+            return load(self.unseal(data, storage_key))
 
 
 def dump(value: Any) -> bytes:
@@ -291,17 +292,6 @@ def _restore_value(found: dict[str, Any]) -> Any:
 
 def _is_container(value: Any) -> bool:
     return type(value) not in _SCALARS and isinstance(value, _CONTAINERS)
-
-
-def load_stored(data: bytes, record: object) -> Any:
-    """Parse JSON bytes from ``dump``, and name the stored record in the error message.
-
-    Raises:
-        CorruptRecordError: The bytes are invalid. ``record`` is the name of the record in the
-            message.
-    """
-    with parsing(record):
-        return load(data)
 
 
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)

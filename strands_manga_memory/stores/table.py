@@ -8,8 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.stores.codec import dump, load_stored
+from strands_manga_memory.stores.codec import MALFORMED, dump, load
 
 Item = dict[str, Any]
 """Record of a table: attributes by name, with JSON values or bytes."""
@@ -281,8 +280,8 @@ def parse_item(data: bytes, key: Key, schema: TableSchema) -> Item:
     A damaged record counts as stored, but has no attributes, so that a read of many records does
     not fail because of it. Data of a record with another key counts as damaged, too.
     """
-    with suppress(CorruptRecordError):
-        item = load_stored(data, repr(key))
+    with suppress(*MALFORMED):
+        item = load(data)
         if isinstance(item, dict) and (item.get(schema.partition), item.get(schema.sort)) == tuple(
             key
         ):

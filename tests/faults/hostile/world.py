@@ -23,7 +23,7 @@ from strands_manga_memory import (
 from strands_manga_memory.ops import inspect
 from strands_manga_memory.session.protocol.record_format import open_object, seal_object
 from strands_manga_memory.session.tiers import ConversationKey
-from strands_manga_memory.stores.codec import dump, load_stored
+from strands_manga_memory.stores.codec import dump, load, parsing
 from strands_manga_memory.testing import ScriptedModel
 from tests.faults.hostile import planted
 from tests.support import finish_writes
@@ -241,6 +241,7 @@ def _damaged_data(data: bytes, place: str, rng: random.Random) -> Any:
 
 def _mutated(header: Any, place: str, rng: random.Random) -> Any:
     try:
-        return load_stored(planted.mutated_dump(dump(header), rng), place)
+        with parsing(place):
+            return load(planted.mutated_dump(dump(header), rng))
     except CorruptRecordError:
         return None
