@@ -293,35 +293,6 @@ def _searched_records(session: TieredSessionManager) -> Iterable[Mapping[str, An
     return session.records() if session.stats()["left_messages"] else session.window_records()
 
 
-def make_environment_tracker(
-    source: state.EnvironmentSource | None,
-    scope: ConversationScope,
-    settings: MangaMemorySettings,
-    *,
-    hot: HotStore | None,
-    deadline: float,
-) -> state.EnvironmentTracker | None:
-    """Return the plugin that keeps a conversation's environment up to date; None without a source.
-
-    The environment is data from other systems, such as the user's cart and locale. It is loaded at
-    once, for at most the setting ``profile_deadline``.
-
-    Args:
-        source: Source of the environment.
-        scope: The conversation.
-        settings: Settings of the process.
-        hot: Hot store through which changes are announced. None: the source is read only once.
-        deadline: Seconds that a model call waits for the hot store.
-    """
-    if source is None:
-        return None
-    from strands_manga_memory import state
-
-    return state.EnvironmentTracker(
-        source, scope, hot=hot, deadline=deadline, source_deadline=settings.profile_deadline
-    )
-
-
 def with_customer_tier(policy: TtlPolicy, tracker: state.EnvironmentTracker) -> TtlPolicy:
     """Return a copy of a time-to-live policy that uses the tracked customer tier of the user.
 

@@ -264,8 +264,12 @@ class MangaMemory:
         state_options = wanted.task_state if task_state is None else task_state
         hot = None if state_options is False else self.hot
         shared: Any = {"hot": hot, "deadline": self._session_settings["hot_deadline"]}
-        tracker = agent_parts.make_environment_tracker(self._environment, scope, wanted, **shared)
-        manager = None
+        manager = tracker = None
+        if self._environment is not None:
+            from strands_manga_memory.state import EnvironmentTracker
+
+            of_source: Any = {"source_deadline": wanted.profile_deadline, **shared}
+            tracker = EnvironmentTracker(self._environment, scope, **of_source)
         if session and options.get("session_manager") is None:
             manager = self._manager(scope, settings, tracker)
         history_manager = agent_parts.make_history_manager(

@@ -52,7 +52,7 @@ def open_stores(
     if memories is True:
         if not isinstance(durable, str):
             raise ValueError("memories must be a URL or a table where durable is a table, got True")
-        memories = users_table_url("true", durable)
+        memories = users_table_url(memories, durable)
     stores: dict[str, Any] = {
         "hot": hot,
         "durable": durable,

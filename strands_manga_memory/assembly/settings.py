@@ -18,7 +18,7 @@ from strands_manga_memory.memory.records import DAY
 from strands_manga_memory.session.tiers import Refresh
 from strands_manga_memory.session.ttl import Mode, Tier, TtlPolicy
 from strands_manga_memory.stores import Codec
-from strands_manga_memory.stores.urls import NO_USERS, without_password
+from strands_manga_memory.stores.urls import without_password
 
 if TYPE_CHECKING:
     from strands_manga_memory.mcp import BreakerPolicy
@@ -40,6 +40,9 @@ _TRUTH |= dict.fromkeys(("false", "0", "no", "off"), False)
 """Texts that environment variables accept for booleans.
 Keyword arguments accept only True and False.
 """
+
+_USERS = {"true": True, "none": False}
+"""Values of ``users_url`` that are no URL, and the argument ``memories`` that each stands for."""
 
 _MOST_DAYS = 36_500.0
 _RULES = tuple(dict.fromkeys(rule.name for rule in DEFAULT_RULES))
@@ -298,9 +301,7 @@ class MangaMemorySettings(BaseModel):
     @classmethod
     def _is_known(cls, value: str | None, info: Any) -> str | None:
         schemes = _HOT_SCHEMES if info.field_name == "hot_url" else _DURABLE_SCHEMES
-        if value is None or (
-            info.field_name == "users_url" and value.lower() in ("true", NO_USERS)
-        ):
+        if value is None or (info.field_name == "users_url" and value.lower() in _USERS):
             return value
         if value.partition("://")[0].lower() not in schemes:
             raise ValueError(
@@ -419,7 +420,7 @@ class MangaMemorySettings(BaseModel):
         A URL is kept. True is the default table, False is no table, and None is an unset setting.
         """
         users = self.users_url
-        return users if users is None else {"true": True, NO_USERS: False}.get(users.lower(), users)
+        return users if users is None else _USERS.get(users.lower(), users)
 
     def session_arguments(self) -> dict[str, Any]:
         """Return the keyword arguments for a ``TieredSessionManager`` from these settings."""

@@ -63,7 +63,7 @@ def diagnose(
     with ExitStack() as opened:
         try:
             durable = opened.enter_context(closing(open_table(settings.durable_url)))
-            users_url = users_table_url(settings.users_url, settings.durable_url)
+            users_url = users_table_url(settings.memory_table(), settings.durable_url)
             users = (
                 None
                 if users_url is None

@@ -6,7 +6,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
@@ -77,7 +77,7 @@ class TtlPolicy:
     _: KW_ONLY
     seconds: float | None = None
     session: float = 86_400.0
-    grace: float = field(default=3600.0)
+    grace: float = 3600.0
 
     def __post_init__(self) -> None:
         if self.mode not in get_args(Mode):

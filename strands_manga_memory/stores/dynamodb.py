@@ -34,6 +34,7 @@ from strands_manga_memory.stores.table import (
     Write,
     check_transaction,
     key_of,
+    key_of_write,
 )
 
 if TYPE_CHECKING:
@@ -258,9 +259,10 @@ class DynamoDBTable:
             what = {"TableName": self.name, **expression_of(write.when, self.schema.partition)}
             if write.item is not None:
                 actions.append({"Put": {"Item": attributes_of(write.item), **what}})
-            elif write.key is not None:
+            else:
                 kind = "ConditionCheck" if write.is_check else "Delete"
-                actions.append({kind: {"Key": self._key_attributes(write.key), **what}})
+                key = self._key_attributes(key_of_write(self.schema, write))
+                actions.append({kind: {"Key": key, **what}})
         request = {"TransactItems": actions, "ClientRequestToken": uuid.uuid4().hex}
         return self._call("transact_write_items", expected=NOT_MET, **request) is not None
 

@@ -181,8 +181,14 @@ class RedisHotStore:
         for first in range(start, start + BUCKETS, _BUCKETS_A_TRIP):
             if limit <= 0:
                 return
-            for name, state in self._listed(range(first, first + _BUCKETS_A_TRIP), now, limit):
-                if state is None:
+            indexes = (self._index(first + offset) for offset in range(_BUCKETS_A_TRIP))
+            members = self._pipelined(
+                [("ZRANGEBYSCORE", index, "-inf", now, "LIMIT", 0, limit) for index in indexes]
+            )
+            names = [name.decode(errors="replace") for bucket in members for name in bucket]
+            states = self._pipelined([("HGET", self._key(name, "c"), "s") for name in names])
+            for name, state in zip(names, states, strict=True):
+                if state is None:  # the conversation itself is gone
                     with suppress(CorruptRecordError):  # a damaged conversation stays in the index
                         self.claim(name)  # removes a missing conversation from the index
                 elif state != DELETED.encode() and limit > 0:
@@ -255,26 +261,6 @@ class RedisHotStore:
             },
         )
 
-    def _listed(self, buckets: range, now: int, limit: int) -> list[tuple[str, bytes | None]]:
-        """Return name and state of the expired conversations in some buckets.
-
-        Args:
-            buckets: Numbers of the buckets. A bucket is a group of conversations with one expiry
-                index.
-            now: Time of the server in milliseconds.
-            limit: Largest number of conversations per bucket.
-
-        Returns:
-            Pairs of name and state. The state is None if the conversation itself is gone.
-        """
-        indexes = [self._index(bucket % BUCKETS) for bucket in buckets]
-        members = self._pipelined(
-            [("ZRANGEBYSCORE", index, "-inf", now, "LIMIT", 0, limit) for index in indexes]
-        )
-        names = [member.decode(errors="replace") for bucket in members for member in bucket]
-        states = self._pipelined([("HGET", self._key(name, "c"), "s") for name in names])
-        return list(zip(names, states, strict=True))
-
     def _pipelined(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         def call() -> list[Any]:
             with self.client.pipeline(transaction=False) as pipeline:
@@ -342,7 +328,7 @@ class RedisHotStore:
         return f"{self._prefix}:{{b{_bucket(conversation):04d}}}:{kind}:{conversation}"
 
     def _index(self, bucket: int) -> str:
-        return f"{self._prefix}:{{b{bucket:04d}}}:x"
+        return f"{self._prefix}:{{b{bucket % BUCKETS:04d}}}:x"
 
 
 def _bucket(conversation: str) -> int:

@@ -22,9 +22,6 @@ _TABLES = (
 _HOT_STORES = (
     "memory://, redis://host:port/db, rediss://, redis+cluster://host:port or rediss+cluster://"
 )
-NO_USERS = "none"
-"""Value of the setting ``users_url`` if there is no memory table."""
-
 _TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 
 
@@ -63,19 +60,20 @@ def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
         raise ValueError(f"its scheme {parts.scheme!r:.80} names no table")
 
 
-def users_table_url(users: str | None, durable: str) -> str | None:
-    """Return the URL of the table of user memories, or None if the settings name no such table.
+def users_table_url(
+    memories: str | bool | None,  # noqa: FBT001 - as MangaMemory takes it
+    durable: str,
+) -> str | None:
+    """Return the URL of the table of user memories, or None if there is no such table.
 
     Args:
-        users: Value of the setting ``users_url``: a URL, ``true`` for a table in the same file or
-            service as the conversations, ``none`` or None for no table.
-        durable: URL of the table of conversations. For ``true``, the result is this URL. For
-            DynamoDB, the name of the table is removed.
+        memories: Argument ``memories`` of ``MangaMemory``: a URL, True for a table in the same file
+            or service as the conversations, False or None for no table.
+        durable: URL of the table of conversations. For True, the result is this URL. For DynamoDB,
+            the name of the table is removed.
     """
-    if users is None or users.lower() == NO_USERS:
-        return None
-    if users.lower() != "true":
-        return users
+    if memories is not True:
+        return memories or None
     parts = urlsplit(durable)
     return f"dynamodb://?{parts.query}" if parts.scheme == "dynamodb" else durable
 

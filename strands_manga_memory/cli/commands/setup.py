@@ -57,7 +57,7 @@ def init_table(
 
 
 def _table_urls(settings: MangaMemorySettings) -> dict[TableSchema, str]:
-    users = users_table_url(settings.users_url, settings.durable_url)
+    users = users_table_url(settings.memory_table(), settings.durable_url)
     return {SESSIONS: settings.durable_url, **({} if users is None else {USER_MEMORY: users})}
 
 
