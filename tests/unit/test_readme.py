@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -71,12 +72,12 @@ def test_every_folder_has_a_page_and_the_glossary_its_terms() -> None:
 
 
 def test_a_second_process_prints_what_the_readme_shows(tmp_path: Path) -> None:
-    """Run the README's program in one process per shown command, and compare its output."""
-    program = re.search(r"```python\n(import re\n.*?)```", README, re.DOTALL)
+    """Run the linked program in one process per shown command, and compare its output."""
     session = re.search(r"```console\n(.*?)```", README, re.DOTALL)
-    assert program
     assert session
-    (tmp_path / "chat.py").write_text(program[1], encoding="utf-8")
+    assert "](examples/second_process.py)" in README
+    (tmp_path / "examples").mkdir()
+    shutil.copy(ROOT / "examples/second_process.py", tmp_path / "examples")
     shown = re.findall(r"^\$ python (.+)\n((?:[^$].*\n)+)", session[1], re.MULTILINE)
     assert len(shown) == 3
     for command, output in shown:
