@@ -81,10 +81,11 @@ class Call:
         guard: Circuit breaker, argument schema and statistics of the tool.
         request_id: The ``toolUseId``.
         arguments: The input of the tool.
-        cancel_signal: Event that is set when the agent is cancelled, or None.
+        agent: Agent that calls the tool, or None.
         user: User for whom the tool is called, or None if unknown.
 
     Attributes:
+        cancel_signal: Event that is set when the agent is cancelled, or None.
         result: Final event of the call. None before the end, and after an interrupt by the tool.
         verdict: Classification of the call. None if the call was rejected or interrupted.
         replaceable_failure: Failure that the result of a fallback tool or a cached result may
@@ -96,13 +97,13 @@ class Call:
         guard: Guard,
         request_id: str,
         arguments: Any,
-        cancel_signal: threading.Event | None = None,
+        agent: Any = None,
         user: Any = None,
     ) -> None:
-        self._guard, self._user = guard, user
+        self._guard, self._agent, self._user = guard, agent, user
         # Number of the server's connection, and of the call at its supervisor.
         self._generation = self._number = 0
-        self.cancel_signal = cancel_signal
+        self.cancel_signal: threading.Event | None = getattr(agent, "cancel_signal", None)
         self._partial: deque[Any] = deque(maxlen=_PARTIAL_EVENTS)
         self.request_id = request_id
         self.arguments = arguments
@@ -300,25 +301,28 @@ class Call:
     def _tool_failure(
         self, outcome: CallOutcome, code: str, reason: str, duration: float
     ) -> ToolFailure:
-        guard = self._guard
-        sent = not isinstance(outcome.exception, MCPClientInitializationError)
-        return guard.describe_failure(
+        was_sent = not isinstance(outcome.exception, MCPClientInitializationError)
+        may_change = was_sent and not self._guard.read_only
+        return self._failure(
             code,
             reason,
-            request_id=self.request_id,
             duration=duration,
             retryable=code not in _CALLER_IS_WRONG,
-            side_effects_unknown=sent and not guard.read_only and code not in _NO_SIDE_EFFECTS,
+            side_effects_unknown=may_change and code not in _NO_SIDE_EFFECTS,
             partial=[
                 event.as_json() if isinstance(event, Progress) else progress_text(event)
                 for event in self._partial
             ],
         )
 
+    def _failure(self, code: str, reason: str, **details: Any) -> ToolFailure:
+        guard, tools = self._guard, getattr(self._agent, "tool_names", None)
+        others = [name for name in guard.alternatives if tools is None or name in tools]
+        details |= {"request_id": self.request_id, "alternatives": others}
+        return guard.describe_failure(code, reason, **details)
+
     def _reject(self, code: str, reason: str, *, retryable: bool = True) -> None:
-        failure = self._guard.describe_failure(
-            code, reason, request_id=self.request_id, retryable=retryable
-        )
+        failure = self._failure(code, reason, retryable=retryable)
         text = "" if code == "circuit_open" else reason  # the cause stays the last error
         self._guard.log.count_rejection(code, text if retryable else redact_secrets(text))
         self.result = result_event(error_result(failure))

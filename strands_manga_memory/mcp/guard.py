@@ -436,7 +436,6 @@ class Guard:
             health=str(self._health()),
             failures=self.breaker.failures,
             retry_after=self._retry_after(),
-            alternatives=self.alternatives,
             **details,
         )
 

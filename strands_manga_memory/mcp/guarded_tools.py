@@ -156,9 +156,8 @@ class GuardedTool(AgentTool):
     def _begin(
         self, tool_use: ToolUse, invocation_state: dict[str, Any], kwargs: dict[str, Any]
     ) -> tuple[Call, AsyncGenerator[Any, None]]:
-        signal = getattr(invocation_state.get("agent"), "cancel_signal", None)
-        user = known_user(user_of_call(invocation_state))
-        call = Call(self.guard, tool_use["toolUseId"], tool_use["input"], signal, user=user)
+        agent, user = invocation_state.get("agent"), known_user(user_of_call(invocation_state))
+        call = Call(self.guard, tool_use["toolUseId"], tool_use["input"], agent, user=user)
 
         def start() -> ToolGenerator:
             if self._calls_server:

@@ -583,6 +583,21 @@ async def test_tools_that_fall_back_on_one_another_do_not_go_in_circles() -> Non
     assert "other" in answer.text
 
 
+def test_a_fallback_that_the_agent_lacks_is_not_recommended_to_the_model() -> None:
+    @tool
+    def other() -> str:
+        """Fail too."""
+        raise OSError("down")
+
+    guarded = guard_tool(broken, policy(failures=1), fallbacks=[other])
+    for tools, others in (([guarded], []), ([guarded, other], ["other"])):
+        script: list[Any] = [[tool_use("c1", "broken")], "Sorry."]
+        agent = Agent(model=ScriptedModel(script), tools=tools, callback_handler=None)
+        agent("Try it.")
+        result = agent.messages[2]["content"][0]["toolResult"]
+        assert result["metadata"]["guard"]["alternatives"] == others
+
+
 async def test_no_result_is_shared_between_users() -> None:
     @tool
     async def mine(fail: bool = False) -> str:
