@@ -35,7 +35,18 @@ OTHERS_TASTES = {
     "の苦手": "の好み",
 }
 """Opposite ending of each ending of a slot for another person's taste, as in "sister's likes"."""
-FACTS = ("name", "home", "hometown", "working hours", "diet", "health", "size", "system", ALLERGY)
+FACTS = (
+    "name",
+    "home",
+    "hometown",
+    "work",
+    "working hours",
+    "diet",
+    "health",
+    "size",
+    "system",
+    ALLERGY,
+)
 """Keys of facts about the user. A fact changes no taste, and its denial only removes the fact."""
 
 _SLOT_OF = canonical_words("preferences.slots")

@@ -54,8 +54,6 @@ _SIDES = (*TASTES, DISLIKES)
 
 _PERSONAL_FACTS = (*EN.rules("personal_facts"), *JA.rules("personal_facts"))
 _SAYS = re.compile(r"\w\w")
-_PLACEHOLDER = re.compile(r"\[[a-z_]+\]")
-"""Pattern of a mark in place of personal data, such as ``[birthday]``."""
 _QUOTED = re.compile(r"\A[「『“]([^「」『』“”]+)[」』”]\Z")
 _DIGITS = re.compile(r"\d[\d,.]*")
 _JAPANESE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
@@ -395,12 +393,12 @@ def _whole_sentence_preferences(sentence: str) -> Iterator[Preference]:
         return
     if act is DialogueAct.INSTRUCTION or revokes_instruction(sentence):
         text = BOTH.around_instruction.sub("", sentence.strip().rstrip(".。!！"))
-        text = shorten_line(BETWEEN_VALUES.sub(";", text), 120)
+        pause = " " if _JAPANESE.search(text) else " -"
+        text = shorten_line(BETWEEN_VALUES.sub(pause, text), 120)
         yield Preference(STYLE, text, None if revokes_instruction(sentence) else True, adds=True)
     elif act in (DialogueAct.PREFERENCE, DialogueAct.FACT):
         text = BOTH.remark.sub("", BOTH.itself.sub("", sentence)).strip()
-        is_whole = _PLACEHOLDER.search(text) is None
-        if is_whole and _SAYS.search(text) and slot_for_key(text) not in KNOWN_SLOTS:
+        if not BOTH.fragment.search(text) and slot_for_key(text) not in KNOWN_SLOTS:
             yield Preference("", shorten_line(text, 120))
 
 

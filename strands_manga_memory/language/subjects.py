@@ -17,11 +17,13 @@ AT_THE_BEGINNING = 12
 """Number of characters at the beginning of a clause in which its subject is expected."""
 
 
-_LASTING = frozenset((*TASTES, DISLIKES, STYLE, "language", ""))
+_LASTING = frozenset(
+    (*TASTES, DISLIKES, STYLE, "language", "contact", "working hours", "budget", "")
+)
 """Keys of preferences that a wish for one occasion does not change."""
 _PERMANENT = frozenset(("name", "hometown", "health", "size", ALLERGY))
 """Keys of facts that last even if their sentence has an end: "I'm Ken, and away until Friday"."""
-_OF_A_PERSON = _LASTING | {"language", "budget", *FACTS}
+_OF_A_PERSON = _LASTING | {*FACTS}
 """Keys of preferences that belong to the person whom a sentence is about.
 Other keys, such as "sister's birthday", name the person.
 """
