@@ -246,14 +246,23 @@ class SessionStrandsAgent(SquadAgent):
             session_id=scope.session_id,
         )
         result: AgentResult | None = None
+        is_streamed = False
         async for event in agent.stream_async(
             prompt, invocation_state={**params, **vars(scope)}, cancel_signal=gone
         ):
             if "data" in event:
                 await self.callbacks.on_llm_new_token(event["data"])
                 emit(AgentStreamResponse(text=event["data"]))
+                is_streamed = True
             result = event.get("result", result)
-        answer = _message("" if result is None else _answer_text(result))
+        reasons = [] if result is None else _interrupt_reasons(result)
+        answer_text = "" if result is None else message_text(result.message)
+        shown = "\n".join(filter(None, [answer_text, *reasons]))
+        if reasons:  # Strands does not stream them
+            emit(
+                AgentStreamResponse(text=shown.removeprefix(answer_text) if is_streamed else shown)
+            )
+        answer = _message(shown)
         try:
             if self._handoffs is not None and handoffs:
                 await asyncio.to_thread(self._handoffs.remove, scope, handoffs)
@@ -316,13 +325,12 @@ def _open_questions(agent: Agent) -> list[str]:
     )
 
 
-def _answer_text(result: AgentResult) -> str:
-    """Return the text of an agent's answer, followed by the reasons of its interrupts."""
-    reasons = [
+def _interrupt_reasons(result: AgentResult) -> list[str]:
+    """Return the reasons of an agent's interrupts, as texts for the user."""
+    return [
         one.reason if isinstance(one.reason, str) else f"{one.name}: {one.reason}"
         for one in result.interrupts or []
     ]
-    return "\n".join(filter(None, [message_text(result.message), *reasons]))
 
 
 def _message(text: str) -> ConversationMessage:

@@ -155,9 +155,12 @@ class Shop:
         )
         if isinstance(response.output, ConversationMessage):
             return str(response.output.content[0]["text"])
-        finals = [chunk.final_message async for chunk in response.output if chunk.final_message]
+        chunks = [chunk async for chunk in response.output]
+        finals = [chunk.final_message for chunk in chunks if chunk.final_message]
         assert len(finals) == 1
-        return str(finals[0].content[0]["text"])
+        answer = str(finals[0].content[0]["text"])
+        assert "".join(chunk.text or "" for chunk in chunks).endswith(answer)
+        return answer
 
     def log(self, agent: str = "alpha", user: str = "u1", session: str = "s1") -> list[list[str]]:
         return told(self.memory.session(ConversationScope(user, session, agent)).history())
