@@ -177,16 +177,19 @@ def is_repair(message: Message) -> bool:
     )
 
 
+def is_user_input(message: Message) -> bool:
+    """Return whether a message is a user message without tool results."""
+    return message["role"] == "user" and not any(
+        "toolResult" in block for block in message["content"]
+    )
+
+
 def is_turn_start(message: Message) -> bool:
     """Return whether a message can begin a turn: a user message without tool results.
 
     Messages that Strands adds within a turn, see :func:`mark_within_turn`, begin no turn.
     """
-    return (
-        message["role"] == "user"
-        and not any("toolResult" in block for block in message["content"])
-        and not custom_metadata(message).get(_WITHIN_TURN)
-    )
+    return is_user_input(message) and not custom_metadata(message).get(_WITHIN_TURN)
 
 
 def mark_within_turn(message: Message) -> None:

@@ -28,7 +28,7 @@ from strands_manga_memory.messages.message_parts import (
     NO_OUTPUT,
     PLACEHOLDER,
     blocks_of,
-    is_turn_start,
+    is_user_input,
     media_kind,
     spoken_text,
     text_of,
@@ -299,7 +299,7 @@ def _results(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Me
     """
     content: list[Any] = [call.result for call in sorted(calls, key=lambda call: call.place)]
     following = messages[at + 1] if at + 1 < len(messages) else None
-    if following is None or following["role"] != "user" or is_turn_start(following):
+    if following is None or following["role"] != "user" or is_user_input(following):
         return cast("Message", {"role": "user", "content": content})
     content += [block for block in following["content"] if "cachePoint" in block]
     return cast("Message", _with_content(following, content))
@@ -338,9 +338,9 @@ def needs_placeholder(before: Message | None, message: Message, after: Message |
     """
     if before is None:
         return message["role"] == "assistant"
-    if before["role"] != "user" or not is_turn_start(message):
+    if before["role"] != "user" or not is_user_input(message):
         return False
-    return not is_turn_start(before) or after is None or after["role"] != "user"
+    return not is_user_input(before) or after is None or after["role"] != "user"
 
 
 def placeholder_count(messages: Sequence[Message]) -> int:

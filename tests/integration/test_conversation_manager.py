@@ -24,10 +24,17 @@ from strands.hooks import BeforeModelCallEvent
 from strands.multiagent import GraphBuilder, Swarm
 from strands.types.exceptions import ContextWindowOverflowException
 
-from strands_manga_memory.conversation import ImportanceWeightedConversationManager
+from strands_manga_memory.conversation import (
+    ImportanceWeightedConversationManager,
+    SummarySchedule,
+    SummaryTrigger,
+    VerifiedSummarizingConversationManager,
+)
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.testing import ScriptedModel
 from tests.histories import problems
+from tests.provider_formats import PROVIDERS
+from tests.provider_formats import problems as provider_problems
 from tests.support import open_session
 from tests.unit.session.support import interrupt_answers, tool_use
 
@@ -438,6 +445,27 @@ def test_an_answer_to_be_formatted_is_whole_in_the_request_for_its_format(tmp_pa
     starts = [message["content"] for message in agent.messages if is_turn_start(message)]
     assert "must format" not in json.dumps(starts)
     assert plain(agent_of("file", tmp_path).messages) == plain(agent.messages)
+
+
+def test_a_request_for_a_format_is_not_merged_with_tool_results() -> None:
+    model = ScriptedModel(
+        lambda messages: (
+            [tool_use(f"o{len(model.requests)}", "Order", title="Monster", volumes=9)]
+            if "must format" in json.dumps(messages[-1])
+            else "answer " * 60
+        )
+    )
+    manager = VerifiedSummarizingConversationManager(
+        SummaryTrigger(tokens=400),
+        model=ScriptedModel(lambda _: "They talked."),
+        schedule=SummarySchedule(strategy="inline"),
+    )
+    agent = Agent(model=model, conversation_manager=manager, callback_handler=None)
+    for number in range(8):  # of earlier turns, answers are evicted and requests for formats stay
+        agent(f"question {number} " + "w " * 60, structured_output_model=Order)
+    for request in model.requests:
+        for provider in PROVIDERS:
+            assert provider_problems(request.messages, provider) == []
 
 
 async def test_a_cancelled_call_leaves_a_history_that_goes_on(tmp_path: Path) -> None:
