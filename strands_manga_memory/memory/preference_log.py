@@ -205,12 +205,20 @@ class PreferenceLog:
 
         A damaged log is left unchanged, and the memory can be deleted nevertheless.
         """
-        now = self.partition.clock()
+        self.add_deletions({message_digest(memory_id): self.partition.clock()})
+
+    def add_deletions(self, deletions: Mapping[str, float]) -> None:
+        """Record deletions of memories: times, keyed by digests of memory ids.
+
+        A damaged log is left unchanged.
+        """
+        oldest = self.partition.clock() - _DELETION_SECONDS
 
         def add(item: Item) -> Item:
-            times = {**item.get("forgotten", {}), message_digest(memory_id): now}
-            recent = [(id_, at) for id_, at in times.items() if at > now - _DELETION_SECONDS]
-            return {"forgotten": dict(recent[-_MOST_DELETIONS:])}
+            known = item.get("forgotten", {})
+            times = {**known, **{id_: max(at, known.get(id_, 0)) for id_, at in deletions.items()}}
+            recent = sorted(((at, id_) for id_, at in times.items() if at > oldest))
+            return {"forgotten": {id_: at for at, id_ in recent[-_MOST_DELETIONS:]}}
 
         with suppress(CorruptRecordError):
             self._replace_fields(add)

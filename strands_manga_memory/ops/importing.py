@@ -25,10 +25,26 @@ from strands.types.session import SessionMessage
 
 from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.language.preference_slots import Preference
 from strands_manga_memory.memory.older_memories import delete_word_list
 from strands_manga_memory.memory.partition import UserPartition, not_erased_since
-from strands_manga_memory.memory.records import MemoryRecord, MemoryType, Owner, record_of
-from strands_manga_memory.memory.statements import LOG, PreferenceChange
+from strands_manga_memory.memory.preference_log import slot_and_value
+from strands_manga_memory.memory.records import (
+    MemoryRecord,
+    MemoryType,
+    Owner,
+    episode_id,
+    question_id,
+    record_of,
+)
+from strands_manga_memory.memory.statements import (
+    LOG,
+    LoggedChanges,
+    PreferenceChange,
+    Statement,
+    message_digest,
+    valid,
+)
 from strands_manga_memory.messages import is_message
 from strands_manga_memory.ops.stand_in import StandInModel
 from strands_manga_memory.scope import ConversationScope
@@ -37,6 +53,7 @@ from strands_manga_memory.session.conversation_transfer import (
     TransferredConversation,
     TransferResult,
 )
+from strands_manga_memory.session.tiers import TOMBSTONE, user_directory
 from strands_manga_memory.stores.codec import MALFORMED, json_bytes, load
 
 Outcome = Literal["imported", "exists", "ended", "missing", "failed"]
@@ -313,11 +330,13 @@ class ImportReport:
         conversations: Number of stored conversations.
         messages: Number of messages in the stored conversations.
         memories: Number of stored memories.
-        skipped: Names of conversations that were not changed, because they exist in the target.
-        ended: Names of conversations that were not stored, because they were recently deleted or
-            expired in the target.
-        left_out: Number of memories that were not stored, because the target has no memory table or
-            the user was deleted.
+        skipped: Names of conversations and stored values that were not changed, because they exist
+            in the target.
+        ended: Names of conversations and stored values that were not stored, because they were
+            recently deleted or expired in the target.
+        left_out: Number of memories that were not stored, because the target has no memory table,
+            or they or the user were deleted.
+        values: Number of values that were stored in ``memory.storage``.
     """
 
     conversations: int
@@ -326,6 +345,7 @@ class ImportReport:
     skipped: list[str]
     ended: list[str]
     left_out: int
+    values: int = 0
 
 
 def import_user(
@@ -335,14 +355,15 @@ def import_user(
     clock: Callable[[], float] = time.time,
     progress: Callable[[str], object] = lambda name: None,
 ) -> ImportReport:
-    """Import the conversations, orchestrator states (Graph, Swarm) and memories of a user.
+    """Import conversations, orchestrator states (Graph, Swarm), memories and values of a user.
 
     Agents can continue the imported conversations. Existing conversations and memories are not
     changed, with one exception: an existing preference is replaced by a preference that the user
     stated later.
 
-    Expired memories are not imported. Conversations that were recently deleted or expired in the
-    target are not imported either.
+    Expired memories are not imported. Data that were recently deleted or expired in the target are
+    not imported either. Deletions of the source count in the target, too: a later finalizing does
+    not restore a deleted memory from an imported conversation.
 
     Args:
         exported: Result of ``export_user``.
@@ -374,7 +395,13 @@ def import_user(
             ConversationScope(user, session, id_, tenant=tenant) for session, id_, _ in transfers
         ]
         known = [_parse_memory(entry) for entry in exported["memories"]]
-        stated = LOG.validate_python({"statements": exported["statements"]}).statements
+        logged = LOG.validate_python(
+            {**exported.get("deletions", {}), "statements": exported["statements"]}
+        )
+        values = [
+            (str(each["key"]), bytes(_decode(each["value"])))
+            for each in exported.get("stored_values", ())
+        ]
     except (CorruptRecordError, *MALFORMED) as error:
         what = f"{type(error).__name__}: {error!s:.200}"
         raise ValueError(
@@ -389,33 +416,96 @@ def import_user(
             names[outcome].append(f"{session}/{id_}")
         elif isinstance(transferred, TransferredConversation):
             stored, messages = stored + 1, messages + len(transferred.log)
+    storage, added = memory.storage(user_id=user, tenant=tenant), 0
+    erased = memory.durable.get(user_directory(user, tenant), TOMBSTONE) or {}
+    is_erased = float(erased.get(memory.durable.schema.ttl, 0)) > clock()
+    for key, value in values:
+        if is_erased or not storage.add(key, value):
+            names["ended" if is_erased else "exists"].append(f"storage/{key}")
+        else:
+            added += 1
     known = [record for record in known if not record.expired(clock())]
-    has_memories = bool(known or stated) and memory.memories is not None
+    has_memories = bool(known or logged != LoggedChanges()) and memory.memories is not None
     partition = memory.user(user, tenant=tenant).partition if has_memories else None
     if partition is not None:
+        log = memory.user(user, tenant=tenant).preference_log
+        log.apply(PreferenceChange(removals=logged.removals))
+        erased_at = log.erased_at()
+        if forgotten := {id_: at for id_, at in logged.forgotten.items() if at > erased_at}:
+            log.add_deletions(forgotten)
+        gone = _deleted_ids(known, log.read()[0], exported["sessions"])
         partition.guard = not_erased_since(partition.owner.partition, None)
         latest_first = sorted(known, key=lambda record: record.updated_at, reverse=True)
         facts = [
             each.memory_id
             for each in latest_first
-            if each.type in (MemoryType.FACT, MemoryType.FEEDBACK)
+            if each.type in (MemoryType.FACT, MemoryType.FEEDBACK) and each.memory_id not in gone
         ]
         if facts:
             # Before the memories are stored, so that the list lacks none of them.
             partition.add_to_latest(*facts)
     became = Counter(
-        "left out" if partition is None else _store_memory(record, partition) for record in known
+        "left out"
+        if partition is None or record.memory_id in gone
+        else _store_memory(record, partition)
+        for record in known
     )
     # In a repeated call, too; after the log, whose change stops a list that is being made.
     if partition is not None:
-        log = memory.user(user, tenant=tenant).preference_log
         # Without its statements, the user's next statement would delete the preferences.
-        log.apply(PreferenceChange(statements=stated))
+        log.apply(PreferenceChange(statements=logged.statements))
         log.notify_agents()
         delete_word_list(partition)
     return ImportReport(
-        stored, messages, became["stored"], names["exists"], names["ended"], became["left out"]
+        stored,
+        messages,
+        became["stored"],
+        names["exists"],
+        names["ended"],
+        became["left out"],
+        added,
     )
+
+
+def _deleted_ids(
+    known: Iterable[MemoryRecord], logged: LoggedChanges, sessions: Iterable[Mapping[str, Any]]
+) -> set[str]:
+    """Return the ids of exported memories that the target has deleted, with all derived memories.
+
+    Args:
+        known: Memories of the export.
+        logged: Preference log of the target, which lists deletions and retractions of messages.
+        sessions: Conversations of the export. A summary of a retracted message counts as deleted.
+    """
+    retracted = {each.message: each.at for each in logged.removals if each.message}
+    ended: dict[str, float] = {}
+    for session in sessions:
+        ids = (str(each["message"].get("tracking_id")) for each in session["records"])
+        at = max((retracted.get(message_digest(id_), 0.0) for id_ in ids), default=0.0)
+        ended[session["session_id"]] = max(at, ended.get(session["session_id"], 0.0))
+
+    def is_deleted(record: MemoryRecord) -> bool:
+        if record.type == MemoryType.PREFERENCE:
+            sources = record.metadata.get("sources")
+            said = sources.values() if isinstance(sources, Mapping) else ()
+            preference, at = Preference(*slot_and_value(record)), record.updated_at
+            stated = [Statement(preference, at, id_) for id_ in (None, *said)]
+            return len(valid(stated, logged.removals)) < len(stated)
+        at = ended.get(str(record.metadata.get("session_id")), 0.0)
+        digest = message_digest(record.memory_id)
+        return record.updated_at <= max(at, logged.forgotten.get(digest, 0.0))
+
+    records = list(known)
+    gone = {record.memory_id for record in records if is_deleted(record)}
+    derived = {question_id(id_) for id_ in gone}
+    parts = tuple(episode_id(id_, 0).rpartition("#")[0] for id_ in gone if "#" in id_)
+    return gone | {
+        record.memory_id
+        for record in records
+        if record.memory_id in derived
+        or (record.type == MemoryType.EPISODE and record.memory_id.startswith(parts))
+        or not gone.isdisjoint(record.covers)
+    }
 
 
 def _store_memory(

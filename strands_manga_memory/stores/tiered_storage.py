@@ -278,6 +278,19 @@ class TieredStorage(Storage):
         """
         return self._read(self._prefix + key)
 
+    def add(self, key: str, data: bytes) -> bool:
+        """Store a value under a key that has no value, and return whether it was stored.
+
+        The call blocks.
+
+        Raises:
+            StoreUnavailableError: The durable table is unavailable.
+        """
+        is_new = self._table.get(self._partition, _sort_of(self._prefix + key)) is None
+        if is_new:
+            self._write(self._prefix + key, data)
+        return is_new
+
     # Records
 
     def _key(self, sort: str) -> Item:

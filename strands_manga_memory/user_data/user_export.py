@@ -81,7 +81,9 @@ def export_user(
         clock: Function that returns seconds since 1970.
 
     Returns:
-        Data of the user, keyed by kind. ``not_looked_at`` lists stores that were not read.
+        Data of the user, keyed by kind. ``deletions`` has digests and times of deleted memories and
+        retracted messages, which an import respects. ``not_looked_at`` lists stores that were not
+        read.
         ``unreadable`` lists records that are damaged or were written by a later version.
 
     Raises:
@@ -94,7 +96,7 @@ def export_user(
     listed, unreadable = list_sessions(durable, user_id, tenant)
     not_looked_at += hot_copy_warnings(durable, listed, hot)
     empty: dict[str, Any] = {kind: [] for kind in _KINDS}
-    exported = {"user_id": user_id, "tenant": tenant, **empty}
+    exported = {"user_id": user_id, "tenant": tenant, **empty, "deletions": {}}
     exported |= {"not_looked_at": not_looked_at, "unreadable": unreadable}
     for scope in (one.scope for one in listed):
         session = {"session_id": scope.session_id}
@@ -125,8 +127,13 @@ def export_user(
         with _skip_damaged(unreadable), parsing(key):
             if (changes := memories.get(owner.preference_log_partition, CHANGES)) is not None:
                 body = opened_body(changes, memory_codec, key)
-                statements = LOG.validate_python({"statements": body["statements"]}).statements
-                exported["statements"] += [_json_ready(asdict(each)) for each in statements]
+                names = ("statements", "removals")
+                logged = LOG.validate_python({name: body[name] for name in names})
+                exported["statements"] += [_json_ready(asdict(each)) for each in logged.statements]
+                exported["deletions"] = {
+                    "removals": [_json_ready(asdict(each)) for each in logged.removals],
+                    "forgotten": _json_ready(changes.get("forgotten", {})),
+                }
                 exported["waiting_signals"] += map(_json_ready, body.get("signals", ()))
     if hot is not None:
         profile = HotProfile(hot, owner, codec=memory_codec)

@@ -27,7 +27,7 @@ from strands_manga_memory.language import SessionSummary
 from strands_manga_memory.memory import CallablePreferenceSink, Owner, Preference, PreferenceOutbox
 from strands_manga_memory.memory.hot_profile import cache_name
 from strands_manga_memory.memory.records import LATEST
-from strands_manga_memory.memory.statements import Statement
+from strands_manga_memory.memory.statements import Statement, message_digest
 from strands_manga_memory.ops.importing import import_user
 from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
 from strands_manga_memory.user_data import export_user, forget_user
@@ -230,6 +230,78 @@ def test_an_imported_user_keeps_all_preferences_at_the_next_statement(
         stored = {record.content for record in other.user("u1").recall(limit=None)}
     assert stored == {*(each["content"] for each in exported["memories"]), "format: ebook"}
     assert len(stored) == 3
+
+
+def test_an_import_keeps_the_deletions_of_the_source(memory: MangaMemory, tmp_path: Path) -> None:
+    """A later finalizing makes no deleted preference and no retracted text from the messages."""
+    secret = "Is the shop in Narnia open?"
+    agent = talk(memory, "u1", None, "s1", secret, "My favorite genre is horror.", "Is it open?")
+    settle(memory)
+    memory.user("u1").forget("preference#genre")
+    memory.user("u1").retract(agent.messages[0]["tracking_id"], session_id="s1")
+    exported = json.loads(json.dumps(everything(memory, "u1", None)))
+    assert "horror" not in json.dumps(exported["deletions"])
+    url = f"sqlite:///{tmp_path}/other.sqlite3"
+    with MangaMemory.open("memory://", url, memories=True) as other:
+        for _ in range(2):
+            import_user(exported, other)
+        other.finalize(ConversationScope("u1", "s1"))
+        user = other.user("u1")
+        assert user.recall(type="preference") == []
+        assert "Narnia" not in repr([*user.recall(limit=None), *user.recall(type="episode")])
+        talk(other, "u1", None, "s2", "My favorite genre is horror.")
+        settle(other)
+        assert [each.content for each in user.recall(type="preference")] == ["genre: horror"]
+
+
+def test_the_latest_deletions_are_kept(
+    memory: MangaMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A memory that is deleted a second time counts as deleted last."""
+    monkeypatch.setattr("strands_manga_memory.memory.preference_log._MOST_DELETIONS", 2)
+    user = memory.user("u1")
+    ids = []
+    for content in ("A lighthouse.", "Stamps.", "A lighthouse.", "Coins."):
+        ids.append(user.remember(content).memory_id)
+        assert user.forget(ids[-1])
+    kept = everything(memory, "u1", None)["deletions"]["forgotten"]
+    assert kept.keys() == {message_digest(ids[2]), message_digest(ids[3])}
+
+
+def test_an_import_restores_no_memory_that_the_target_has_deleted(memory: MangaMemory) -> None:
+    talk(memory, "u1", None, "s1", "My favorite genre is horror.", "When does Uzumaki 3 arrive?")
+    memory.finalize(ConversationScope("u1", "s1"))
+    user = memory.user("u1")
+    user.prefer("format", "paper")
+    kept = user.record_feedback("Great.")
+    for content in ("Owns a lighthouse.", "Collects stamps."):
+        user.remember(content)
+    exported = everything(memory, "u1", None)
+    for each in exported["memories"]:
+        if each["memory_id"] != kept.memory_id and each["type"] not in ("episode", "question"):
+            user.forget(each["memory_id"])
+    report = import_user(exported, memory)
+    assert (report.memories, report.left_out) == (0, len(exported["memories"]) - 1)
+    assert [each["content"] for each in everything(memory, "u1", None)["memories"]] == ["Great."]
+    user.remember("Collects stamps.")  # after the deletion
+    later = everything(memory, "u1", None)
+    memory.user("u1").forget(kept.memory_id)
+    assert import_user(later, memory).left_out == 1
+
+
+def test_an_import_restores_no_summary_of_a_message_that_the_target_has_retracted(
+    memory: MangaMemory,
+) -> None:
+    agent = talk(memory, "u1", None, "s1", "My favorite genre is horror.", "Is Uzumaki 3 there?")
+    talk(memory, "u1", None, "s2", "Is Berserk 7 there?", "I like tea.")
+    memory.finalize(ConversationScope("u1", "s1"))
+    memory.finalize(ConversationScope("u1", "s2"))
+    exported = everything(memory, "u1", None)
+    memory.user("u1").retract(agent.messages[0]["tracking_id"], session_id="s1")
+    import_user(exported, memory)
+    left = memory.user("u1").recall(limit=None)
+    assert {each.metadata.get("session_id") for each in left} == {"s2"}
+    assert "horror" not in repr(left)
 
 
 def test_an_import_with_a_wrong_agent_id_stores_nothing(

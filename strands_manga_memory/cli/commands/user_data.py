@@ -116,13 +116,15 @@ def import_(
         f"{report.conversations} conversations, {report.messages} messages, {report.memories}"
         " memories were stored"
     )
+    if report.values:
+        messages.print(f"values stored for memory.storage: {report.values}")
     for name in report.skipped:
         messages.print(f"exists already, not changed: {name}")
     for name in report.ended:
         messages.print(f"deleted or expired in this deployment, not stored: {name}")
     if report.left_out:
         unset = "no memory table is set (--users true)"
-        why = unset if status else "the user was deleted in this deployment"
+        why = unset if status else "the user was deleted in this deployment, or the memories were"
         messages.print(f"memories not stored, {why}: {report.left_out}")
     return status
 
