@@ -25,7 +25,7 @@ from strands_manga_memory.messages.injection import (
 from strands_manga_memory.messages.texts import estimate_tokens
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.state.active_entities import ActiveEntities
-from strands_manga_memory.state.dialogue import Dialogue, DialogueSlot
+from strands_manga_memory.state.dialogue import Dialogue, DialogueSlot, checked_slot
 from strands_manga_memory.state.goals import Goals
 from strands_manga_memory.state.recorder import TOOL_NAMES, Recorder
 from strands_manga_memory.state.session_state import (
@@ -155,7 +155,10 @@ class StateCoordinator(Plugin):
                 raise ValueError(f"{name} must be above 0, got {amount!r:.80}")
         if hot is not None and scope is None:
             raise ValueError("scope must be a ConversationScope if hot is given, got None")
-        self._intents = {intent: tuple(slots) for intent, slots in (intents or {}).items()}
+        self._intents = {
+            intent: tuple(checked_slot(f"intents[{intent!r:.80}]", slot) for slot in slots)
+            for intent, slots in (intents or {}).items()
+        }
         kinds = (Dialogue, ActiveEntities, Goals)
         store = self.store = StateStore(
             kinds, types, self._intents, clock, wall_clock, limits or StateLimits()

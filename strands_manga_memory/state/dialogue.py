@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from strands_manga_memory.arguments import check_instance, unknown_setting_text
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.entities import Entity, EntityTypes
 from strands_manga_memory.language.text_features import encodable, normalized
@@ -130,6 +131,24 @@ class DialogueSlot(StateItem):
     def cleared(self) -> DialogueSlot:
         """Return a copy of the slot without its value."""
         return self.replaced(value=None, is_confirmed=False, source="")
+
+
+def checked_slot(name: str, slot: object) -> DialogueSlot:
+    """Return a slot that an application defined. ``name`` is the name of the slot in errors.
+
+    Raises:
+        ValueError: It is no slot, or has an unknown field or an invalid pattern.
+    """
+    found = check_instance(name, slot, DialogueSlot)
+    for field in found.model_extra or ():
+        raise ValueError(f"{name}: {unknown_setting_text(field, DialogueSlot.model_fields)}")
+    try:
+        re.compile(found.pattern or "")
+    except re.error as error:
+        raise ValueError(
+            f"{name}: pattern must be a regular expression, got {found.pattern!r:.80}: {error}"
+        ) from error
+    return found
 
 
 class Phase(StrEnum):
@@ -331,8 +350,11 @@ class Dialogue(StatePart):
         """Add a slot (value that the intent needs) to the dialogue.
 
         A slot of the same name is replaced together with its value.
+
+        Raises:
+            ValueError: The slot has an unknown field or an invalid pattern.
         """
-        self._put(slot)
+        self._put(checked_slot("slot", slot))
 
     @change
     def fill_slot(self, name: str, value: object, *, confirmed: bool = False) -> DialogueSlot:

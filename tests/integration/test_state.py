@@ -1205,3 +1205,26 @@ def test_a_call_whose_input_is_no_object_does_not_fail_the_turn() -> None:
         "None",
         "Akira",
     ]
+
+
+@pytest.mark.parametrize(
+    ("slots", "message"),
+    [
+        (
+            [DialogueSlot(name="volume", entity="volume", pattern="(")],
+            r"intents\['reorder'\]: pattern must be a regular expression, got '\('",
+        ),
+        (
+            [DialogueSlot(name="volume", questoin="Which volume?")],  # type: ignore[call-arg]
+            r"intents\['reorder'\]: Unknown setting 'questoin'. Did you mean 'question'\?",
+        ),
+        (DialogueSlot(name="volume"), r"intents\['reorder'\] must be a DialogueSlot"),
+    ],
+)
+def test_a_wrong_slot_is_refused_when_it_is_defined(slots: Any, message: str) -> None:
+    """An invalid pattern failed the turn of a user who named a value."""
+    with pytest.raises(ValueError, match=message):
+        StateCoordinator(intents={"reorder": slots})
+    if isinstance(slots, list):
+        with pytest.raises(ValueError, match="slot: "):
+            StateCoordinator().dialogue.add_slot(slots[0])
