@@ -115,7 +115,7 @@ class MangaMemorySettings(BaseModel):
     )
     users_url: str | None = _field(
         None,
-        "a URL",
+        "a URL, `true` or `none`",
         "User memory, as `open_table` takes it; `true`: next to the durable tier; unset, `none`: no"
         " user memory",
     )
@@ -273,8 +273,8 @@ class MangaMemorySettings(BaseModel):
     retention_days: dict[_Kept, _Days] | None = _field(
         None,
         _RETENTION,
-        "Days that memories are stored, by type; unset: 90; facts, feedback 180, patterns 30,"
-        " questions 7",
+        "Days that memories are stored, by type; unset: 90; facts, feedback 180, weekly rollups 45,"
+        " patterns 30, questions 7",
     )
     breaker_failures: int = _number(
         5, "failures", "Consecutive failures that open a tool's breaker", ge=1, most=1000
@@ -304,9 +304,8 @@ class MangaMemorySettings(BaseModel):
         if value is None or (info.field_name == "users_url" and value.lower() in _USERS):
             return value
         if value.partition("://")[0].lower() not in schemes:
-            raise ValueError(
-                f"a URL, accepted are {', '.join(f'{scheme}://' for scheme in schemes)}"
-            )
+            urls = ", ".join(f"{scheme}://" for scheme in schemes)
+            raise ValueError(f"{accepted_values(info.field_name)}, accepted are {urls}")
         return value
 
     @field_validator("pii_actions", "retention_days", mode="before")
@@ -481,5 +480,6 @@ def _problem(name: str, error: Any, given: object) -> str:
     if name not in MangaMemorySettings.model_fields:
         return unknown_setting_text(name, MangaMemorySettings.model_fields)
     is_unknown_url = name.endswith("_url") and error["type"] == "value_error"
-    what = str(error["ctx"]["error"]) if is_unknown_url else accepted_values(name).replace("`", "")
+    what = str(error["ctx"]["error"]) if is_unknown_url else accepted_values(name)
+    what = what.replace("`", "")
     return f"must be {what}, got {without_password(str(given))!r:.200}"

@@ -169,7 +169,11 @@ def test_plugins_of_an_agent_may_be_a_tuple(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "allowed"),
-    [("hot_url", "a URL"), ("users_url", "a URL"), ("flush_every", "1 to 1,000 turns")],
+    [
+        ("hot_url", "a URL"),
+        ("users_url", "a URL, true or none"),
+        ("flush_every", "1 to 1,000 turns"),
+    ],
 )
 def test_setting_refuses_true_with_the_allowed_values(name: str, allowed: str) -> None:
     wrong: Any = {name: True}

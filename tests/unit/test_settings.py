@@ -298,3 +298,18 @@ def test_a_parameter_that_no_docstring_explains_is_found() -> None:
 
     with pytest.raises(ValueError, match="forgotten"):
         settings_page.parameters(Undocumented)
+
+
+def test_an_error_of_the_memory_table_names_the_accepted_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MANGA_MEMORY_USERS_URL", "false")
+    with pytest.raises(ValueError, match="USERS_URL must be a URL, true or none, accepted are"):
+        MangaMemorySettings.from_env()
+
+
+def test_the_settings_page_names_the_retention_of_each_type() -> None:
+    description = str(MangaMemorySettings.model_fields["retention_days"].description)
+    for type_, rule in MangaMemorySettings().retention().items():
+        if rule.seconds is not None and rule.seconds != 90 * DAY:
+            assert f" {rule.seconds / DAY:.0f}" in description, type_
