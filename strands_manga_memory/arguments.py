@@ -217,6 +217,13 @@ def check_finite_seconds(name: str, value: float) -> float:
     return value
 
 
+def check_finite(name: str, value: float) -> float:
+    """Return ``value`` if it is finite, not infinite or NaN; otherwise raise a ValueError."""
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number, got {value!r:.80}")
+    return value
+
+
 def check_seconds(name: str, value: float) -> float:
     """Return ``value`` if it is a number of seconds, 0 or more; otherwise raise a ValueError."""
     if isinstance(value, bool) or not isinstance(value, Real) or not value >= 0:

@@ -99,7 +99,8 @@ class MemoryQuery:
             raise ValueError(f"metadata must map names to values, got {self.metadata!r:.80}")
         for name in ("since", "until"):
             at = getattr(self, name)
-            if at is not None and (isinstance(at, bool) or not isinstance(at, int | float)):
+            is_number = isinstance(at, int | float) and not (isinstance(at, bool) or math.isnan(at))
+            if at is not None and not is_number:
                 raise ValueError(f"{name} must be seconds since 1970, or None, got {at!r:.80}")
 
     def has(self, record: MemoryRecord, now: float) -> bool:

@@ -289,6 +289,7 @@ class UserMemoryStore(MemoryStore):
             f"{what}; call forget({record.memory_id!r}) first", record=record.memory_id
         )
 
+    @arguments.checked
     def record_feedback(
         self,
         content: str,
@@ -300,7 +301,7 @@ class UserMemoryStore(MemoryStore):
 
         Args:
             content: Text of the feedback.
-            rating: Any number, stored as ``rating`` in the metadata. Default None.
+            rating: Any finite number, stored as ``rating`` in the metadata. Default None.
             metadata: Additional JSON values.
 
         Raises:
@@ -308,7 +309,7 @@ class UserMemoryStore(MemoryStore):
             PersonalDataError: The policy refuses the content.
             StoreUnavailableError: The table does not answer.
         """
-        extra = {} if rating is None else {"rating": rating}
+        extra = {} if rating is None else {"rating": arguments.check_finite("rating", rating)}
         return self._remember(content, MemoryType.FEEDBACK, None, {**(metadata or {}), **extra})
 
     def store_session_summary(
@@ -584,7 +585,8 @@ class UserMemoryStore(MemoryStore):
 
 
 def _texts(name: str, values: Sequence[str]) -> list[str]:
-    if isinstance(values, str) or not all(isinstance(each, str) for each in values):
+    is_list = isinstance(values, Sequence) and not isinstance(values, str)
+    if not is_list or not all(isinstance(each, str) for each in values):
         raise ValueError(f"{name} must be a list of texts, got {values!r:.80}")
     return list(values)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from pathlib import Path
 from typing import Any
@@ -329,6 +330,17 @@ def test_unknown_attributes_are_kept(quick: SQLiteTable) -> None:
             lambda store: store.store_session_summary("s", "x", open_questions=[None]),
             "open_questions must be a list of texts",
         ),
+        (
+            lambda store: store.store_session_summary("s", "x", topics=(each for each in "ab")),
+            "topics must be a list of texts",
+        ),
+        (lambda store: store.record_feedback("x", rating="five"), "rating must be a number"),
+        (
+            lambda store: store.record_feedback("x", rating=math.nan),
+            "rating must be a finite number, got nan",
+        ),
+        (lambda store: store.record_feedback("x", metadata=[1]), "metadata must be Mapping"),
+        (lambda store: store.recall(since=math.nan), "since must be seconds since 1970"),
         (lambda store: store.retract(""), "message_id must be a text that is not empty"),
         (lambda store: store.build_agent_context(0), "max_tokens must be a positive whole number"),
     ],
