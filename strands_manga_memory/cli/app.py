@@ -122,6 +122,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         # Imported here, because the tree of errors imports Strands.
         from strands_manga_memory.exceptions import (
+            KeyMissingError,
             MangaMemoryError,
             StoreRefusedError,
             StoreUnavailableError,
@@ -135,6 +136,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
                 " doctor"
             )
             return UNAVAILABLE
-        print_error(str(error))
+        hint = "; name the codec with --codec" if isinstance(error, KeyMissingError) else ""
+        print_error(f"{error}{hint}")
         return FAILED
     return 0

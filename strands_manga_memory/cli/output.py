@@ -43,7 +43,8 @@ def console() -> Console:
 
 def print_json(value: Any) -> None:
     """Print a value as JSON on one line, in ASCII if standard output is not in Unicode."""
-    is_ascii = not str(sys.stdout.encoding).lower().startswith("utf")
+    # Standard output is None if it is closed.
+    is_ascii = not str(getattr(sys.stdout, "encoding", "")).lower().startswith("utf")
     print(json.dumps(value, ensure_ascii=is_ascii, default=str), flush=True)  # noqa: T201
 
 

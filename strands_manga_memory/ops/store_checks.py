@@ -124,7 +124,8 @@ _CHECKS = {
 
 _CONNECT = (
     "is the server running, the table throttled, or the file locked? check host, port, TLS"
-    " (rediss://), region, endpoint and security group"
+    " (rediss://), region, endpoint and security group; of a SQLite file the path, the permissions"
+    " of its folder and the free disk space"
 )
 
 

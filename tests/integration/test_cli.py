@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import io
 import json
@@ -202,6 +203,59 @@ def test_export_and_import_bring_a_user_elsewhere(url: str, tmp_path: Path, caps
     (tmp_path / "bad.json").write_text("[" * 100_000 + "]" * 100_000)
     assert run(["import", str(tmp_path / "bad.json"), *there]) == 2
     assert "must be a JSON file from export" in capsys.readouterr().err
+
+
+def test_export_and_import_bring_the_values_of_a_users_storage_elsewhere(
+    url: str, tmp_path: Path, capsys: Any
+) -> None:
+    values = {"a/b": b"small", "large": bytes(range(256)) * 4_000}
+    with MangaMemory.open(durable=url) as memory:
+        for key, value in values.items():
+            asyncio.run(memory.storage(user_id="u1").write(key, value))
+    file, other = tmp_path / "u1.json", f"sqlite:///{tmp_path}/other.sqlite3"
+    assert run(["export", "u1", "--durable", url, "--out", str(file)]) == 0
+    there = ["--durable", other, "--yes"]
+    assert told(capsys, "import", str(file), *there)["values"] == 2
+    with MangaMemory.open(durable=other) as memory:
+        storage = memory.storage(user_id="u1")
+        assert {key: storage.value(key) for key in storage.keys()} == values  # noqa: SIM118
+        asyncio.run(storage.write("a/b", b"newer"))
+    again = told(capsys, "import", str(file), *there)
+    assert (again["values"], again["skipped"]) == (0, ["storage/a/b", "storage/large"])
+    assert MangaMemory.open(durable=other).storage(user_id="u1").value("a/b") == b"newer"
+    assert run(["forget-user", "u1", *there]) == 0
+    capsys.readouterr()
+    refused = told(capsys, "import", str(file), *there)
+    assert (refused["values"], refused["ended"]) == (0, ["storage/a/b", "storage/large"])
+
+
+@pytest.mark.parametrize("command", ["permissions", "doctor --json", "settings --json"])
+def test_a_command_without_standard_output_succeeds(command: str, url: str) -> None:
+    line = f"{sys.executable} -m strands_manga_memory.cli {command} >&-"
+    run(["init-table", "--durable", url])
+    variables = {**os.environ, "MANGA_MEMORY_DURABLE_URL": url}
+    done = subprocess.run(line, shell=True, env=variables, capture_output=True, check=False)
+    assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
+
+
+def test_sessions_that_need_a_codec_are_not_called_damaged(url: str, capsys: Any) -> None:
+    held(url, codec=codec)
+    assert run(["sessions", "u1", "--durable", url]) == 0
+    shown = capsys.readouterr().out
+    assert "unreadable" in shown
+    assert "damaged" not in shown
+    assert run(["history", "s1", "--user", "u1", "--durable", url]) == 1
+    assert "name the codec with --codec" in capsys.readouterr().err
+
+
+def test_the_doctor_names_causes_of_a_sqlite_file_that_cannot_be_opened(
+    tmp_path: Path, capsys: Any
+) -> None:
+    (tmp_path / "folder.sqlite3").mkdir()
+    assert run(["doctor", "--json", "--durable", f"sqlite:///{tmp_path}/folder.sqlite3"]) == 1
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    [found] = [each for each in findings if each["check"] == "durable.reach"]
+    assert "the permissions of its folder and the free disk space" in found["remedy"]
 
 
 def test_an_import_says_what_it_did_not_store_and_why(

@@ -59,7 +59,7 @@ def sessions(
             (
                 line.session_id,
                 ", ".join(line.agents),
-                "damaged" if line.is_damaged else line.turns,
+                "unreadable" if line.is_damaged else line.turns,
                 _at(line.last_used),
                 line.title,
             )
