@@ -207,7 +207,7 @@ def retract(
     message_id = source.message_id or ""
     for part in live if message_id else ():
         if isinstance(part, memory.UserContext):
-            part.discard_preferences(message_id)
+            part.discard_preferences(message_id, at=source.at or 0.0)
         elif isinstance(part, conversation.HistoryRecall):
             part.forget(message_id)
         elif isinstance(part, state.StateCoordinator) and part.retract(message_id):
@@ -268,7 +268,9 @@ def _is_shown(source: Source, user: memory.UserContext, scope: ConversationScope
 def _retract_stored(store: memory.UserMemoryStore, source: Source) -> int:
     if source.message_id is None:
         return 0 if source.memory_id is None else int(store.forget(source.memory_id))
-    count = store.retract(source.message_id, session_id=source.session_id)
+    # Also on a machine whose clock is behind the one that stored the preference.
+    at = max(store.partition.clock(), source.at or 0.0)
+    count = store.retract(source.message_id, session_id=source.session_id, at=at)
     id_ = None if source.kind == "preference" else source.memory_id
     if id_ is not None and store.get(id_) is not None:
         count += store.forget(id_)

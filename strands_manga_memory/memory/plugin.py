@@ -378,9 +378,12 @@ class UserContext(Plugin):
         self._hide(message_id, at)
         self._store.retract(message_id, session_id=self._session_id, at=at)
 
-    def discard_preferences(self, message_id: str) -> None:
-        """Discard the agent's copy of a message's preferences, after the table has deleted them."""
-        self._hide(message_id, self._clock())
+    def discard_preferences(self, message_id: str, *, at: float = 0.0) -> None:
+        """Discard the agent's copy of a message's preferences, after the table has deleted them.
+
+        ``at`` is the time of the message, which a clock that is behind has not reached yet.
+        """
+        self._hide(message_id, max(self._clock(), at))
         self._store.reader.drop_snapshot()
         self._drop_results()
 

@@ -427,7 +427,7 @@ class UserMemoryStore(MemoryStore):
                 self.preference_log.record_deletion(memory_id)
             self._delete([memory_id])
             return exists
-        removal = Removal.of_preference(*slot_and_value(record), now)
+        removal = Removal.of_preference(*slot_and_value(record), max(now, record.updated_at))
         self.preference_log.apply(PreferenceChange(removals=[removal], dropped=memory_id))
         self.reader.update_snapshot(memory_id, None)
         return True

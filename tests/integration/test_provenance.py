@@ -13,7 +13,7 @@ from strands.types.content import Message
 
 from strands_manga_memory import ConversationScope, DialogueSlot, InMemoryHotStore, MangaMemory
 from strands_manga_memory.assembly import Source
-from strands_manga_memory.testing import ScriptedModel
+from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.support import settle, state_of
 
 ORDER = "503-1234567-1234567"
@@ -49,6 +49,30 @@ def test_explain_and_retract_name_a_wrong_argument(shop: MangaMemory) -> None:
         shop.explain(3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"source must be a Source from explain\(agent\), got 3"):
         shop.retract(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("removed_by", ["retract", "forget"])
+def test_a_clock_that_is_behind_removes_a_preference(tmp_path: Path, removed_by: str) -> None:
+    """The preference was stored by a machine whose clock is a minute ahead."""
+    clock = FakeClock(1_800_000_060.0)
+    url = f"sqlite:///{tmp_path}/shop.sqlite3"
+    with MangaMemory.open("memory://", url, memories=True, clock=clock) as memory:
+        model = ScriptedModel()
+        agent = agent_of(memory, "s1", model)
+        agent("My favorite genre is horror.")
+        settle(memory)
+        clock.advance(-60)
+        if removed_by == "retract":
+            assert memory.retract(only(memory.explain(agent), "preference")).live_agents == 1
+        else:
+            assert memory.user("u1").forget("preference#genre")
+        assert memory.user("u1").recall() == []
+        agent("What is new?")
+        assert "genre: horror" not in request(model)
+        clock.advance(61)
+        agent("My favorite genre is horror.")
+        settle(memory)
+        assert [each.content for each in memory.user("u1").recall()] == ["genre: horror"]
 
 
 def test_stated_preference_is_listed_with_its_message_and_retracted(shop: MangaMemory) -> None:
