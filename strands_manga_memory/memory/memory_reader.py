@@ -116,14 +116,13 @@ class MemoryReader:
             self._snapshot = None
 
     def read_changes(self) -> None:
-        """Read the memories again from the table, because other processes may have changed them.
+        """Read the memories again, because other processes may have changed them.
 
-        The cache in the hot tier is not used, because a process that made a change may use another
-        hot tier. Without a hot tier, nothing is read, and memories read earlier stay in use.
+        They are read from the table, not from the cache in the hot tier, because a process that
+        made a change may use another hot tier.
         """
-        if self._hot is not None:
-            self._wait_for_statements()
-            self._read(is_cached=False)
+        self._wait_for_statements()
+        self._read(is_cached=False)
 
     def update_snapshot(self, memory_id: str, record: MemoryRecord | None) -> None:
         """Replace a changed memory in this process's copy of the memories.

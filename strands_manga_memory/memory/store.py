@@ -489,8 +489,8 @@ class UserMemoryStore(MemoryStore):
     def build_agent_context(self, max_tokens: int = MAX_TOKENS) -> str:
         """Return a short, escaped text about the user for an agent.
 
-        Without memories, the text is ``No prior interaction history.``. A store with a hot tier,
-        such as that of ``MangaMemory.user``, first reads changes by other processes.
+        Without memories, the text is ``No prior interaction history.``. Each call reads the table,
+        so the text has the changes by other processes.
 
         Args:
             max_tokens: Maximum number of tokens. Default 800.

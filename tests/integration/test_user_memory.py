@@ -214,6 +214,15 @@ def test_a_recall_of_an_episode_writes_nothing(quick: SQLiteTable) -> None:
     assert not list(quick.query("u1", first="~ledger#", last="~ledger#~"))
 
 
+def test_context_of_a_store_without_hot_tier_has_changes_of_other_processes(table: Table) -> None:
+    store, other = UserMemoryStore(table, user_id="u1"), UserMemoryStore(table, user_id="u1")
+    assert store.build_agent_context() == "No prior interaction history."
+    other.prefer("genre", "horror")
+    assert "genre: horror" in store.build_agent_context()
+    other.forget("preference#genre")
+    assert store.build_agent_context() == "No prior interaction history."
+
+
 def test_a_summary_of_a_session_that_was_saved_elsewhere(table: Table) -> None:
     """A later summary replaces the earlier one for the next agent."""
     store = UserMemoryStore(table, user_id="u1")
@@ -393,7 +402,7 @@ def test_no_durable_read_after_the_session_has_started(quick: SQLiteTable) -> No
     assert faulty.calls == [*["query"] * 3, "batch_get", "query"]
     for _ in range(3):
         agent("Which volume of Uzumaki is next?")
-        store.build_agent_context()
+        store.agent_context()
     settle(faulty)
     assert set(faulty.calls[5:]) == {"transact"}  # the ledger, in the background
 
