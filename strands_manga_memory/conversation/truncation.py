@@ -74,14 +74,14 @@ def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str
         return f"{kept}{cut_marker(cut, name)}{behind}" if cut > 0 else text
 
     def fits(kept: str) -> bool:
-        return len(kept) <= most_characters and count(marked(kept)) <= tokens
+        return len(kept) <= max_characters and count(marked(kept)) <= tokens
 
-    most_characters = tokens * (1 if count is len else _CHARACTERS_PER_TOKEN)
-    form = None if tail else _JsonText.read(head, tokens, most_characters)
-    if form is not None:
-        if (shorter := form.most_detailed(fits, _FORMS)) is not None:
-            return shorter if shorter == form.render(_WHOLE) and not gone else marked(shorter)
-        head = form.render(_LEAST, is_limited=False) or ""
+    max_characters = tokens * (1 if count is len else _CHARACTERS_PER_TOKEN)
+    json_text = None if tail else _JsonText.parse(head, tokens, max_characters)
+    if json_text is not None:
+        if (shorter := json_text.shorten_to_fit(fits, _LEVELS)) is not None:
+            return shorter if shorter == json_text.render(_WHOLE) and not gone else marked(shorter)
+        head = json_text.render(_LEAST, is_limited=False) or ""
     elif marker is None:
         head = tail = strip_markup(text)
         text, present, gone = head, len(head), len(text) - len(head)
@@ -89,7 +89,7 @@ def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str
             return marked(head)
     room = max(0, tokens - count(cut_marker(present + gone, name)) - _SPARE_TOKENS)
     characters = int(present * room / count(text))
-    errors = [] if form is not None else _error_lines(text)
+    errors = [] if json_text is not None else _error_lines(text)
     while True:
         of_head, of_tail = _kept_lengths(head, tail, characters)
         spared = len(_error_text(errors, of_head, len(text) - of_tail, characters // 3))
@@ -108,12 +108,12 @@ def excerpt_text(text: str, characters: int, name: str = "") -> str:
     only keys and identifiers, even if there is room for more. An excerpt of another text is as long
     as allowed. If no excerpt would be shorter than the text, the text is returned unchanged.
     """
-    form = None
+    json_text = None
     if CUT_MARKER.search(text) is None:
-        form = _JsonText.read(text, characters, characters)
-    if form is not None:
-        shorter = form.most_detailed(
-            lambda kept: len(kept) + len(cut_marker(len(text), name)) <= characters, _EXCERPTS
+        json_text = _JsonText.parse(text, characters, characters)
+    if json_text is not None:
+        shorter = json_text.shorten_to_fit(
+            lambda kept: len(kept) + len(cut_marker(len(text), name)) <= characters, _EXCERPT_LEVELS
         )
         if shorter is not None:
             shorter += cut_marker(max(1, len(text) - len(shorter)), name)
@@ -155,10 +155,10 @@ def _error_lines(text: str) -> list[tuple[int, str]]:
     ]
 
 
-def _error_text(errors: Sequence[tuple[int, str]], start: int, end: int, most: int) -> str:
+def _error_text(errors: Sequence[tuple[int, str]], start: int, end: int, max_size: int) -> str:
     lines = [line for at, line in errors if start <= at and at + len(line) <= end]
     sizes = accumulate(map(len, lines))
-    return "".join(line for line, size in zip(lines, sizes, strict=True) if size <= most)
+    return "".join(line for line, size in zip(lines, sizes, strict=True) if size <= max_size)
 
 
 def _kept_lengths(head: str, tail: str, characters: int) -> tuple[int, int]:
@@ -230,7 +230,7 @@ class _Members(IntEnum):
     ALL = 3
 
 
-class _Form(NamedTuple):
+class _Level(NamedTuple):
     """Level of detail at which JSON in a text is written.
 
     Attributes:
@@ -252,43 +252,43 @@ class _Form(NamedTuple):
 
 _ALL = 1_000_000_000
 _STRINGS = (3_840, 1_920, 960, 480, 240, 120, 60)
-_WHOLE, _LEAST = _Form(_Members.ALL, _ALL, _ALL), _Form(_Members.KEY, 40, 1, _Members.KEY)
+_WHOLE, _LEAST = _Level(_Members.ALL, _ALL, _ALL), _Level(_Members.KEY, 40, 1, _Members.KEY)
 _REDUCED = (
-    _Form(_Members.IDENTIFYING, 60, _ALL),
-    _Form(_Members.IDS, 40, _ALL),
-    _Form(_Members.KEY, 40, _ALL),
+    _Level(_Members.IDENTIFYING, 60, _ALL),
+    _Level(_Members.IDS, 40, _ALL),
+    _Level(_Members.KEY, 40, _ALL),
 )
 _FEWER_ITEMS = (
-    _Form(_Members.IDENTIFYING, 60, 3),
-    _Form(_Members.IDS, 40, 1, _Members.IDS),
+    _Level(_Members.IDENTIFYING, 60, 3),
+    _Level(_Members.IDS, 40, 1, _Members.IDS),
     _LEAST,
 )
-_FORMS = (
+_LEVELS = (
     _WHOLE,
-    *(_Form(_Members.ALL, characters, _ALL) for characters in _STRINGS),
-    *(form._replace(detailed=detailed) for form in _REDUCED for detailed in (1, 0)),
+    *(_Level(_Members.ALL, characters, _ALL) for characters in _STRINGS),
+    *(level._replace(detailed=detailed) for level in _REDUCED for detailed in (1, 0)),
     *_FEWER_ITEMS,
 )
 """Levels of detail of a truncated JSON text, from most to least detail.
 Lists keep all items for as long as possible.
 """
 
-_EXCERPTS = (
-    *(form._replace(outside=max(form.members, _Members.IDS)) for form in _REDUCED),
+_EXCERPT_LEVELS = (
+    *(level._replace(outside=max(level.members, _Members.IDS)) for level in _REDUCED),
     *_FEWER_ITEMS,
 )
 """Levels of detail of an excerpt, which contains only keys and identifiers.
 Outside of lists, ``KEY`` would keep ``{"code": 0}`` of a result, and not its list.
 """
 
-_MAP_MEMBERS = 24
+_LARGE_OBJECT_MEMBERS = 24
 """JSON objects with more members than this number are shortened like lists."""
 
-_MOST_OF_ERROR = 240
+_MAX_ERROR_CHARACTERS = 240
 """Maximum characters of a string in a JSON object that reports an error."""
 
-_GAP = re.compile(r"\[\.\.\. (\d{1,12}) more items \.\.\.\]")
-_GAP_KEY = "[... more items ...]"
+_OMISSION = re.compile(r"\[\.\.\. (\d{1,12}) more items \.\.\.\]")
+_OMISSION_KEY = "[... more items ...]"
 
 _ID_KEY = re.compile(
     r"(?:^|[\W_])(?i:ids?|uuid|guid|key|code|sku|asin|isbn|ean|jan|no|nr|num|number|ref|reference|tracking)$"
@@ -305,42 +305,42 @@ _KIND_KEY = re.compile(
 _CODE = re.compile(r"\A(?=\S{0,64}\d)\S{2,64}\Z")
 
 
-class _UnfitFormError(Exception):
-    """Error that stops the writing of JSON in a form that is too long or makes items equal."""
+class _UnsuitableLevelError(Exception):
+    """Error that stops the writing of JSON in a level that is too long or makes items equal."""
 
 
 class _JsonText:
     """Text that contains JSON, and can be written in full or with less detail."""
 
     def __init__(
-        self, text: str, found: Sequence[Documents], tokens: int, most_characters: int
+        self, text: str, found: Sequence[Documents], tokens: int, max_characters: int
     ) -> None:
-        self._most_characters = most_characters
+        self._max_characters = max_characters
         self._parts: list[str | list[Any]] = []
         end = 0
         for each in found:
-            values = _capped(each.values, tokens)
+            values = _limit_lists(each.values, tokens)
             self._parts += [text[end : each.start], values]
             end = each.end
         self._parts.append(text[end:])
-        self._most_items = _longest(self._parts)
+        self._max_items = _longest_list(self._parts)
 
     @classmethod
-    def read(cls, text: str, tokens: int, most_characters: int) -> _JsonText | None:
+    def parse(cls, text: str, tokens: int, max_characters: int) -> _JsonText | None:
         """Parse the JSON in a text. None if less than half of the text's characters are JSON.
 
         Args:
             text: The text.
             tokens: Number of tokens to which the text will be shortened. No list keeps more items
                 than this number.
-            most_characters: Maximum characters of the text when it is written.
+            max_characters: Maximum characters of the text when it is written.
         """
         source, found = find_json(text)
         if not is_mostly_json(found, source):
             return None
-        return cls(source, found, tokens, most_characters)
+        return cls(source, found, tokens, max_characters)
 
-    def most_detailed(self, fits: Callable[[str], bool], forms: Sequence[_Form]) -> str | None:
+    def shorten_to_fit(self, fits: Callable[[str], bool], levels: Sequence[_Level]) -> str | None:
         """Return the text at the highest level of detail at which it fits; None if it fits at none.
 
         A level may limit the number of items, or of detailed items, in each list. At such a level,
@@ -348,38 +348,40 @@ class _JsonText:
 
         Args:
             fits: Function that returns whether a text is short enough.
-            forms: The levels of detail, the highest first.
+            levels: The levels of detail, the highest first.
         """
 
         @cache
-        def attempt(form: _Form) -> str | None:
-            text = self.render(form)
+        def attempt(level: _Level) -> str | None:
+            text = self.render(level)
             return text if text is not None and fits(text) else None
 
         # Shorter strings make a shorter text. A smaller group of members may be a longer one.
-        with_all = sum(form.members is _Members.ALL for form in forms)
-        at = bisect_left(forms, 1, hi=with_all, key=lambda form: attempt(form) is not None)
-        form = next((form for form in forms[at:] if attempt(form) is not None), None)
-        if form is None:
+        with_all = sum(level.members is _Members.ALL for level in levels)
+        at = bisect_left(levels, 1, hi=with_all, key=lambda level: attempt(level) is not None)
+        level = next((level for level in levels[at:] if attempt(level) is not None), None)
+        if level is None:
             return None
-        least = form.detailed or form.items
+        least = level.detailed or level.items
         more = [
-            form._replace(detailed=most) if form.detailed else form._replace(items=most)
-            for most in range(least, max(least, self._most_items) + 1)
+            level._replace(detailed=number) if level.detailed else level._replace(items=number)
+            for number in range(least, max(least, self._max_items) + 1)
         ]
-        return attempt(more[bisect_left(more, 1, lo=1, key=lambda form: attempt(form) is None) - 1])
+        return attempt(
+            more[bisect_left(more, 1, lo=1, key=lambda level: attempt(level) is None) - 1]
+        )
 
-    def render(self, form: _Form, *, is_limited: bool = True) -> str | None:
+    def render(self, level: _Level, *, is_limited: bool = True) -> str | None:
         """Return the text with its JSON at a level of detail; None if the level does not suit.
 
         If ``is_limited`` is false, any length is allowed.
         """
-        pruning = _Pruning(form, self._most_characters if is_limited else None)
+        pruning = _Pruning(level, self._max_characters if is_limited else None)
         shown: list[str] = []
         try:
             for part in self._parts:
                 if isinstance(part, str):
-                    shorter = _shorten_string(part, max(80, form.characters))
+                    shorter = _shorten_string(part, max(80, level.characters))
                     shown.append(
                         f"{shorter}\n"
                         if part.endswith("\n") and not shorter.endswith("\n")
@@ -388,27 +390,27 @@ class _JsonText:
                 elif len(part) == 1:
                     shown.append(write_json(pruning.shorten(part[0], in_list=False)))
                 else:
-                    shown.append("\n".join(map(write_json, pruning.list_items(part))))
-        except _UnfitFormError:
+                    shown.append("\n".join(map(write_json, pruning.shorten_list(part))))
+        except _UnsuitableLevelError:
             return None
         return "".join(shown)
 
 
-def _capped(value: Any, most: int) -> Any:
-    """Return a copy of a JSON value in which each list has at most ``most`` items.
+def _limit_lists(value: Any, max_items: int) -> Any:
+    """Return a copy of a JSON value in which each list has at most ``max_items`` items.
 
     A note in each shortened list counts the removed items. In each list, the few objects that
     report errors are marked.
     """
     if isinstance(value, dict):
-        return {key: _capped(each, most) for key, each in value.items()}
+        return {key: _limit_lists(each, max_items) for key, each in value.items()}
     if not isinstance(value, list):
         return value
-    items = [_capped(item, most) for item in value]
+    items = [_limit_lists(item, max_items) for item in value]
     reports = [at for at, item in enumerate(items) if isinstance(item, dict) and _has_error(item)]
     for at in reports if 4 * len(reports) <= len(items) else ():
         items[at] = _ErrorReport(items[at])
-    first, note, last = _first_and_last(items, most)
+    first, note, last = _split_list(items, max_items)
     return [*first, *note, *last]
 
 
@@ -419,25 +421,25 @@ class _ErrorReport(dict[str, Any]):
 def _has_error(value: Any) -> bool:
     members = value.items() if isinstance(value, dict) else [("", value)]
     return any(
-        ERROR.search(f"{key} {each}", 0, _MOST_OF_ERROR)
+        ERROR.search(f"{key} {each}", 0, _MAX_ERROR_CHARACTERS)
         for key, each in members
         if each is True or (type(each) is str and each)
     )
 
 
-def _longest(value: Any) -> int:
+def _longest_list(value: Any) -> int:
     if not isinstance(value, dict | list):
         return 0
     members = value.values() if isinstance(value, dict) else value
-    return max(len(value), *map(_longest, members), 0)
+    return max(len(value), *map(_longest_list, members), 0)
 
 
 class _Pruning:
     """Makes smaller copies of JSON values, by removing members, items and characters."""
 
-    def __init__(self, form: _Form, most_characters: int | None) -> None:
-        self._form = form
-        self._left = most_characters
+    def __init__(self, level: _Level, max_characters: int | None) -> None:
+        self._level = level
+        self._left = max_characters
 
     def shorten(self, value: Any, *, in_list: bool = True) -> Any:
         """Return a smaller copy of a JSON value.
@@ -446,15 +448,15 @@ class _Pruning:
         lists (``in_list`` is False) usually keep up to 24 members. An object with more than 24
         members keeps only the first and last ones. An object that reports an error keeps all.
         """
-        if isinstance(value, _ErrorReport) and self._form.characters < _MOST_OF_ERROR:
-            form = self._form._replace(members=_Members.ALL, characters=_MOST_OF_ERROR)
-            return _Pruning(form, self._left).shorten(value)
+        if isinstance(value, _ErrorReport) and self._level.characters < _MAX_ERROR_CHARACTERS:
+            level = self._level._replace(members=_Members.ALL, characters=_MAX_ERROR_CHARACTERS)
+            return _Pruning(level, self._left).shorten(value)
         if isinstance(value, dict):
-            return self._object(value, in_list=in_list)
+            return self._shorten_object(value, in_list=in_list)
         if isinstance(value, list):
-            return self.list_items(value)
-        if type(value) is str and _GAP.fullmatch(value) is None:
-            value = _shorten_string(value, self._form.characters)
+            return self.shorten_list(value)
+        if type(value) is str and _OMISSION.fullmatch(value) is None:
+            value = _shorten_string(value, self._level.characters)
         self._count_characters(len(value) + 2 if isinstance(value, str) else 4)
         return value
 
@@ -462,15 +464,15 @@ class _Pruning:
         if self._left is not None:
             self._left -= characters
             if self._left < 0:
-                raise _UnfitFormError
+                raise _UnsuitableLevelError
 
-    def list_items(self, values: Sequence[Any]) -> list[Any]:
+    def shorten_list(self, values: Sequence[Any]) -> list[Any]:
         """Shorten a list to its first and last items, and a note about the number of the others.
 
-        A form does not suit a list if it keeps only identifiers that all items share.
+        A level does not suit a list if it keeps only identifiers that all items share.
         """
-        first, note, last = _first_and_last(values, self._form.items)
-        detailed, others = first[: self._form.detailed], first[self._form.detailed :]
+        first, note, last = _split_list(values, self._level.items)
+        detailed, others = first[: self._level.detailed], first[self._level.detailed :]
         shown = [*map(self.shorten, others)]
         if (
             len(shown) > 1
@@ -479,83 +481,85 @@ class _Pruning:
             and shown != others
             and all(each == shown[0] for each in shown)
         ):
-            raise _UnfitFormError
+            raise _UnsuitableLevelError
         return [*map(self._finer().shorten, detailed), *shown, *note, *map(self.shorten, last)]
 
     def _finer(self) -> _Pruning:
-        members = _Members(min(self._form.members + 1, _Members.ALL))
-        return _Pruning(self._form._replace(members=members, characters=60, detailed=0), self._left)
+        members = _Members(min(self._level.members + 1, _Members.ALL))
+        return _Pruning(
+            self._level._replace(members=members, characters=60, detailed=0), self._left
+        )
 
-    def _object(self, value: dict[str, Any], *, in_list: bool) -> dict[str, Any]:
-        if len(value) > _MAP_MEMBERS or _GAP_KEY in value:
-            return self._map(value)
-        members = self._form.members if in_list else self._form.outside
-        kept = _kept_members(value, members) or dict(list(value.items())[:1])
+    def _shorten_object(self, value: dict[str, Any], *, in_list: bool) -> dict[str, Any]:
+        if len(value) > _LARGE_OBJECT_MEMBERS or _OMISSION_KEY in value:
+            return self._shorten_large_object(value)
+        members = self._level.members if in_list else self._level.outside
+        kept = _select_members(value, members) or dict(list(value.items())[:1])
         self._count_characters(sum(map(len, kept)))
         pruned = {key: self.shorten(each, in_list=in_list) for key, each in kept.items()}
         if members is _Members.ALL:
             return pruned
         return {key: each for key, each in pruned.items() if each not in ({}, [])} or pruned
 
-    def _map(self, value: dict[str, Any]) -> dict[str, Any]:
+    def _shorten_large_object(self, value: dict[str, Any]) -> dict[str, Any]:
         """Return a copy of a large JSON object with only its first and last members.
 
         An additional member has the number of members left out.
         """
         names = [
-            *(name for name in value if name != _GAP_KEY),
-            *_note(int(value.get(_GAP_KEY) or 0)),
+            *(name for name in value if name != _OMISSION_KEY),
+            *_omission_note(int(value.get(_OMISSION_KEY) or 0)),
         ]
-        first, note, last = _first_and_last(names, self._form.items)
-        finer, most = self._finer(), self._form.detailed
-        pruned = {name: finer.shorten(value[name]) for name in first[:most]}
-        pruned |= {name: self._member(name, value[name]) for name in first[most:]}
+        first, note, last = _split_list(names, self._level.items)
+        finer, detailed = self._finer(), self._level.detailed
+        pruned = {name: finer.shorten(value[name]) for name in first[:detailed]}
+        pruned |= {name: self._shorten_member(name, value[name]) for name in first[detailed:]}
         if note:
-            pruned[_GAP_KEY] = _left_out(note[0])
-        return pruned | {name: self._member(name, value[name]) for name in last}
+            pruned[_OMISSION_KEY] = _omitted_items(note[0])
+        return pruned | {name: self._shorten_member(name, value[name]) for name in last}
 
-    def _member(self, name: str, value: Any) -> Any:
+    def _shorten_member(self, name: str, value: Any) -> Any:
         """Shorten the value of a member of a large JSON object.
 
         At the lowest level of detail, an object is emptied if its key is an identifier, such as an
         order number. The identifier alone shows which object it is.
         """
-        is_known_by_name = self._form.members is _Members.KEY and _CODE.match(name) is not None
+        is_known_by_name = self._level.members is _Members.KEY and _CODE.match(name) is not None
         self._count_characters(len(name))
         return {} if is_known_by_name and isinstance(value, dict) else self.shorten(value)
 
 
-def _first_and_last(values: Sequence[Any], most: int) -> tuple[list[Any], list[str], list[Any]]:
+def _split_list(values: Sequence[Any], max_items: int) -> tuple[list[Any], list[str], list[Any]]:
     """Split a list into its first items, a note about the items left out, and its last items.
 
-    About ``most`` items are kept. If items are left out, three quarters of the kept items are first
+    About ``max_items`` items are kept. If items are left out, three quarters of the kept items are first
     items. The last items then follow items from the middle that report errors, of which there are
     at most a quarter more. If a truncated list is split again, its note is counted in the new note.
     """
-    whole = [value for value in values if not _left_out(value)]
-    behind = most // 4 if len(whole) > most else 0
-    first, rest = whole[: most - behind], whole[most - behind :]
+    whole = [value for value in values if not _omitted_items(value)]
+    behind = max_items // 4 if len(whole) > max_items else 0
+    first, rest = whole[: max_items - behind], whole[max_items - behind :]
     middle, last = rest[: len(rest) - behind], rest[len(rest) - behind :]
     errors = (
         each
         for each in middle
         if isinstance(each, _ErrorReport) or (type(each) is str and _has_error(each))
     )
-    last = [*islice(errors, -(-most // 4)), *last]
-    return first, _note(sum(map(_left_out, values)) + len(rest) - len(last)), last
+    last = [*islice(errors, -(-max_items // 4)), *last]
+    return first, _omission_note(sum(map(_omitted_items, values)) + len(rest) - len(last)), last
 
 
-def _note(missing: int) -> list[str]:
+def _omission_note(missing: int) -> list[str]:
     return [f"[... {missing} more items ...]"] if missing else []
 
 
-def _left_out(value: Any) -> int:
+def _omitted_items(value: Any) -> int:
     """Return the number in a note such as "[... 3 more items ...]"; 0 for any other value."""
-    match = _GAP.fullmatch(value) if type(value) is str else None
+    match = _OMISSION.fullmatch(value) if type(value) is str else None
     return int(match[1]) if match is not None else 0
 
 
-def _kept_members(value: dict[str, Any], members: _Members) -> dict[str, Any]:
+def _select_members(value: dict[str, Any], members: _Members) -> dict[str, Any]:
     """Return the members (keys with values) of a JSON object that belong to a group.
 
     ``members`` is the group, for example all members with identifiers.
