@@ -136,7 +136,6 @@ _ROW = re.compile(
 )
 """Beginning of a line of a table or of code. Such a line is kept whole."""
 
-
 _ERROR_LINE = re.compile(
     rf"^(?!  )[^\n]{{0,300}}?{ERROR.pattern}[^\n]{{0,300}}(?:\n|\Z)", re.MULTILINE
 )
@@ -145,8 +144,8 @@ _ERROR_LINE = re.compile(
 def _error_lines(text: str) -> list[tuple[int, str]]:
     """Return each line of a text that reports an error, with its position in the text.
 
-    Such lines occur for example in logs. Very long lines, indented lines, and rows of tables and
-    code, are left out: they would be read as parts of the lines that follow.
+    Such lines occur for example in logs. Very long lines are left out, and lines that mean little
+    away from their neighbours: indented lines, and rows of tables and code.
     """
     return [
         (match.start(), match[0])
@@ -216,7 +215,7 @@ def _is_of_rows(text: str, line_start: int, position: int) -> bool:
 
 
 class _Members(IntEnum):
-    """Members (keys with values) that a shortened JSON object keeps, from the fewest to all.
+    """Members (keys with their values) that a shortened JSON object keeps, from fewest to all.
 
     - ``KEY``: the id or, without an id, the name. Without both, nested objects and lists.
     - ``IDS``: ids, names, and nested values.
@@ -231,16 +230,15 @@ class _Members(IntEnum):
 
 
 class _Level(NamedTuple):
-    """Level of detail at which JSON in a text is written.
+    """Level of detail: the parts of JSON that stay when a text is shortened.
 
     Attributes:
-        members: Members (keys with values) that each object in a list keeps, from only its
-            identifier or name (``KEY``) to all members (``ALL``).
+        members: Members that objects in a list keep.
         characters: Maximum characters of a string.
-        items: Maximum items of each list.
-        outside: Members that each object outside of lists keeps.
-        detailed: Number of items at the start of each list whose objects keep more members: those
-            of the next value of ``_Members``.
+        items: Maximum items of each list, not counting some items that report errors.
+        outside: Members that objects outside of lists keep.
+        detailed: Number of objects at the start of each list that keep more members than
+            ``members``: those of the next value of ``_Members``.
     """
 
     members: _Members
@@ -306,11 +304,11 @@ _CODE = re.compile(r"\A(?=\S{0,64}\d)\S{2,64}\Z")
 
 
 class _UnsuitableLevelError(Exception):
-    """Error that stops the writing of JSON in a level that is too long or makes items equal."""
+    """A level of detail gives too long a text, or makes the objects of a list all equal."""
 
 
 class _JsonText:
-    """Text that contains JSON, and can be written in full or with less detail."""
+    """Text with its parsed JSON, which can be written at several levels of detail."""
 
     def __init__(
         self, text: str, found: Sequence[Documents], tokens: int, max_characters: int
@@ -331,9 +329,9 @@ class _JsonText:
 
         Args:
             text: The text.
-            tokens: Number of tokens to which the text will be shortened. No list keeps more items
-                than this number.
-            max_characters: Maximum characters of the text when it is written.
+            tokens: Maximum tokens of the shortened text, and therefore also the maximum number of
+                items of each list.
+            max_characters: Number of characters above which :meth:`render` stops.
         """
         source, found = find_json(text)
         if not is_mostly_json(found, source):
@@ -341,10 +339,10 @@ class _JsonText:
         return cls(source, found, tokens, max_characters)
 
     def shorten_to_fit(self, fits: Callable[[str], bool], levels: Sequence[_Level]) -> str | None:
-        """Return the text at the highest level of detail at which it fits; None if it fits at none.
+        """Return the text at the highest level of detail that fits; None if no level fits.
 
-        A level may limit the number of items, or of detailed items, in each list. At such a level,
-        the limit is then raised as far as the text still fits.
+        If that level limits the number of items, or of detailed items, in each list, the largest
+        number that fits is used instead.
 
         Args:
             fits: Function that returns whether a text is short enough.
@@ -372,9 +370,10 @@ class _JsonText:
         )
 
     def render(self, level: _Level, *, is_limited: bool = True) -> str | None:
-        """Return the text with its JSON at a level of detail; None if the level does not suit.
+        """Return the text with its JSON shortened to a level of detail.
 
-        If ``is_limited`` is false, any length is allowed.
+        The result is None if the level makes the objects of a list all equal, or if ``is_limited``
+        is true and the JSON is longer than the maximum length.
         """
         pruning = _Pruning(level, self._max_characters if is_limited else None)
         shown: list[str] = []
@@ -397,10 +396,10 @@ class _JsonText:
 
 
 def _limit_lists(value: Any, max_items: int) -> Any:
-    """Return a copy of a JSON value in which each list has at most ``max_items`` items.
+    """Return a copy of a JSON value in which each list has about ``max_items`` items.
 
-    A note in each shortened list counts the removed items. In each list, the few objects that
-    report errors are marked.
+    A note in each shortened list counts the removed items. If at most a quarter of a list's items
+    are objects that report errors, these objects become ``_ErrorReport`` objects.
     """
     if isinstance(value, dict):
         return {key: _limit_lists(each, max_items) for key, each in value.items()}
@@ -415,7 +414,7 @@ def _limit_lists(value: Any, max_items: int) -> Any:
 
 
 class _ErrorReport(dict[str, Any]):
-    """JSON object that reports an error, in a list in which at most a quarter of the items do."""
+    """JSON object of a list that reports an error, and is therefore shortened less than others."""
 
 
 def _has_error(value: Any) -> bool:
@@ -435,7 +434,7 @@ def _longest_list(value: Any) -> int:
 
 
 class _Pruning:
-    """Makes smaller copies of JSON values, by removing members, items and characters."""
+    """Makes smaller copies of JSON values by removing members, list items and characters."""
 
     def __init__(self, level: _Level, max_characters: int | None) -> None:
         self._level = level
@@ -444,9 +443,8 @@ class _Pruning:
     def shorten(self, value: Any, *, in_list: bool = True) -> Any:
         """Return a smaller copy of a JSON value.
 
-        Objects in a list keep only the members that the level of detail allows. Objects outside of
-        lists (``in_list`` is False) usually keep up to 24 members. An object with more than 24
-        members keeps only the first and last ones. An object that reports an error keeps all.
+        The level of detail has separate rules for the members of objects in a list (``in_list``)
+        and of other objects. An object with more than 24 members is shortened like a list.
         """
         if isinstance(value, _ErrorReport) and self._level.characters < _MAX_ERROR_CHARACTERS:
             level = self._level._replace(members=_Members.ALL, characters=_MAX_ERROR_CHARACTERS)
@@ -467,9 +465,9 @@ class _Pruning:
                 raise _UnsuitableLevelError
 
     def shorten_list(self, values: Sequence[Any]) -> list[Any]:
-        """Shorten a list to its first and last items, and a note about the number of the others.
+        """Shorten a list to its first and last items, and a note with the number of the others.
 
-        A level does not suit a list if it keeps only identifiers that all items share.
+        An error is raised if the shortened objects are all equal, for example all the same shop id.
         """
         first, note, last = _split_list(values, self._level.items)
         detailed, others = first[: self._level.detailed], first[self._level.detailed :]
@@ -502,9 +500,9 @@ class _Pruning:
         return {key: each for key, each in pruned.items() if each not in ({}, [])} or pruned
 
     def _shorten_large_object(self, value: dict[str, Any]) -> dict[str, Any]:
-        """Return a copy of a large JSON object with only its first and last members.
+        """Shorten a large JSON object to its first and last members.
 
-        An additional member has the number of members left out.
+        An additional member has the number of the members left out.
         """
         names = [
             *(name for name in value if name != _OMISSION_KEY),
@@ -519,10 +517,10 @@ class _Pruning:
         return pruned | {name: self._shorten_member(name, value[name]) for name in last}
 
     def _shorten_member(self, name: str, value: Any) -> Any:
-        """Shorten the value of a member of a large JSON object.
+        """Shorten the value under the key ``name`` of a large JSON object.
 
-        At the lowest level of detail, an object is emptied if its key is an identifier, such as an
-        order number. The identifier alone shows which object it is.
+        If only identifiers are to be kept, and the key is an identifier such as an order number, a
+        nested object becomes ``{}``: the key identifies it.
         """
         is_known_by_name = self._level.members is _Members.KEY and _CODE.match(name) is not None
         self._count_characters(len(name))
@@ -530,11 +528,11 @@ class _Pruning:
 
 
 def _split_list(values: Sequence[Any], max_items: int) -> tuple[list[Any], list[str], list[Any]]:
-    """Split a list into its first items, a note about the items left out, and its last items.
+    """Split a list into its first items, a note with the number of items left out, and its last.
 
-    About ``max_items`` items are kept. If items are left out, three quarters of the kept items are first
-    items. The last items then follow items from the middle that report errors, of which there are
-    at most a quarter more. If a truncated list is split again, its note is counted in the new note.
+    Of ``max_items`` kept items, three quarters are first items and the others last items. Before
+    the last items, up to a quarter more items that report errors are kept. The number in the note
+    of an earlier split is added.
     """
     whole = [value for value in values if not _omitted_items(value)]
     behind = max_items // 4 if len(whole) > max_items else 0
@@ -554,16 +552,13 @@ def _omission_note(missing: int) -> list[str]:
 
 
 def _omitted_items(value: Any) -> int:
-    """Return the number in a note such as "[... 3 more items ...]"; 0 for any other value."""
+    """Return 3 for the note "[... 3 more items ...]" in a list, and 0 for an item of the list."""
     match = _OMISSION.fullmatch(value) if type(value) is str else None
     return int(match[1]) if match is not None else 0
 
 
 def _select_members(value: dict[str, Any], members: _Members) -> dict[str, Any]:
-    """Return the members (keys with values) of a JSON object that belong to a group.
-
-    ``members`` is the group, for example all members with identifiers.
-    """
+    """Return the part of a JSON object that ``members`` keeps, see ``_Members``."""
     if members is _Members.ALL:
         return value
     if members is not _Members.KEY:
