@@ -241,11 +241,11 @@ def make_history_manager(
     )
 
 
-def _end_of_log(session: TieredSessionManager, most: int) -> list[Message]:
+def _end_of_log(session: TieredSessionManager, max_messages: int) -> list[Message]:
     # without evicted messages, the history itself has the end of the log
     if not session.stats()["left_messages"]:
         return []
-    return [record["message"] for record in session.records(last=most)]
+    return [record["message"] for record in session.records(last=max_messages)]
 
 
 def _drafts(hot: HotStore, seconds: float) -> conversation.SummaryCache | None:

@@ -64,14 +64,14 @@ def _field(default: Any, takes: str, description: str, **checks: Any) -> Any:
 
 
 def _number(
-    default: float | None, unit: str, description: str, *, most: float, **least: float
+    default: float | None, unit: str, description: str, *, le: float, **least: float
 ) -> Any:
     low = f"over {least['gt']:g}" if "gt" in least else f"{least['ge']:g}"
-    return _field(default, f"{low} to {most:,.12g} {unit}", description, le=most, **least)
+    return _field(default, f"{low} to {le:,.12g} {unit}", description, le=le, **least)
 
 
 def _tokens(description: str) -> Any:
-    return _number(None, "tokens", description, ge=1, most=10_000_000)
+    return _number(None, "tokens", description, ge=1, le=10_000_000)
 
 
 def _switch(description: str, *, default: bool) -> Any:
@@ -123,26 +123,26 @@ class MangaMemorySettings(BaseModel):
         "Create missing tables and their TTL setting when they are opened", default=True
     )
     flush_every: int = _number(
-        5, "turns", "Turns between flushes to the durable tier", ge=1, most=1000
+        5, "turns", "Turns between flushes to the durable tier", ge=1, le=1000
     )
     refresh: Refresh = Field(
         "never", description="Whether each turn first reads changes of other devices"
     )
     hot_deadline: float = _number(
-        0.05, "seconds", "Longest wait of a turn for the hot tier", gt=0, most=60
+        0.05, "seconds", "Longest wait of a turn for the hot tier", gt=0, le=60
     )
     durable_deadline: float = _number(
         2.0,
         "seconds",
         "Longest wait of a turn for the durable tier, if no other survives the process",
         gt=0,
-        most=60,
+        le=60,
     )
     profile_deadline: float = _number(
-        0.25, "seconds", "Longest wait for a profile or an environment source", gt=0, most=60
+        0.25, "seconds", "Longest wait for a profile or an environment source", gt=0, le=60
     )
     max_unsaved: int = _number(
-        10_000, "messages", "Unsaved messages from which turns are refused", ge=1, most=1_000_000
+        10_000, "messages", "Unsaved messages from which turns are refused", ge=1, le=1_000_000
     )
     ttl_tier: Tier = Field(
         "standard", description="User tier, from which the TTL is derived in the mode `hybrid`"
@@ -151,17 +151,17 @@ class MangaMemorySettings(BaseModel):
         "hybrid", description="How the TTL is determined, and when it is renewed"
     )
     ttl_seconds: float | None = _number(
-        None, "seconds", "TTL in the hot tier; unset: by tier and mode", gt=0, most=31_536_000
+        None, "seconds", "TTL in the hot tier; unset: by tier and mode", gt=0, le=31_536_000
     )
     session_ttl: float = _number(
         86_400.0,
         "seconds",
         "Time after the last use at which a session ends",
         gt=0,
-        most=31_536_000,
+        le=31_536_000,
     )
     ttl_grace: float = _number(
-        3_600.0, "seconds", "Time that stores keep data beyond its expiry", ge=3600, most=31_536_000
+        3_600.0, "seconds", "Time that stores keep data beyond its expiry", ge=3600, le=31_536_000
     )
     history: History = Field(
         "importance", description="Method that limits the history, unless set in `agent_kwargs`"
@@ -175,27 +175,27 @@ class MangaMemorySettings(BaseModel):
         "turns",
         "Later turns for which trimming a full history makes room; 0: none",
         ge=0,
-        most=1000,
+        le=1000,
     )
     max_turns: int | None = _number(
-        None, "turns", "Most turns of a history; unset: as many as fit", ge=1, most=10_000
+        None, "turns", "Most turns of a history; unset: as many as fit", ge=1, le=10_000
     )
     summary_trigger_tokens: int | None = _tokens(
         "Tokens of history that trigger a summary; unset: about twice its budget, at most half the"
         " model's window"
     )
     summary_trigger_turns: int = _number(
-        20, "turns", "Turns since the last summary that trigger one", ge=1, most=10_000
+        20, "turns", "Turns since the last summary that trigger one", ge=1, le=10_000
     )
     summary_keep_turns: int = _number(
-        3, "turns", "Last turns that a summary does not replace", ge=1, most=1000
+        3, "turns", "Last turns that a summary does not replace", ge=1, le=1000
     )
     summary_tokens: int = _number(
         500,
         "tokens",
         "Most tokens of a summary, at most a quarter of the history's budget",
         ge=1,
-        most=2_000,
+        le=2_000,
     )
     summary_strategy: _Strategy = Field(
         "background",
@@ -207,7 +207,7 @@ class MangaMemorySettings(BaseModel):
         "(share)",
         "Share of the tokens at which a summary is due, from which a warning is logged",
         gt=0,
-        most=1,
+        le=1,
     )
     summary_cache_hours: float = _number(
         24.0,
@@ -215,7 +215,7 @@ class MangaMemorySettings(BaseModel):
         "Time that encrypted drafts of summaries are cached in the hot tier, with the extra"
         " `encryption`; 0: not at all",
         ge=0,
-        most=8_760,
+        le=8_760,
     )
     summary_model: str | None = _field(
         None,
@@ -225,7 +225,7 @@ class MangaMemorySettings(BaseModel):
         pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:/-]*$",
     )
     summary_temperature: float = _number(
-        0.1, "(temperature)", "Temperature of `summary_model`", ge=0, most=1
+        0.1, "(temperature)", "Temperature of `summary_model`", ge=0, le=1
     )
     recall: bool = _switch(
         "Whether agents quote evicted messages, unless set in `agent_kwargs`", default=False
@@ -241,28 +241,28 @@ class MangaMemorySettings(BaseModel):
         "tokens",
         "Most tokens of an agent's goals, archived ones included",
         ge=100,
-        most=1_000_000,
+        le=1_000_000,
     )
     goal_warn_tokens: int = _number(
-        10_000, "tokens", "Tokens of all goals that cause a warning", ge=1, most=1_000_000
+        10_000, "tokens", "Tokens of all goals that cause a warning", ge=1, le=1_000_000
     )
     goal_archive_tokens: int = _number(
-        6_000, "tokens", "Most tokens of archived goals", ge=1, most=1_000_000
+        6_000, "tokens", "Most tokens of archived goals", ge=1, le=1_000_000
     )
     goals_kept: int = _number(
-        10, "goals", "Most archived goals; 0: goals that end are not archived", ge=0, most=1000
+        10, "goals", "Most archived goals; 0: goals that end are not archived", ge=0, le=1000
     )
     executions_kept: int = _number(
-        20, "calls", "Last tool calls of a goal that are kept one by one", ge=1, most=1000
+        20, "calls", "Last tool calls of a goal that are kept one by one", ge=1, le=1000
     )
     failed_subtasks_kept: int = _number(
-        5, "subtasks", "Failed subtasks in the record of an archived goal", ge=1, most=50
+        5, "subtasks", "Failed subtasks in the record of an archived goal", ge=1, le=50
     )
     goal_context_characters: int = _number(
-        2_000, "characters", "Most characters of a goal's context", ge=1, most=100_000
+        2_000, "characters", "Most characters of a goal's context", ge=1, le=100_000
     )
     steps_kept: int = _number(
-        100, "steps", "Most steps of a task, such as tool calls", ge=1, most=10_000
+        100, "steps", "Most steps of a task, such as tool calls", ge=1, le=10_000
     )
     pii_actions: dict[_Rule, Action] | None = _field(
         None,
@@ -277,16 +277,16 @@ class MangaMemorySettings(BaseModel):
         " patterns 30, questions 7",
     )
     breaker_failures: int = _number(
-        5, "failures", "Consecutive failures that open a tool's breaker", ge=1, most=1000
+        5, "failures", "Consecutive failures that open a tool's breaker", ge=1, le=1000
     )
     breaker_reset_after: float = _number(
-        30.0, "seconds", "Time that a breaker stays open", gt=0, most=600
+        30.0, "seconds", "Time that a breaker stays open", gt=0, le=600
     )
     breaker_users: int = _number(
-        2, "users", "Users, at most all of a tool, whose errors open its breaker", ge=1, most=1000
+        2, "users", "Users, at most all of a tool, whose errors open its breaker", ge=1, le=1000
     )
     breaker_timeout: float = _number(
-        2.0, "seconds", "Longest call of a guarded tool", gt=0, most=3600
+        2.0, "seconds", "Longest call of a guarded tool", gt=0, le=3600
     )
     telemetry: bool = _switch("Whether OpenTelemetry and `stats()` receive data", default=True)
 

@@ -30,7 +30,7 @@ from strands_manga_memory.language.search import (
     without_field_names,
 )
 from strands_manga_memory.messages import content_fingerprint, id_of, tool_result_ids
-from strands_manga_memory.messages.injection import is_quote, message_text
+from strands_manga_memory.messages.injection import is_injected_text, message_text
 from strands_manga_memory.messages.json_text import describe_json, find_json
 
 logger = logging.getLogger(__name__)
@@ -363,7 +363,7 @@ def archived_messages(
             speaker, text = "tool", "\n".join(filter(None, map(_result_values, results)))
         else:
             speaker, text = message["role"], message_text(message)
-        if not text or is_quote(text):
+        if not text or is_injected_text(text):
             continue
         if len(text) <= _SMALL_TALK_CHARACTERS and dialogue_act(text, speaker) in SMALL_TALK_ACTS:
             continue

@@ -257,7 +257,7 @@ def _is_low(message: Message, compaction: Compaction) -> bool:
 
 
 def _truncate_results(
-    compaction: Compaction, until: int, most: Callable[[Message], int], *, until_enough: bool
+    compaction: Compaction, until: int, max_size: Callable[[Message], int], *, until_enough: bool
 ) -> Sequence[Message] | None:
     """Truncate tool results. Return the new history, or None if nothing was truncated.
 
@@ -266,7 +266,7 @@ def _truncate_results(
     Args:
         compaction: The history and the size to reach.
         until: Number of messages at the start of the history that may be truncated.
-        most: Function that returns the number of characters to keep of a message's tool results.
+        max_size: Function that returns the maximum characters of a message's tool results.
         until_enough: If true, stop as soon as the history is small enough.
     """
     excess, cut = compaction.excess, dict[int, Message]()
@@ -274,7 +274,7 @@ def _truncate_results(
         if until_enough and excess <= 0:
             break
         if tool_result_ids(message) and not is_pinned(message):
-            smaller = _truncate_message(message, most(message))
+            smaller = _truncate_message(message, max_size(message))
             if smaller is not message:
                 excess -= compaction.history.tokens([message]) - compaction.history.tokens(
                     [smaller]

@@ -230,7 +230,7 @@ class MessageFeatures:
     condensed: tuple[Message, int] | None = None
 
 
-def signals_of(features: MessageFeatures, *, service: float, age: float) -> dict[str, float]:
+def signals_of(features: MessageFeatures, *, service_style: float, age: float) -> dict[str, float]:
     """Return the weighted properties of a message that decide whether it stays in the history.
 
     The result maps names of properties to numbers, for example ``number`` if the text contains a
@@ -239,8 +239,8 @@ def signals_of(features: MessageFeatures, *, service: float, age: float) -> dict
 
     Args:
         features: Measured properties of the message, such as its tokens and importance score.
-        service: Style of the assistant, from 0 (companion) to 1 (help desk). Always 0 for a user's
-            message.
+        service_style: Style of the assistant, from 0 (companion) to 1 (help desk). Always 0 for a
+            user's message.
         age: Number of turns that began after the turn of the message.
     """
     traits, fresh = features.traits, 0.5 ** (age / HALF_LIFE)
@@ -261,8 +261,8 @@ def signals_of(features: MessageFeatures, *, service: float, age: float) -> dict
             "new": math.log1p(features.new),
             "size": math.log(features.tokens + 2),
             "recency": fresh,
-            "service": service,
-            "fresh_service": service * fresh,
+            "service": service_style,
+            "fresh_service": service_style * fresh,
         }
     return {name: SIGNAL_WEIGHTS[name] * value for name, value in signals.items() if value}
 
@@ -298,7 +298,7 @@ def _key(message: Message) -> int:
     return hash((message.get("tracking_id"), content_fingerprint(message)))
 
 
-class Vocabulary:
+class TextStatistics:
     """Words that a conversation contains so far, and statistics about the assistant's style.
 
     The words show which words of a later message are new. The statistics show whether the assistant
@@ -340,7 +340,7 @@ class Vocabulary:
         return new
 
     @property
-    def service(self) -> float:
+    def service_style(self) -> float:
         """Degree to which the assistant acts as a help desk, from 0 (as a companion) to 1.
 
         A companion talks about itself in at least 15 % of its messages, and writes at most twice as
@@ -369,7 +369,7 @@ class FeatureCache:
     """
 
     def __init__(self, counter: TokenCounter, scorer: ImportanceScorer) -> None:
-        self.vocabulary = Vocabulary()
+        self.statistics = TextStatistics()
         self.counter = counter
         self._tokens: dict[int, int] = {}
         self._features: dict[int, MessageFeatures] = {}
@@ -442,7 +442,7 @@ class FeatureCache:
                 role == "user"
                 and before
                 and not revokes
-                and self.vocabulary.service > _NEUTRAL_SCORE
+                and self.statistics.service_style > _NEUTRAL_SCORE
             ):
                 answers = features.answers and bool(words)
                 features.act = act_of_reply(
@@ -450,7 +450,7 @@ class FeatureCache:
                 )
                 if features.act != act:
                     features.score = self._score(message, features.act, history)
-            features.new = self.vocabulary.learn(
+            features.new = self.statistics.learn(
                 role,
                 words,
                 is_about_speaker=features.traits.is_about_speaker,

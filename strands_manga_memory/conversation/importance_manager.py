@@ -44,7 +44,7 @@ from strands_manga_memory.conversation.trimmer import Trimmer
 from strands_manga_memory.exceptions import CorruptRecordError, logged_errors
 from strands_manga_memory.lifecycle import attachments
 from strands_manga_memory.messages import calls_tools, id_of, is_turn_start
-from strands_manga_memory.messages.injection import with_added, without_added
+from strands_manga_memory.messages.injection import with_injected, without_injected
 from strands_manga_memory.messages.message_parts import mark_within_turn, separate_result
 from strands_manga_memory.telemetry import with_turn_timing
 
@@ -282,14 +282,14 @@ class ImportanceWeightedConversationManager(ConversationManager):
         The history was trimmed already, but other hooks may have added messages since.
         """
         with logged_errors(logger, "the request could not be trimmed, sending it as it is"):
-            messages, added = without_added(context)
+            messages, added = without_injected(context)
             injected = [*added.before, *added.after]
             history, tokens = await self.history.run_off_loop(
                 messages, partial(self.history.fit_request, messages)
             )
             self.history.calibration.record_request(context, tokens, injected)
             if history is not context.messages:
-                sent = History(with_added(history, added))
+                sent = History(with_injected(history, added))
                 return context.replace(messages=sent, dynamic_trailing_blocks=len(added.after))
         return context
 
@@ -393,9 +393,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
         and corrected by the token usage that the model reports.
         """
         messages = agent.messages[:]
-        most = self.history.limit
+        limit = self.history.limit
         tokens = self.history.tokens(messages)
-        budget = most + self.history.headroom(messages, most)
+        budget = limit + self.history.headroom(messages, limit)
         return {"tokens": tokens, "budget": budget, "left": budget - tokens}
 
     def prompt_tokens(self, agent: Agent) -> int:

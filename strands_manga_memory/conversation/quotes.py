@@ -167,12 +167,12 @@ class QuoteFormatter:
         share = min(_MOST_EXCERPT, max(_LEAST_EXCERPT, hit.score / best))
         if is_result and "\n" in text:
             share = _RESULT_SHARE
-        most = min(room, max(_WHOLE_TOKENS, int(self.max_tokens * share)))
+        max_tokens = min(room, max(_WHOLE_TOKENS, int(self.max_tokens * share)))
         frame = self._tokens(_line(hit.message, ""))
         text = excerpt_for_query(
             text,
             terms,
-            most - frame,
+            max_tokens - frame,
             lambda part: self._tokens(_escaped(part)),
             omitted,
             records=is_result,

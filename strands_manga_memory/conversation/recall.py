@@ -47,7 +47,7 @@ from strands_manga_memory.messages.injection import (
     opening_id,
     opening_position,
     with_section,
-    without_added,
+    without_injected,
 )
 from strands_manga_memory.messages.texts import head_and_tail
 
@@ -198,7 +198,7 @@ class HistoryRecall(Plugin):
             return context
         turn = opening_id(context.agent.messages)
         if begins_turn(context.messages):
-            asked = without_added(context)[0][
+            asked = without_injected(context)[0][
                 at
             ]  # blocks of other plugins are no part of the question
             self._turn, self._text = turn, ""

@@ -63,8 +63,8 @@ class SelectionBudget:
         tokens: Maximum tokens of the selected messages.
         turns: Maximum number of turns. None: as many turns as fit. Messages that always stay may
             exceed this number.
-        service: Style of the assistant, from 0 (companion) to 1 (help desk). Old messages of a help
-            desk are worth less.
+        service_style: Style of the assistant, from 0 (companion) to 1 (help desk). Old messages of
+            a help desk are worth less.
         fill_to: Number of tokens up to which optional messages are added. Messages that always stay
             may use all ``tokens``. None: ``tokens``.
         headroom: Part of ``tokens`` that only the user's message of the current turn may use.
@@ -75,7 +75,7 @@ class SelectionBudget:
 
     tokens: int
     turns: int | None = None
-    service: float = 0.0
+    service_style: float = 0.0
     fill_to: int | None = None
     headroom: int = 0
     keeps_request_whole: bool = False
@@ -163,9 +163,9 @@ def select(
         must_stay, {at: features[at].tokens for at in must_stay}, count, locked
     )
     others = [unit for unit in units if unit.positions[0] not in required]
-    most = budget.tokens if budget.fill_to is None else min(budget.tokens, budget.fill_to)
+    fill_to = budget.tokens if budget.fill_to is None else min(budget.tokens, budget.fill_to)
     cycles = [unit.positions for unit in units if unit.is_cycle and unit.turn == units[-1].turn]
-    full, filled = max(1, budget.tokens - reserved), max(1, most - reserved)
+    full, filled = max(1, budget.tokens - reserved), max(1, fill_to - reserved)
     of_user = sum(unit.tokens for unit in others if is_turn_start(messages[unit.positions[0]]))
     demand = {band: sum(unit.tokens for unit in others if unit.band is band) for band in Band}
     _make_room(truncator, required, cycles, demand, of_user, full, filled, budget.headroom)
@@ -175,7 +175,7 @@ def select(
     }
     items = _items(messages, features, budget, others, units[-1].turn if units else 0, count)
     selected = _select_items(
-        items, most - truncator.tokens - reserved, opened, budget.turns, reasons
+        items, fill_to - truncator.tokens - reserved, opened, budget.turns, reasons
     )
     while True:
         kept = dict(truncator.messages)
@@ -189,7 +189,7 @@ def select(
             + sum([item.tokens for item in selected])
             + placeholder * placeholder_count([*kept.values()])
         )
-        if tokens <= most or not selected:
+        if tokens <= fill_to or not selected:
             break
         reasons |= dict.fromkeys(selected.pop().positions, NO_ROOM)
     for item in selected:
@@ -305,7 +305,7 @@ def _make_room(
     demand: Mapping[Band, int],
     wanted_by_user: int,
     budget: int,
-    most: int,
+    fill_to: int,
     headroom: int,
 ) -> None:
     """Truncate the messages that a history must keep, such as the first turn, to fit the budget.
@@ -331,10 +331,10 @@ def _make_room(
             make.
         wanted_by_user: Tokens of the user's optional messages, of any importance.
         budget: Maximum tokens of the messages to keep.
-        most: Maximum tokens of the history with optional messages. At most ``budget``.
-        headroom: Part of ``most`` that only the user's message of the current turn may use.
+        fill_to: Maximum tokens of the history with optional messages. At most ``budget``.
+        headroom: Part of ``fill_to`` that only the user's message of the current turn may use.
     """
-    was_over, usual = truncator.tokens > most, most - headroom
+    was_over, usual = truncator.tokens > fill_to, fill_to - headroom
     first = [at for at, reason in required.items() if reason == FIRST_TURN]
     floor = max(64, usual // 32)
     truncator.truncate(
@@ -432,8 +432,8 @@ def _items(
         first, last = unit.positions[0], unit.positions[-1]
         age, worth = last_turn - unit.turn + budget.turns_until_next, -math.inf
         for at in unit.positions:
-            service = budget.service if messages[at]["role"] == "assistant" else 0.0
-            worth = max(worth, sum(signals_of(features[at], service=service, age=age).values()))
+            style = budget.service_style if messages[at]["role"] == "assistant" else 0.0
+            worth = max(worth, sum(signals_of(features[at], service_style=style, age=age).values()))
         end = features[last]
         if end.condensed is None:
             short = condensed_message(messages[last])
@@ -460,7 +460,7 @@ def _select_items(
     items: Sequence[_Item],
     room: int,
     opened: set[int],
-    most_turns: int | None,
+    max_turns: int | None,
     reasons: dict[int, str],
 ) -> list[_Item]:
     """Select the items (groups of messages) that fit into ``room`` tokens, the highest rank first.
@@ -471,7 +471,7 @@ def _select_items(
         items: The items, the highest rank first.
         room: Maximum tokens to add.
         opened: Numbers of the turns of which at least one message stays. Updated in place.
-        most_turns: Maximum number of turns. None: no limit.
+        max_turns: Maximum number of turns. None: no limit.
         reasons: Reason why each message stays or is evicted, keyed by the position of the message
             in the history. Updated in place for items over the limit of turns.
 
@@ -484,7 +484,7 @@ def _select_items(
             continue
         needs = None if item.needs is None or item.needs.is_selected else item.needs
         tokens = item.tokens + (needs.tokens if needs else 0)
-        if most_turns is not None and item.turn not in opened and len(opened) >= most_turns:
+        if max_turns is not None and item.turn not in opened and len(opened) >= max_turns:
             reasons.update(dict.fromkeys(item.positions, TOO_MANY_TURNS))
         elif item.is_minor_answer and item.turn not in opened:
             reasons.update(dict.fromkeys(item.positions, NO_QUESTION))

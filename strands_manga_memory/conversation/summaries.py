@@ -396,7 +396,7 @@ class SummaryJobs:
 
         The summary is then used as if this agent had begun it.
         """
-        if not self.is_writing:
+        if not self.has_pending:
             self.pending = None
             if self.covered is not None:
                 name = summarizer_name(self._summarizer_of(agent))
@@ -410,12 +410,12 @@ class SummaryJobs:
         """
         return (
             self.covered is not None
-            and not self.is_writing
+            and not self.has_pending
             and abs(time.time() - self.covered.begun) >= seconds
         )
 
     @property
-    def is_writing(self) -> bool:
+    def has_pending(self) -> bool:
         """Whether this process is writing a summary, or has an unused finished summary."""
         return self.pending is not None and not self.pending.is_lost
 

@@ -103,7 +103,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             history's budget in addition. Default 500.
         schedule: Rules for the warning before a summary, and for waiting for the summary. Default:
             summaries are written in the background.
-        slots: Extractor of the facts that a summary must contain. Default: rules in English and
+        facts: Extractor of the facts that a summary must contain. Default: rules in English and
             Japanese.
         types: Types of values, such as prices, that a summary must not invent. Default: those of a
             book shop.
@@ -138,7 +138,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         model: Model | Summarizer | None = None,
         summary_tokens: int = 500,
         schedule: SummarySchedule | None = None,
-        slots: FactExtractor | None = None,
+        facts: FactExtractor | None = None,
         types: EntityTypes = SHOP,
         trimmer: ImportanceWeightedConversationManager | None = None,
         log: Log | None = None,
@@ -164,7 +164,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self._text_tokens = partial(tokens_of, trimmer.counter)
         self._latest: tuple[Summary, MessageVersions] | None = None
         self._writer = SummaryWriter(
-            trimmer.counter, slots or RuleFactExtractor(types), types, summary_tokens, log, cache
+            trimmer.counter, facts or RuleFactExtractor(types), types, summary_tokens, log, cache
         )
         if isinstance(model, Model):
             model = ModelSummarizer(model)
@@ -325,7 +325,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
                 process summarizes the same messages.
         """
         self._jobs.resume(agent)
-        if self._jobs.is_writing:
+        if self._jobs.has_pending:
             return
         with logged_errors(logger, "no summary could be begun, leaving the history unchanged"):
             span = split_history(agent.messages[:], self.keep_recent_turns)

@@ -57,7 +57,7 @@ class Summary:
 
     Attributes:
         segments: Summary text about each sequence of turns, the oldest first.
-        slots: Facts from the summarized turns that the model must not lose, the oldest first.
+        facts: Facts from the summarized turns that the model must not lose, the oldest first.
         last_turn: Number of the last summarized turn, from 1.
         version: Number of this summary among the summaries of the conversation, from 1.
         attempts: Number of requests to the summarizer for the latest summary.
@@ -69,7 +69,7 @@ class Summary:
     """
 
     segments: tuple[Segment, ...] = ()
-    slots: tuple[Fact, ...] = ()
+    facts: tuple[Fact, ...] = ()
     last_turn: int = 0
     version: int = 1
     attempts: int = 0
@@ -183,15 +183,15 @@ def render_summary(
     written = summary.text
     prose = SearchableText(written, types)
     said = (
-        frozenset(slot for slot in summary.slots if prose.mentions(slot))
+        frozenset(fact for fact in summary.facts if prose.mentions(fact))
         if written
         else frozenset()
     )
     # Corrections are always listed, because they must follow the corrected facts.
     waiting = [
-        slot
-        for slot in reversed(summary.slots)
-        if slot not in said or slot.kind is FactKind.CORRECTION
+        fact
+        for fact in reversed(summary.facts)
+        if fact not in said or fact.kind is FactKind.CORRECTION
     ]
 
     def line_tokens(text: str) -> int:
@@ -202,8 +202,8 @@ def render_summary(
     more = max(
         0, facts_tokens - count("\n".join([FACTS_OPENING, FACTS_HEADING, FACTS_CLOSING])) - 8
     )
-    fitting = select_facts(waiting, most_tokens=room + more, count=line_tokens)[::-1]
-    left_out = [slot for slot in waiting if slot not in fitting]
+    fitting = select_facts(waiting, max_tokens=room + more, count=line_tokens)[::-1]
+    left_out = [fact for fact in waiting if fact not in fitting]
     appended: list[Fact] = []
     while fitting and (tokens := line_tokens(fitting[-1].text)) <= room:
         room -= tokens
@@ -214,9 +214,9 @@ def render_summary(
     kept = said.union(
         appended,
         fitting,
-        select_facts(left_out, most_tokens=summary_tokens + facts_tokens, count=line_tokens),
+        select_facts(left_out, max_tokens=summary_tokens + facts_tokens, count=line_tokens),
     )
-    record = replace(summary, slots=tuple(slot for slot in summary.slots if slot in kept))
+    record = replace(summary, facts=tuple(fact for fact in summary.facts if fact in kept))
     messages = _synthesized("\n".join(lines), record.to_state(_lines([*fitting, *appended])))
     if fitting:
         lines = [FACTS_OPENING, FACTS_HEADING, escape_tags(_lines(fitting)), FACTS_CLOSING]
@@ -246,11 +246,11 @@ _PLAIN = frozenset(
 )
 
 
-def _line(slot: Fact) -> str:
-    return f"- {slot.text}" if slot.kind in _PLAIN else f"- {slot.kind.value}: {slot.text}"
+def _line(fact: Fact) -> str:
+    return f"- {fact.text}" if fact.kind in _PLAIN else f"- {fact.kind.value}: {fact.text}"
 
 
-def _lines(slots: Iterable[Fact]) -> str:
+def _lines(facts: Iterable[Fact]) -> str:
     """Write facts as lines of text.
 
     Facts from the same message share a line, because a later fact may refer to the first. A fact
@@ -258,10 +258,10 @@ def _lines(slots: Iterable[Fact]) -> str:
     """
     lines: list[str] = []
     source: str | None = None
-    for slot in slots:
-        if slot.kind in _PLAIN and slot.source == source:
-            lines[-1] += f"; {slot.text}"
+    for fact in facts:
+        if fact.kind in _PLAIN and fact.source == source:
+            lines[-1] += f"; {fact.text}"
         else:
-            lines.append(_line(slot))
-        source = slot.source if slot.kind in _PLAIN else None
+            lines.append(_line(fact))
+        source = fact.source if fact.kind in _PLAIN else None
     return "\n".join(lines)

@@ -261,7 +261,7 @@ class Trimmer:
         measured = self.features.measure_all(messages)
         limits = {
             "turns": self.max_turns,
-            "service": self.features.vocabulary.service,
+            "service_style": self.features.statistics.service_style,
             **changes,
         }
         budget = SelectionBudget(tokens, **limits)
@@ -317,8 +317,8 @@ class Trimmer:
             self.tail.update(history)
             before = self.features.total(history)
             if e is None:
-                most = budget + self._headroom(history, budget)[0]
-                selection = self._select(history, most, fill_to=min(most, before * 3 // 4))
+                limit = budget + self._headroom(history, budget)[0]
+                selection = self._select(history, limit, fill_to=min(limit, before * 3 // 4))
             else:
                 selection = self._select(history, min(budget, before // 2))
                 if selection.tokens > selection.budget or not selection.kept:
@@ -366,8 +366,8 @@ class Trimmer:
             id_, role = message.get("tracking_id"), message["role"]
             if at in outcomes:
                 own = self.features.measure(message)
-                service = self.features.vocabulary.service if role == "assistant" else 0.0
-                signals = signals_of(own, service=service, age=age)
+                style = self.features.statistics.service_style if role == "assistant" else 0.0
+                signals = signals_of(own, service_style=style, age=age)
                 features = own.act, own.score, own.tokens
                 self._outcomes[id_] = MessageOutcome(
                     id_, role, *features, outcomes[at], reasons[at], signals

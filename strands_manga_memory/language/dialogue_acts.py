@@ -339,7 +339,7 @@ def act_of_reply(
         normalize_message(answer if len(answer) <= _SHORT else answer[-_END:]),
     )
     if act == DialogueAct.CORRECTION:
-        return _without_refusal(said, before)
+        return _act_of_correction(said, before)
     if (
         act in _OPEN_TO_CHANGE
         and not ANY.replies.continues.search(said)
@@ -408,7 +408,7 @@ def _changes(said: str, before: str, act: str, features: TextFeatures) -> bool:
     )
 
 
-def _without_refusal(said: str, before: str) -> str:
+def _act_of_correction(said: str, before: str) -> str:
     """Return the dialogue act of a message that begins like a correction, such as "No, ...".
 
     - After an offer or a question, an English message may only decline: "No, just the address" has

@@ -37,7 +37,7 @@ def is_question(text: str) -> bool:
     return ANY.questions.ending.search(text.rstrip(" \n。.")) is not None
 
 
-def final_answers(lines: Sequence[Line]) -> list[Line]:
+def without_interim_answers(lines: Sequence[Line]) -> list[Line]:
     """Leave out messages of the assistant that another one follows, such as "Let me check".
 
     Before a tool call, the assistant often says that it will call the tool. The answer follows the
@@ -56,7 +56,7 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
     A reply such as "I will check" is no answer. At most the last 5 questions are returned, in
     order.
     """
-    lines = final_answers(lines)
+    lines = without_interim_answers(lines)
     found: dict[str, None] = {}
     question = ""
     for at, (role, text) in enumerate(lines):
@@ -192,7 +192,7 @@ def is_answer(answer: str, question: str, asked: str = "") -> bool:
         question: Question, which may be older than the previous message.
         asked: Text of the message before the assistant's message. Empty to judge only ``answer``.
     """
-    if (_repeats(asked, question) and _answers_yes_or_no(answer, question)) or _is_news(
+    if (_repeats(asked, question) and _answers_yes_or_no(answer, question)) or _brings_news(
         answer, question, asked
     ):
         return True
@@ -247,7 +247,7 @@ def _answers_yes_or_no(answer: str, question: str) -> bool:
     )
 
 
-def _is_news(answer: str, question: str, asked: str) -> bool:
+def _brings_news(answer: str, question: str, asked: str) -> bool:
     """Return whether the assistant gives the news about an older question that the user asked for.
 
     Args:
@@ -352,12 +352,12 @@ def complete_answer(text: str, question: str) -> str:
     if not ANY.answered.says_yes.match(said[0]):  # "Yes, show me the sale" does not mean "Yes."
         answers.append(split_clauses(said[0]))
     for answer, *others in filter(None, answers):
-        if statement := _statement(asked, answer):
+        if statement := _implied_statement(asked, answer):
             return "\n".join((statement, *others, *said[1:]))
     return text
 
 
-def _statement(asked: Sequence[str], answer: str) -> str:
+def _implied_statement(asked: Sequence[str], answer: str) -> str:
     """Return the statement that an answer to the last question in ``asked`` makes, or an empty one.
 
     The value of the statement is in the answer, or in the question if the answer is "yes".
@@ -377,7 +377,7 @@ def _statement(asked: Sequence[str], answer: str) -> str:
     return ""
 
 
-def user_statements(lines: Iterable[Line]) -> list[str]:
+def complete_answers(lines: Iterable[Line]) -> list[str]:
     """Return the texts of the user's messages, each with a short answer as a whole sentence."""
     texts, question = [], ""
     for role, text in lines:

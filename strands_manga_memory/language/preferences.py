@@ -339,7 +339,7 @@ def _facts_and_wishes(said: str) -> list[Preference]:
             liked = None if _is_past_or_denied(said, span) else True
             value = ANY.statements.between_substances.sub(", ", value) if name == ALLERGY else value
             is_named = liked is None or slot_for_key(value) != name  # "I have allergies" names none
-            if is_named and not _is_no_fact(said, span):
+            if is_named and not _is_taste_or_supposition(said, span):
                 found.setdefault(name, Preference(name, value, liked))
         elif (name in ("budget", "spoilers") or ALLERGY in name) and (
             EN.statements.not_meant.search(said[: span[0]])
@@ -354,7 +354,7 @@ def _facts_and_wishes(said: str) -> list[Preference]:
     return list(found.values())
 
 
-def _is_no_fact(statement: str, value: tuple[int, int]) -> bool:
+def _is_taste_or_supposition(statement: str, value: tuple[int, int]) -> bool:
     """Return whether a statement such as "I'm a horror fan" states no fact about the user.
 
     It states none if its value is a genre, format or language, which is a taste. It also states
@@ -463,13 +463,13 @@ def _object_preferences(
         or asked
         or ENGLISH.empty_object.match(thing)
         or len(thing) > _LONGEST_THING
-        or _is_particular_item(thing)
+        or _is_item_or_service(thing)
     ):
         return found
     return [Preference(LIKES, thing, liked, adds=True)]
 
 
-def _is_particular_item(thing: str) -> bool:
+def _is_item_or_service(thing: str) -> bool:
     """Return whether a thing shows no taste: a particular item ("this volume") or shop service."""
     return BOTH.shop.search(thing) is not None or (
         EN.tastes.at_hand.match(thing) is not None

@@ -26,11 +26,11 @@ from strands_manga_memory.arguments import check_positive_seconds, with_repr
 from strands_manga_memory.language.open_questions import (
     MOST_OPEN,
     Line,
-    final_answers,
+    complete_answers,
     find_open_questions,
     has_content,
     is_question,
-    user_statements,
+    without_interim_answers,
 )
 from strands_manga_memory.language.packs import ANY, EN, JA, canonical_words
 from strands_manga_memory.language.preferences import collect_preferences, extract_preferences
@@ -158,7 +158,7 @@ class RuleSessionSummarizer:
         """Summarize a session by rules. Never raises an error."""
         lines = [(role, said) for role, text in lines if (said := strip_placeholders(text))]
         topics = extract_topics([text for _, text in lines])
-        preferences = collect_preferences(user_statements(lines))
+        preferences = collect_preferences(complete_answers(lines))
         own = " ".join(preferences.get(slot, "") for slot in ("name", "home", "hometown"))
         text = _summary_text(lines, max_tokens)
         return SessionSummary(
@@ -177,7 +177,7 @@ def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
     Quotes that do not fit into ``max_tokens`` are left out. A preference is quoted only if there is
     no other request, because ``SessionSummary`` has a field for preferences.
     """
-    lines = final_answers(lines)
+    lines = without_interim_answers(lines)
     said = [
         (at, each.strip())
         for at, (role, text) in enumerate(lines)
@@ -272,7 +272,7 @@ def check_summary(summary: SessionSummary, source: str, max_tokens: int) -> Sess
         source=SearchableText(source),
         source_tokens=max(estimate_tokens(source), _SHORT_SOURCE) + 1,
         required=(),
-        most_tokens=estimate_tokens(text),
+        max_tokens=estimate_tokens(text),
         count=estimate_tokens,
     )
     if not verdict.is_usable:
@@ -296,7 +296,7 @@ def extract_topics(texts: Sequence[str]) -> list[str]:
         found.update(
             name
             for name in EN.summaries.names.findall(EN.summaries.address.sub(" ", text))
-            if not _is_no_topic(name)
+            if _is_topic(name)
         )
         found.update(JA.summaries.katakana.findall(_QUOTED.sub(" ", text)))
     topics = [topic for topic, _ in (titles + found).most_common(4 * MOST_TOPICS)]
@@ -320,9 +320,9 @@ def extract_topics(texts: Sequence[str]) -> list[str]:
     return [topic for topic, _ in counts.most_common() if topic not in is_part][:MOST_TOPICS]
 
 
-def _is_no_topic(name: str) -> bool:
+def _is_topic(name: str) -> bool:
     """Return whether a name has only numbers, days, months and common first words of sentences."""
-    return all(word in _NO_TOPIC or any(map(str.isdigit, word)) for word in name.split())
+    return not all(word in _NO_TOPIC or any(map(str.isdigit, word)) for word in name.split())
 
 
 def classify_sentiment(texts: Any) -> Sentiment:
@@ -510,12 +510,12 @@ def required_facts(lines: Sequence[Line], max_tokens: int) -> list[Fact]:
         for at, (role, text) in enumerate(lines)
     ]
     current = [
-        slot
-        for slot in merge_facts(RuleFactExtractor().extract(messages))
-        if slot.kind in _REQUIRED
+        fact
+        for fact in merge_facts(RuleFactExtractor().extract(messages))
+        if fact.kind in _REQUIRED
     ]
     return select_facts(
-        current, most_tokens=int(max_tokens * _REQUIRED_SHARE), count=estimate_tokens
+        current, max_tokens=int(max_tokens * _REQUIRED_SHARE), count=estimate_tokens
     )
 
 
@@ -528,16 +528,16 @@ def missing_facts(summary: SessionSummary, required: Sequence[Fact]) -> list[Fac
     text = "\n".join((summary.text, *preferences, *summary.open_questions))
     said = SearchableText(text)
     return [
-        slot for slot in required if not (said.mentions(slot) or _states_fact(said, text, slot))
+        fact for fact in required if not (said.mentions(fact) or _states_fact(said, text, fact))
     ]
 
 
-def _states_fact(said: SearchableText, text: str, slot: Fact) -> bool:
+def _states_fact(said: SearchableText, text: str, fact: Fact) -> bool:
     """Return whether a summary contains all values of a fact and 75 % of its words."""
-    found = said.types.find(slot.text)
+    found = said.types.find(fact.text)
     if not all(said.mentions_value(entity.type, entity.value, entity.text) for entity in found):
         return False
-    return term_overlap(slot.text, text) >= _SAME_WORDS
+    return term_overlap(fact.text, text) >= _SAME_WORDS
 
 
 def complete_summary(
@@ -548,13 +548,13 @@ def complete_summary(
     Facts are added to the summary's text while it has at most ``max_tokens`` tokens.
     """
     text = summary.text
-    for slot in missing_facts(summary, required_facts(lines, max_tokens)):
-        longer = f"{text.rstrip(' .。')}. {slot.text}"
+    for fact in missing_facts(summary, required_facts(lines, max_tokens)):
+        longer = f"{text.rstrip(' .。')}. {fact.text}"
         if estimate_tokens(longer) <= max_tokens:
             text = longer
     preferences = dict(summary.preferences)
     known = SearchableText("\n".join(f"{key} {value}" for key, value in preferences.items()))
-    for key, value in collect_preferences(user_statements(lines)).items():
+    for key, value in collect_preferences(complete_answers(lines)).items():
         if key not in preferences and not known.mentions(Fact(FactKind.PREFERENCE, value)):
             preferences[key] = value
     questions = list(summary.open_questions)

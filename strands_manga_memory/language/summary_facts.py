@@ -91,18 +91,18 @@ class FactExtractor(Protocol):
 
 
 def select_facts(
-    facts: Sequence[Fact], *, most_tokens: int, count: Callable[[str], int]
+    facts: Sequence[Fact], *, max_tokens: int, count: Callable[[str], int]
 ) -> list[Fact]:
-    """Select the most important facts of a conversation that fit into ``most_tokens`` tokens.
+    """Select the most important facts of a conversation that fit into ``max_tokens`` tokens.
 
     The limit is for all selected facts together. They are returned in their original order.
     """
     chosen = set()
     for fact in sorted(facts, key=lambda fact: (RANK[fact.kind], -fact.weight)):
         tokens = count(fact.text)
-        if tokens <= most_tokens:
+        if tokens <= max_tokens:
             chosen.add(fact)
-            most_tokens -= tokens
+            max_tokens -= tokens
     return [fact for fact in facts if fact in chosen]
 
 
@@ -210,7 +210,7 @@ def _find_corrected_fact(
             continue
         is_far = before < at - _REACH
         if (is_far and found[1] is not None) or not (
-            is_exact or kind[1] or _is_next(before, at, facts)
+            is_exact or kind[1] or _are_successive(before, at, facts)
         ):
             break
         shared = len(topic & _topic(fact.text))
@@ -228,7 +228,7 @@ def _topic(text: str) -> frozenset[str]:
     )
 
 
-def _is_next(before: int, at: int, facts: Sequence[Fact]) -> bool:
+def _are_successive(before: int, at: int, facts: Sequence[Fact]) -> bool:
     """Return whether the user stated no fact in a message between those of two given facts.
 
     Only then can "make it 5" correct the earlier fact. A value with a unit, such as "5 copies", can

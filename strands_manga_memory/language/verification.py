@@ -142,13 +142,13 @@ def verify_draft(
     source: SearchableText,
     source_tokens: int,
     required: Sequence[Fact],
-    most_tokens: int,
+    max_tokens: int,
     count: Callable[[str], int],
 ) -> DraftCheck:
     """Check whether a draft of a summary can be used, and which required facts the draft lacks.
 
     The draft must not be empty, JSON, a refusal or an instruction. It must have at most
-    ``most_tokens`` tokens and be shorter than the conversation. It must not contain entities, such
+    ``max_tokens`` tokens and be shorter than the conversation. It must not contain entities, such
     as prices, that the conversation does not contain.
 
     Args:
@@ -156,14 +156,14 @@ def verify_draft(
         source: Summarized turns and the earlier summary.
         source_tokens: Number of tokens of the summarized turns.
         required: Facts that the draft should contain.
-        most_tokens: Maximum number of tokens of the draft.
+        max_tokens: Maximum number of tokens of the draft.
         count: Function that counts the tokens of a text.
     """
     if not draft.strip():
         return DraftCheck(("it is empty",), tuple(required))
-    if len(draft) > _CHARACTERS_OF_A_TOKEN * most_tokens:  # to read all of it takes long
+    if len(draft) > _CHARACTERS_OF_A_TOKEN * max_tokens:  # to read all of it takes long
         return DraftCheck(
-            (f"it is far too long, {most_tokens} tokens are allowed",), tuple(required)
+            (f"it is far too long, {max_tokens} tokens are allowed",), tuple(required)
         )
     problems = []
     if ANY.verification.refusal.search(draft) or ANY.verification.refusal_anywhere.search(draft):
@@ -173,8 +173,8 @@ def verify_draft(
     if is_mostly_json(find_json(draft)[1], draft):
         problems.append("it is JSON")
     tokens = count(draft)
-    if tokens > most_tokens:
-        problems.append(f"it has {tokens} tokens, {most_tokens} are allowed")
+    if tokens > max_tokens:
+        problems.append(f"it has {tokens} tokens, {max_tokens} are allowed")
     if tokens >= source_tokens:
         problems.append("it is not shorter than the conversation")
     text = SearchableText(draft, source.types)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strands_manga_memory.language.open_questions import final_answers, is_answer
+from strands_manga_memory.language.open_questions import is_answer, without_interim_answers
 from strands_manga_memory.language.session_summaries import (
     RuleSessionSummarizer,
     SessionSummarizer,
@@ -353,7 +353,7 @@ class MemoryKeeper:
         """
         turns = [
             (question, answer)
-            for (_, question), (role, answer) in itertools.pairwise(final_answers(lines))
+            for (_, question), (role, answer) in itertools.pairwise(without_interim_answers(lines))
             if role == "assistant"
         ]
         answered = [

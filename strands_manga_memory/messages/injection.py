@@ -85,11 +85,11 @@ def with_system_text(context: InvokeModelContext, text: str) -> InvokeModelConte
     )
 
 
-def escape_line(text: object, most: int = 100) -> str:
+def escape_line(text: object, max_characters: int = 100) -> str:
     """Convert a text to one line that cannot open or close a tagged block, such as ``<context>``.
 
     Line breaks become spaces. Tags are escaped, and invisible characters are removed. The line has
-    at most ``most`` characters, counted before escaping.
+    at most ``max_characters`` characters, counted before escaping.
     """
     plain = str(text)
     if not plain.isprintable():
@@ -99,7 +99,9 @@ def escape_line(text: object, most: int = 100) -> str:
             if sign.isspace() or sign.isprintable()
         )
     return escape_tags(
-        _TO_ESCAPE_FIRST.sub("&amp;", shorten_line(unicodedata.normalize("NFC", plain), most))
+        _TO_ESCAPE_FIRST.sub(
+            "&amp;", shorten_line(unicodedata.normalize("NFC", plain), max_characters)
+        )
     )
 
 
@@ -165,7 +167,7 @@ _MARKS = re.compile(
 )
 
 
-def is_quote(text: str) -> bool:
+def is_injected_text(text: str) -> bool:
     """Return whether a text is a block of quotes or context, which this package adds to requests.
 
     Such a text begins with ``<recalled_history>`` or ``<context>``.
@@ -262,7 +264,7 @@ def injected_count(message: Message) -> int:
     return min(count, len(message["content"])) if isinstance(count, int) else 0
 
 
-class Added(NamedTuple):
+class InjectedBlocks(NamedTuple):
     """Content blocks that plugins added to the messages of one request.
 
     The history does not contain them.
@@ -276,10 +278,10 @@ class Added(NamedTuple):
     after: list[ContentBlock]
 
 
-def without_added(context: InvokeModelContext) -> tuple[list[Message], Added]:
+def without_injected(context: InvokeModelContext) -> tuple[list[Message], InjectedBlocks]:
     """Separate the messages of a request from the content blocks that plugins added to them.
 
-    The function ``with_added`` puts the blocks back. Blocks next to tool results move before the
+    The function ``with_injected`` puts the blocks back. Blocks next to tool results move before the
     user's text, because Llama and Mistral on Bedrock refuse text next to tool results.
     """
     messages = list(context.messages)
@@ -301,12 +303,15 @@ def without_added(context: InvokeModelContext) -> tuple[list[Message], Added]:
     if opening is not None and opening < len(messages) - 1:
         before, after = [*before, *after], []
     if not before and not after:
-        return context.messages, Added(before, after)
-    return messages, Added(before, after)
+        return context.messages, InjectedBlocks(before, after)
+    return messages, InjectedBlocks(before, after)
 
 
-def with_added(messages: list[Message], added: Added) -> list[Message]:
-    """Put the content blocks that ``without_added`` removed back into the messages of a request."""
+def with_injected(messages: list[Message], added: InjectedBlocks) -> list[Message]:
+    """Insert injected content blocks into the messages of a request.
+
+    The inverse of ``without_injected``.
+    """
     if added.after:
         content = [*messages[-1]["content"], *added.after]
         messages = [*messages[:-1], {**messages[-1], "content": content}]
@@ -337,14 +342,14 @@ def with_section(context: InvokeModelContext, section: str) -> InvokeModelContex
     """
     if not section or opening_position(context.messages) is None:
         return context
-    messages, added = without_added(context)
+    messages, added = without_injected(context)
     own = [block for block in added.before if block.get("text", "").startswith(CONTEXT_TAG)]
     sections = _sections_in("\n".join([*(block["text"] for block in own), section]))
     # Some providers join adjacent texts, so the user's text begins a new paragraph.
     block: ContentBlock = {"text": f"{_render(sections)}\n\n"}
     before = [*(other for other in added.before if other not in own), block]
     return context.replace(
-        messages=with_added(messages, Added(before, added.after)),
+        messages=with_injected(messages, InjectedBlocks(before, added.after)),
         dynamic_trailing_blocks=len(added.after),
     )
 

@@ -59,7 +59,7 @@ def for_model(messages: list[Message]) -> list[Message]:
         shown = _alternating(messages)
     else:
         shown = _alternating(
-            within_limits(_pair_results([_with_valid_blocks(message) for message in messages]))
+            limit_media(_pair_results([_with_valid_blocks(message) for message in messages]))
         )
     return messages if shown == messages else shown
 
@@ -181,23 +181,23 @@ class UniqueNames:
     """Generator of names that are unique in a request, such as ids of tool calls.
 
     Args:
-        most: Maximum number of characters of a name.
+        max_characters: Maximum number of characters of a name.
         suffix: Suffix of a repeated name, with ``{}`` for its number.
     """
 
-    def __init__(self, most: int, suffix: str) -> None:
-        self._most = most
+    def __init__(self, max_characters: int, suffix: str) -> None:
+        self._max_characters = max_characters
         self._suffix = suffix
         self._used: set[str] = set()
         self._next: dict[str, int] = {}
 
     def unique(self, base: str) -> str:
         """Return ``base``, truncated if needed, and with a number if it was returned before."""
-        base = base[: self._most]
+        base = base[: self._max_characters]
         name, number = base, self._next.get(base, 2)
         while name in self._used:
             suffix = self._suffix.format(number)
-            name = base[: self._most - len(suffix)] + suffix
+            name = base[: self._max_characters - len(suffix)] + suffix
             number += 1
         self._next[base] = number
         self._used.add(name)
@@ -241,7 +241,7 @@ def _pair_results(messages: list[Message]) -> list[Message]:
     for at, message in enumerate(messages):
         if at in calls:
             shown.append(_with_ids(message, calls[at]))
-            shown.append(_results(messages, at, calls[at]))
+            shown.append(_result_message(messages, at, calls[at]))
         elif any("toolResult" in block for block in message["content"]):
             content = [
                 block
@@ -291,7 +291,7 @@ def _with_id(block: Any, kind: str, id_: str) -> Any:
     return {**block, kind: {**block[kind], "toolUseId": id_}}
 
 
-def _results(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Message:
+def _result_message(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Message:
     """Return the message with the results of the tool calls in the message at position ``at``.
 
     If the next message has tool results, it is copied. The copy has the results of these calls, and
@@ -392,7 +392,7 @@ def media_bytes(medium: dict[str, Any]) -> int:
     return len(value) if isinstance(value, bytes | bytearray | str) else 0
 
 
-def within_limits(messages: Sequence[Message]) -> list[Message]:
+def limit_media(messages: Sequence[Message]) -> list[Message]:
     """Remove media, such as images, that exceed the limits of model providers, from a request.
 
     If there are too many images or documents, or too many bytes, notes replace the oldest media.

@@ -23,21 +23,21 @@ matches may extend.
 """
 
 
-def head_and_tail(text: str, most: int = MAX_EXCERPT, gap: str = "\n") -> str:
+def head_and_tail(text: str, max_characters: int = MAX_EXCERPT, gap: str = "\n") -> str:
     """Shorten a long text by removing its middle, where pasted material usually is.
 
-    A text of at most ``most`` characters is returned unchanged.
+    A text of at most ``max_characters`` characters is returned unchanged.
 
     Args:
         text: Text to shorten.
-        most: Maximum number of characters of the result. The beginning has about three quarters of
-            them.
+        max_characters: Maximum number of characters of the result. About three quarters of them
+            are from the beginning.
         gap: Text that replaces the middle. It is never shortened.
     """
-    if len(text) <= most:
+    if len(text) <= max_characters:
         return text
-    room = max(0, most - len(gap))
-    tail = min(most // 4, room)
+    room = max(0, max_characters - len(gap))
+    tail = min(max_characters // 4, room)
     return f"{text[: room - tail]}{gap}{text[len(text) - tail :]}"
 
 
@@ -196,19 +196,21 @@ def _word(first: str, last: str, length: int) -> float:
     return tokens
 
 
-def truncate_to_tokens(text: str, most: int) -> str:
-    """Shorten a text to at most ``most`` estimated tokens by removing its end.
+def truncate_to_tokens(text: str, max_tokens: int) -> str:
+    """Shorten a text to at most ``max_tokens`` estimated tokens by removing its end.
 
     The text is cut after a whole sentence if at least half of the characters that fit remain.
     Otherwise, it is cut at the limit and ends with ``…``. A text that fits is returned unchanged.
     """
-    if estimate_tokens(text) <= most:
+    if estimate_tokens(text) <= max_tokens:
         return text
     low, high = 0, len(text)
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (
-            (middle, high) if estimate_tokens(f"{text[:middle]}…") <= most else (low, middle - 1)
+            (middle, high)
+            if estimate_tokens(f"{text[:middle]}…") <= max_tokens
+            else (low, middle - 1)
         )
     kept = text[:low]
     ends = [found.start() for found in SENTENCE_END.finditer(kept)]
@@ -217,10 +219,10 @@ def truncate_to_tokens(text: str, most: int) -> str:
     return f"{kept.rstrip()}…" if kept.strip() else ""
 
 
-def shorten_line(text: str, most: int) -> str:
-    """Convert a text to one line of at most ``most`` characters.
+def shorten_line(text: str, max_characters: int) -> str:
+    """Convert a text to one line of at most ``max_characters`` characters.
 
     White space becomes single spaces. A shortened line ends with ``…``.
     """
     line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
+    return line if len(line) <= max_characters else f"{line[: max_characters - 1].rstrip()}…"

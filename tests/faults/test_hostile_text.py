@@ -88,7 +88,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "sentences": lambda text: list(split_sentences(text)),
     "entities": SHOP.find,
     "normalized": normalized,
-    "slots": lambda text: RuleFactExtractor().extract(said(text)),
+    "facts": lambda text: RuleFactExtractor().extract(said(text)),
     "summary": lambda text: RuleSessionSummarizer()(
         [("user", text), ("assistant", text)], max_tokens=60
     ),

@@ -132,7 +132,7 @@ def test_exceptions_of_callbacks_are_logged_by_type_without_their_text(
     manager = VerifiedSummarizingConversationManager(
         SummaryTrigger(tokens=600, keep_recent_turns=1),
         trimmer=trimmer,
-        slots=FailingExtractor(),
+        facts=FailingExtractor(),
         log=fail,
         model=fail,
         schedule=SummarySchedule(strategy="inline"),
@@ -140,7 +140,7 @@ def test_exceptions_of_callbacks_are_logged_by_type_without_their_text(
     agent = Agent(model=ScriptedModel(), conversation_manager=manager)
     for number in range(12):
         agent(f"{SAID} {number} " * 40)
-    assert_private(records(), "the slot extractor failed", "the log cannot be read")
+    assert_private(records(), "the fact extractor failed", "the log cannot be read")
 
 
 def test_no_call_at_info_or_above_logs_a_traceback() -> None:

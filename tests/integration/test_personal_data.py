@@ -130,7 +130,7 @@ def test_card_numbers_are_in_no_summary_whoever_wrote_it() -> None:
     summary = manager.summary(agent)
     assert summary is not None
     shown = json.dumps(
-        [agent.messages, [slot.text for slot in summary.slots]], ensure_ascii=False, default=str
+        [agent.messages, [fact.text for fact in summary.facts]], ensure_ascii=False, default=str
     )
     assert "ORD-12345" in shown
     assert prompts

@@ -388,10 +388,10 @@ def test_an_extractor_that_fails_gives_way_to_the_rules(caplog: pytest.LogCaptur
         def extract(self, messages: Any) -> Any:
             raise ZeroDivisionError
 
-    agent = made(slots=Failing())
+    agent = made(facts=Failing())
     with caplog.at_level(logging.WARNING):
         talk(agent, 6)
-    assert "the slot extractor failed" in caplog.text
+    assert "the fact extractor failed" in caplog.text
     assert all(f"Name{number}x" in view(agent) for number in range(6))
 
 

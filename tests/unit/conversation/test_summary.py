@@ -59,7 +59,7 @@ def test_a_record_comes_back_as_it_was() -> None:
         {"record": None},
         {"record": {"last_turn": "many"}},
         {"record": {"segments": None}},
-        {"record": {"slots": [{"kind": "no kind", "text": "x"}]}},
+        {"record": {"facts": [{"kind": "no kind", "text": "x"}]}},
     ],
 )
 def test_a_record_that_cannot_be_trusted_is_named(change: dict[str, Any]) -> None:
@@ -96,8 +96,8 @@ def test_the_summary_is_within_its_budget_and_the_earlier_facts_stand_before_it(
     assert COUNT(shown_summary["content"][0]["text"]) <= summary_tokens
     assert [message["role"] for message in messages] == ["user", "assistant"] * (len(messages) // 2)
     text = text_of(messages)
-    assert sorted(record.slots, key=lambda slot: text.index(slot.text)) == list(record.slots)
-    assert record_of(shown_summary).slots == record.slots
+    assert sorted(record.facts, key=lambda fact: text.index(fact.text)) == list(record.facts)
+    assert record_of(shown_summary).facts == record.facts
     assert all(is_synthesized(message) for message in messages)
     assert problems([*messages, user(), assistant()]) == []
     assert len(before) == 2
@@ -113,7 +113,7 @@ def test_findings_go_first_and_corrections_last() -> None:
     ]
     record = summary(*(said(number, kinds[number % 5], 0.0) for number in range(50)))
     text = text_of(rendered(record, 150, 200))
-    left_out = [slot.kind for slot in record.slots if slot.text not in text]
+    left_out = [fact.kind for fact in record.facts if fact.text not in text]
     assert set(left_out) == {FactKind.FINDING, FactKind.STATEMENT, FactKind.OUTCOME}
 
 

@@ -20,7 +20,7 @@ def checked(draft: str, **more: Any) -> Any:
         "source": SearchableText(SOURCE),
         "source_tokens": 1_000,
         "required": [],
-        "most_tokens": 100,
+        "max_tokens": 100,
         "count": lambda text: len(text.split()),
     }
     return verify_draft(draft, **{**settings, **more})
