@@ -150,8 +150,8 @@ def _state_sources(
     shown = coordinator.shown_text
     source = partial(Source, scope=scope, session_id=scope.session_id)
     for entity in coordinator.entities.active():
-        if escape_line(entity.spelling, 60) in shown:
-            text = f"{entity.type}: {entity.spelling}"
+        if escape_line(entity.display_text, 60) in shown:
+            text = f"{entity.type}: {entity.display_text}"
             yield source(kind="entity", text=text, message_id=entity.message or None)
     for slot in coordinator.dialogue.slots.values():
         if slot.value is not None and escape_line(slot.value) in shown:

@@ -55,7 +55,7 @@ class ActiveEntity(StateItem):
     turn: int = 0
 
     @property
-    def spelling(self) -> str:
+    def display_text(self) -> str:
         """Text that shows the entity to the model, such as ``One Piece`` for ``one piece``.
 
         A date, and a value that differs from the written text only in case, are shown as written.
@@ -95,7 +95,7 @@ class ActiveEntities(StatePart):
         referents = [entity for entity in self.active() if entity.type not in OF_THE_USER]
         for entity in referents[:_MAX_RENDERED]:
             unsure = "" if entity.is_confirmed else " (inferred)"
-            text = f"{escape_line(entity.spelling, 60)}{unsure}"
+            text = f"{escape_line(entity.display_text, 60)}{unsure}"
             mentioned.setdefault(escape_line(entity.type, 30), []).append(text)
         if mentioned:
             groups = (f"{type_} {', '.join(values)}" for type_, values in mentioned.items())

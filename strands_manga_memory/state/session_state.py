@@ -237,7 +237,7 @@ class SessionState:
         if shared is None or not self._merge(shared):
             shared = _SharedState(revision=0 if shared is None else shared.revision)
         with self._store.lock:
-            texts, values = self._store.shared_forms(shared.parts)
+            texts, values = self._store.state_to_share(shared.parts)
             revision = 1 + max(self._store.revision, shared.revision)
         agents = shared.agents  # this agent may be gone: its last turn is shared in the background
         if self._is_stored is not None:

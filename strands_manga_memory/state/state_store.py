@@ -403,7 +403,7 @@ class StateStore:
         with self.lock:
             return any(entry.part.values() != entry.shared for entry in self._readable())
 
-    def shared_forms(
+    def state_to_share(
         self, known: Mapping[str, str]
     ) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
         """Return this agent's state in two forms, to be shared with the session's other agents.
