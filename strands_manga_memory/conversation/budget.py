@@ -95,9 +95,9 @@ def budget_plan(
 ) -> BudgetPlan:
     """Plan the number of tokens for each part of a model request.
 
-    The current message and its tool results have parts of their own, although they also count as
-    part of ``history``. The plan thus has room for them even if the history is full. A request is
-    therefore smaller than the total.
+    The current message and its tool results count twice: as ``current`` and ``tool_results``, and
+    as a part of ``history``. The plan thus has room for them even if the history is full. The total
+    is an upper bound of a request.
 
     Args:
         window: Tokens of the model's context window. None if the window is unknown.

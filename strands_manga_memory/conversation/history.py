@@ -5,8 +5,8 @@ a log. The history of the agent is not the same as the log: messages may have be
 truncated, pinned or edited. The difference between both is called the layout of the history. The
 conversation manager saves the layout in its state, so that a restart restores the exact history.
 
-The layout has the ids of the history's messages, and the full content of each message that differs
-from its log record.
+The layout lists the ids of the history's messages, and contains in full each message that a restart
+cannot read from the log.
 
 The module also has ``LogTail``, which keeps recently evicted messages so that they can return. This
 module does no I/O.
@@ -103,9 +103,9 @@ class Layout:
     after: str | None = None
 
     def to_state(self) -> dict[str, Any] | None:
-        """Convert this difference between the history and the log to JSON values for storage.
+        """Convert this layout (difference between a history and its log) to JSON values.
 
-        ``skip`` is left out, because the session stores it separately.
+        ``skip`` is left out: Strands stores this number separately.
 
         Returns:
             The JSON values. None if there is no difference.
@@ -121,7 +121,11 @@ class Layout:
 
     @classmethod
     def from_state(cls, state: Any, skip: int) -> Layout:
-        """Create a layout from the JSON values that :meth:`to_state` returned.
+        """Create a layout (difference between a history and its log) from stored JSON values.
+
+        Args:
+            state: The result of :meth:`to_state`.
+            skip: Index of the first log record that the session has restored.
 
         Raises:
             CorruptRecordError: The state is malformed, or another version of this package wrote it.
@@ -143,15 +147,15 @@ class Layout:
         raise CorruptRecordError(problem, record="conversation manager state")
 
     def replay(self, restored: Sequence[Message]) -> list[Message] | None:
-        """Rebuild the agent's history from the messages that a session restored.
+        """Rebuild the agent's history from the messages that a session manager restored.
 
         Args:
-            restored: Messages of the log from index ``skip`` on, or the agent's history. The
-                session manager decides which.
+            restored: Messages of the log from index ``skip`` on. Some session managers restore the
+                history itself instead.
 
         Returns:
-            The history. None if ``restored`` is to be used unchanged, because it is the history
-            already, or because a needed message is missing in it.
+            The history. None if ``restored`` must be used unchanged: either it is the history
+            already, or it lacks a message of the history.
         """
         ids = [message.get("tracking_id") for message in restored]
         found = dict(zip(ids, restored, strict=True)) | self.bodies
@@ -204,14 +208,14 @@ class MessageLog:
         self._is_confirmed = False
 
     def confirm(self) -> None:
-        """Confirm that the session manager has written the last message to the log."""
+        """Record that the session manager has written the last message to the log."""
         self._is_confirmed = True
 
     def drop_unconfirmed(self) -> None:
-        """Remove the last message from this index if its write to the log was not confirmed.
+        """Remove the last message from the index if its write to the log was not confirmed.
 
-        A failed write thus leaves no message in the index. If the log has the message nevertheless,
-        no harm is done: the saved history then contains the message in full.
+        The log may have the message nevertheless. This does no harm: the saved layout then contains
+        the message in full.
         """
         if not self._is_confirmed:
             self._is_confirmed = True
@@ -330,11 +334,10 @@ class LogTail:
         return iter(list(self._messages.values()))  # a tool may read them in another thread
 
     def discard_if_changed(self, history: Sequence[Message]) -> None:
-        """Forget the evicted messages if code other than the trimmer removed or inserted messages.
+        """Remove evicted messages if code other than the trimmer removed or inserted messages.
 
-        For example, a summarizer replaces old messages by a summary. The evicted messages among
-        them must not return next to the summary. Messages appended at the end do not count as a
-        change.
+        For example, a summarizer has replaced old messages by a summary, and evicted messages that
+        the summary covers must not return. Messages appended at the end do not count as a change.
         """
         before, self._window = self._window, list(map(id_of, history))
         if before == self._window[: len(before)] and len({*self._window}) == len(history):
@@ -349,7 +352,8 @@ class LogTail:
         """Update the stored full messages from the current history of the agent.
 
         New and edited messages are stored. Messages that the trimmer truncated keep their full
-        form. If other code has removed or inserted messages, all evicted messages are forgotten.
+        form. If other code has removed or inserted messages, all evicted messages are removed, see
+        :meth:`discard_if_changed`.
         """
         new = list(
             itertools.takewhile(
@@ -401,9 +405,9 @@ class LogTail:
             }
 
     def _full_message(self, id_: str, logged: Message) -> Message:
-        """Return the full form of a message: the stored message or its record in the log.
+        """Return a message in full: as this copy has it, or as the log has it (``logged``).
 
-        The log record is returned if the stored message was truncated before a restart.
+        The form in the log is returned if the message in this copy was truncated before a restart.
         """
         stored = self._messages.get(id_, logged)
         if id_ in self._truncated or not is_truncated(stored) or is_truncated(logged):
@@ -419,7 +423,7 @@ class LogTail:
     ) -> list[Message]:
         """Return the messages from which a new history is selected: current and evicted messages.
 
-        If the evicted messages have too many tokens, the largest of them are forgotten.
+        If the evicted messages have too many tokens, the largest of them are removed from the copy.
 
         Args:
             history: The current history.

@@ -299,10 +299,10 @@ def _key(message: Message) -> int:
 
 
 class TextStatistics:
-    """Words that a conversation contains so far, and statistics about the assistant's style.
+    """Statistics on the texts of a conversation so far.
 
-    The words show which words of a later message are new. The statistics show whether the assistant
-    acts like a help desk or like a companion.
+    The words show which words of a later message are new. The numbers of messages and tokens show
+    whether the assistant acts like a help desk or like a companion.
     """
 
     _MOST_WORDS = 20_000
@@ -317,7 +317,7 @@ class TextStatistics:
         self._tokens = {"user": 0, "assistant": 0}
 
     def learn(self, role: str, words: Iterable[str], *, is_about_speaker: bool, tokens: int) -> int:
-        """Add the words of a message to the vocabulary and its statistics.
+        """Add a message to the statistics.
 
         Args:
             role: Role of the message.
@@ -326,7 +326,7 @@ class TextStatistics:
             tokens: Tokens of the message.
 
         Returns:
-            The number of words that were not in the vocabulary.
+            The number of words that no earlier message contains.
         """
         self._tokens[role] = self._tokens.get(role, 0) + tokens
         if role == "assistant":
@@ -341,11 +341,12 @@ class TextStatistics:
 
     @property
     def service_style(self) -> float:
-        """Degree to which the assistant acts as a help desk, from 0 (as a companion) to 1.
+        """Style of the assistant, from 0 (companion) to 1 (help desk), by which old messages rate.
 
-        A companion talks about itself in at least 15 % of its messages, and writes at most twice as
-        much as the user. Old messages of a help desk count as less important. The value is 1 at
-        first.
+        The value is 0 if the assistant talks about itself in at least 15 % of its messages and
+        writes at most twice as much as the user. It is 1 without any message, if the share is at
+        most 5 %, or if the assistant writes at least four times as much. Between, it changes
+        linearly. Old messages of a help desk count as less important.
         """
         rate = self._texts_of_self / (self._texts + self._PRIOR_TEXTS)
         tells = (rate - self._SERVING_RATE) / (self._COMPANION_RATE - self._SERVING_RATE)
@@ -399,8 +400,7 @@ class FeatureCache:
     def uncounted_size(self, messages: Iterable[Message]) -> int:
         """Estimate the characters of the messages whose tokens have not been counted yet.
 
-        Counting takes long for many characters. It then runs in a thread, so that the event loop is
-        not blocked.
+        If there are many, callers count in a thread, so that the event loop is not blocked.
         """
         return sum(size_of(one) for one in messages if _key(one) not in self._tokens)
 

@@ -415,7 +415,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         return self.history.reserve(tokens) if self.includes_recall else tokens
 
     def forget(self, tracking_id: str) -> None:
-        """Do not put an evicted message back into the history, for example after its redaction."""
+        """Exclude a message from restoration after its eviction, for example after a redaction."""
         self.history.tail.forget(tracking_id)
 
 

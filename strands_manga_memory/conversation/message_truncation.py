@@ -95,9 +95,8 @@ def size_limit(sizes: Iterable[int], excess: int, floor: int) -> int:
 class MessageTruncator:
     """Makes the messages of a history smaller, until they have at most a given number of tokens.
 
-    Locked messages are never changed, for example messages that the application has pinned
-    (protected from eviction). Other messages are replaced by smaller copies in the dictionary
-    ``messages``.
+    Locked messages stay unchanged, such as messages that the application has pinned (protected from
+    eviction). Other messages are replaced by smaller copies in the dictionary ``messages``.
 
     Args:
         messages: The messages, keyed by position in the history. Changed in place.
@@ -121,7 +120,10 @@ class MessageTruncator:
         self._locked = locked
 
     def remove(self, positions: Collection[int]) -> None:
-        """Remove the messages at the given positions, or none if one of them is locked."""
+        """Remove messages that belong together, such as a tool call and its result.
+
+        All of them stay if one of them is locked.
+        """
         for at in positions if self._locked.isdisjoint(positions) else ():
             del self.messages[at]
             self.tokens -= self._sizes.pop(at)

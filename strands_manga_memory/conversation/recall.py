@@ -322,10 +322,16 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
 def _expand(
     archive: MessageArchive, question: str, first: Sequence[RecallHit]
 ) -> tuple[dict[int, float], dict[int, ArchivedMessage]]:
-    """Search an archive again, with the question and the texts of the messages found first.
+    """Search an archive again, with the question and the texts of the best hits of a first search.
 
-    Return the scores of both searches together, and the found messages with the neighbours of the
-    best ones. Both are keyed by the number of the message.
+    Args:
+        archive: Archive of the conversation's messages.
+        question: Question of the user.
+        first: Hits of the first search, the best first.
+
+    Returns:
+        Two mappings from message numbers: to the sum of the scores in both searches, and to the
+        found messages. The second also has the messages before and after the best hits.
     """
     scores = {hit.number: hit.score for hit in first}
     found = {hit.number: hit.message for hit in first}

@@ -264,8 +264,11 @@ def _required(
     """Find the messages of a history that always stay, and those that must not be truncated.
 
     These messages always stay: the first turn up to its final answer, the current turn, and pinned
-    messages. These must not be truncated: pinned messages, a last message with tool calls, which
-    may be about to run, and, with ``keeps_request_whole``, the user's message of the current turn.
+    messages. These messages must not be truncated:
+
+    - pinned messages
+    - a last message with tool calls, because the calls may be about to run
+    - with ``keeps_request_whole``, the user's message of the current turn
 
     Returns:
         The reason why each message stays, keyed by position, and the positions of messages that
@@ -308,11 +311,11 @@ def _make_room(
     fill_to: int,
     headroom: int,
 ) -> None:
-    """Truncate the messages that a history must keep, such as the first turn, to fit the budget.
+    """Truncate the messages that always stay, so that they fit the budget and leave some room.
 
-    All other messages are optional. To make room for them, a long answer in the first turn is
-    always truncated. Large tool results, and a final answer in the current turn, are truncated if
-    they leave too little room. If the messages to keep still exceed the budget, these steps follow:
+    The room is for optional messages. A long answer in the first turn is truncated in any case,
+    large tool results and a final answer in the current turn only if there is too little room. If
+    the messages that always stay then exceed the budget, these steps follow:
 
     1. Truncate texts of the first turn.
     2. Remove the oldest tool calls of the current turn, with their results.
@@ -385,9 +388,8 @@ def _make_room(
 class _Item:
     """Messages that a selection keeps or leaves out together, such as a tool call and its result.
 
-    If the last message of such a group has a short form, the group has two items. The first item is
-    the group with the short form. The second item stands for the rest of the last message, and
-    needs the first. With both items, the full message stays.
+    If the last message of a group has a short form (an excerpt), the group is two items: the group
+    with the short form, and the rest of that message. The full message stays if both are selected.
 
     Attributes:
         rank: Importance level, benefit per token, and position of the messages. The highest rank is
@@ -396,8 +398,8 @@ class _Item:
         tokens: Tokens that the item adds to the selection.
         turn: Number of the turn of the messages, counted from 0.
         condensed: Short form of the group's last message. None if the item has no short form.
-        needs: Item without which this item cannot be selected. The rest of a message needs the
-            short form. None for all other items.
+        needs: For the rest of a message: the item with the short form, without which the rest
+            cannot be selected. None for all other items.
         is_minor_answer: Whether the item is an unimportant message of the assistant, which is
             selected only if another message of its turn stays.
         is_selected: Whether the item has been selected.
@@ -421,11 +423,10 @@ def _items(
     last_turn: int,
     count: Callable[[Message], int],
 ) -> list[_Item]:
-    """Divide the optional messages into items to select or leave out, in order of selection.
+    """Divide the optional messages into items (see ``_Item``), in the order of selection.
 
-    An item is a group of messages that stay together. If the last message of a group has a short
-    form, the group has two items: the group with the short form, and the rest of the last message.
-    The short form can then stay even if the full message does not fit.
+    A group of messages whose last message has a short form gives two items, so that the short form
+    can stay if the full message does not fit.
     """
     items: list[_Item] = []
     for unit in units:

@@ -134,9 +134,9 @@ class SummarySpan:
         return sum(is_turn_start(message) for message in (*self.unsummarized, *self.recent))
 
     def ending_at(self, last: str) -> SummarySpan | None:
-        """Divide the same history so that the old turns end with a given message.
+        """Divide the same history again, so that the old turns end with a given message.
 
-        This is the division for which a summary was begun, before the history grew.
+        The division fits a summary that was begun before the history grew.
 
         Args:
             last: Tracking id of the last message of the old turns.
@@ -178,8 +178,8 @@ def split_at(history: Sequence[Message], split: int) -> SummarySpan:
     """Divide a history at a position into messages to summarize and recent messages.
 
     The messages before position ``split`` are to be summarized, except those that an earlier
-    summary covers. A covered message just before ``split`` stays in the history because its turn
-    has a pinned message. It therefore counts as a recent message.
+    summary covers. Covered messages directly before ``split``, which stay because their turn has a
+    pinned message, count as recent messages.
 
     Raises:
         CorruptRecordError: The summary record is malformed, or has another format version.
@@ -205,8 +205,8 @@ def split_at(history: Sequence[Message], split: int) -> SummarySpan:
 def pinned_positions(messages: Sequence[Message]) -> list[int]:
     """Return the positions of all messages in turns that contain a pinned message.
 
-    A pinned message is protected from eviction. If a summary replaces its turn, all messages of the
-    turn stay.
+    A pinned message is protected from eviction. A summary of its turn therefore leaves all messages
+    of the turn in the history.
     """
     return [
         at for turn in turns(messages) if any(is_pinned(messages[at]) for at in turn) for at in turn
@@ -288,7 +288,7 @@ class CoveredRange:
 
     @classmethod
     def from_state(cls, state: Any) -> CoveredRange | None:
-        """Read a range from stored JSON values. None if the values are missing or unreadable."""
+        """Create the range from stored JSON values; None if they are missing or unreadable."""
         match state:
             case {"last": str(last), "begun": int(begun) | float(begun)}:
                 return cls(last, begun)
@@ -416,7 +416,7 @@ class SummaryJobs:
 
     @property
     def has_pending(self) -> bool:
-        """Whether this process is writing a summary, or has an unused finished summary."""
+        """Whether a summary of this process is being written, or finished and not used yet."""
         return self.pending is not None and not self.pending.is_lost
 
     def begin(self, span: SummarySpan, agent: Agent) -> None:

@@ -116,7 +116,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             ``session_manager.history``. Old summary text is rewritten from these messages. Without
             a log, the oldest sentences of a full summary text are removed, and their facts are
             listed below the text.
-        cache: Cache that keeps drafts for 24 hours, by content. Default: no cache.
+        cache: Cache that keeps summary texts for 24 hours, by content. Default: no cache.
         clock: Function that returns monotonic seconds.
         proactive_compression: Whether to reduce the history when the model's context window is
             almost full, as in Strands' own managers.
@@ -200,10 +200,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             self._facts_tokens = history.max_tokens // 2
 
     def _derive_limits(self, window: int | None) -> None:
-        """Set the history sizes that start a summary, and at which a model call waits for it.
+        """Derive the sizes of the history at which a summary is started, or must be waited for.
 
-        By default, a summary starts at almost twice the budget of the history, but at most at half
-        of the model's context ``window``.
+        They follow from the trigger's token limit. Without one, a summary starts at nearly twice
+        the budget of the history, or at half of the context ``window`` if that is less.
         """
         tokens, budget = self._trigger.tokens, self.trimmer.max_tokens
         if tokens is None:
@@ -216,9 +216,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
         """Put a finished summary into the history before a model call.
 
-        The model call first waits for an unfinished summary if the history exceeds ``hard_tokens``,
-        or if the setting ``strategy`` is ``async``. If the history is still too large after that,
-        facts that rules extract replace older turns.
+        The model call waits for an unfinished summary if the history exceeds ``hard_tokens`` (one
+        and a half times the trigger size). With the strategy ``async``, it waits for any unfinished
+        summary. If the history is still too large, a list of their facts replaces the old turns.
         """
         agent = event.agent
         await self._history.run_off_loop(agent.messages, lambda: self._begin_if_full(agent))
@@ -539,10 +539,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self._facts_tokens = min(self._facts_tokens, target_tokens // 2)
 
     def begin(self, agent: Agent) -> None:
-        """Put a finished summary into the history, and start to write the next one.
+        """Put a finished summary into the history, and start to write the next summary.
 
-        The next summary is started at any size of the history, but not while another one is being
-        written.
+        For callers that decide when a summary is due: the trigger size of this manager does not
+        matter. Nothing is started while another summary is being written.
         """
         self._swap_in(agent)
         self._begin(agent, is_wanted=True, patience=self.schedule.wait_seconds)

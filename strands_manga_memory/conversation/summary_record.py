@@ -164,14 +164,16 @@ def render_summary(
 ) -> list[Message]:
     """Create the messages that show a summary to the model.
 
-    The result is a user message with the summary text, and a short acknowledgement of the
-    assistant. Below the text, the user message lists the latest facts that the text does not
-    mention. If not all facts have room there, another user message with its acknowledgement comes
-    first, and lists the earlier facts. Corrections are listed even if the text mentions them.
+    The messages are, in this order:
 
-    If there is no room for all facts, the least important ones are left out, such as statements,
-    and among equally important ones the oldest. Facts that were left out stay in the summary's
-    record, as far as ``summary_tokens + facts_tokens`` tokens allow.
+    1. A user message with earlier facts, and an acknowledgement of the assistant. Only if the next
+       message has no room for all facts.
+    2. A user message with the summary text, followed by the latest facts, and an acknowledgement.
+
+    Listed are facts that the text does not mention, and all corrections. If there is no room for
+    all facts, the least important ones are left out, such as statements, and among equally
+    important ones the oldest. Facts that were left out stay in the summary's record, as far as
+    ``summary_tokens + facts_tokens`` tokens allow.
 
     Args:
         summary: The summary.

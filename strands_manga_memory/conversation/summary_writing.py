@@ -53,26 +53,26 @@ logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-# --- Cached drafts --------------------------------------------------------------------------------
+# --- Cached texts ---------------------------------------------------------------------------------
 
 SECONDS = 24 * 3600
-"""Seconds for which a draft is kept."""
+"""Seconds for which a summary text is kept."""
 
 _KEY = "content"
 
 
 @with_repr("hits", "misses")
 class SummaryCache:
-    """Encrypted cache of verified summary texts (drafts) in a hot store, such as Redis.
+    """Encrypted cache of verified summary texts in a hot store, such as Redis.
 
-    A draft is found by a hash of the summarizer's name, the instructions and the whole source text.
-    The draft is encrypted with a key derived from the same texts. Only a process that can read the
-    conversation can therefore find and read its drafts. A failing store acts as an empty cache. The
-    ``encryption`` extra of this package must be installed.
+    A text is found by a hash of the request: the summarizer's name, the instructions and the whole
+    source text. It is encrypted with a key derived from the same request. Only a process that can
+    read the conversation can therefore find and read the texts. A failing store acts as an empty
+    cache. The ``encryption`` extra of this package must be installed.
 
     Args:
-        store: Store in which drafts are kept.
-        seconds: Lifetime of a draft, in seconds. Default 24 hours.
+        store: Store in which texts are kept.
+        seconds: Lifetime of a text, in seconds. Default 24 hours.
 
     Raises:
         ImportError: ``cryptography`` is not installed.
@@ -87,12 +87,12 @@ class SummaryCache:
 
     @property
     def hit_rate(self) -> float:
-        """Share of the calls of :meth:`get` that found a draft. 0.0 before the first call."""
+        """Share of the calls of :meth:`get` that found a text. 0.0 before the first call."""
         asked = self.hits + self.misses
         return self.hits / asked if asked else 0.0
 
     def get(self, *content: str) -> str | None:
-        """Return the cached draft for a request to a summarizer, or None.
+        """Return the cached summary text for a request to a summarizer, or None.
 
         ``content`` is the request: the name of the summarizer, the instructions and the source
         text.
@@ -105,7 +105,7 @@ class SummaryCache:
         return text
 
     def put(self, *content: str, text: str) -> None:
-        """Cache the draft that a summarizer wrote for a request.
+        """Cache the verified text that a summarizer wrote for a request.
 
         ``content`` is the request: the name of the summarizer, the instructions and the source
         text.
@@ -124,10 +124,10 @@ class SummaryCache:
 
 
 def _cache_name_and_codec(*content: str) -> tuple[str, Codec]:
-    """Return the name under which a draft of a summary is cached, and the codec that encrypts it.
+    """Return the name under which a summary text is cached, and the codec that encrypts the text.
 
     Both are derived from the request to the summarizer: ``content``. Only a process that can read
-    the conversation can therefore find and read the draft.
+    the conversation can therefore find and read the text.
     """
     digest = hashlib.sha512()
     for part in content:
@@ -314,7 +314,7 @@ class SummaryWriter:
         types: Types of values, such as prices, that a summary must not invent.
         summary_tokens: Maximum tokens of a summary.
         log: Function that returns the raw messages of the conversation. None if there is no log.
-        cache: Cache of drafts. None if there is no cache.
+        cache: Cache of verified texts. None if there is no cache.
     """
 
     counter: TokenCounter

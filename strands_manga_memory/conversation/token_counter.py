@@ -324,6 +324,9 @@ class Calibration:
 
     Args:
         counter: The local counter.
+
+    Attributes:
+        ratio: Tokens that the model counts for each locally counted token.
     """
 
     def __init__(self, counter: TokenCounter) -> None:
@@ -334,9 +337,11 @@ class Calibration:
         self._model_class: type = type(None)
 
     def observe(self, counted: int, reported: int) -> None:
-        """Update ``ratio``, by which the model counts more tokens than the local counter.
+        """Update ``ratio`` after a request.
 
-        After a request, ``counted`` is its local count, and ``reported`` is the model's count.
+        Args:
+            counted: Tokens of the request, counted locally.
+            reported: Tokens of the request as the model reported them.
         """
         if (
             counted < _SMALLEST
@@ -352,9 +357,9 @@ class Calibration:
         self.restore(self.ratio + math.copysign(step, difference))
 
     def restore(self, ratio: float) -> None:
-        """Set the ratio of the model's token counts to the local counts.
+        """Set ``ratio``, for example to the value that was saved before a restart.
 
-        A ratio outside of the allowed range is replaced by the nearest allowed ratio.
+        A value outside of the allowed range is replaced by the nearest allowed value.
         """
         self.ratio = min(HIGHEST, max(self._lowest, round(ratio, 2)))
 
@@ -387,7 +392,7 @@ class Calibration:
         self._model_class = type(context.model)
 
     def record_response(self, event: AfterModelCallEvent) -> None:
-        """Adjust the ratio to the token count that the model reported for a request.
+        """Update ``ratio`` with the token count that the model reported for the last request.
 
         Nothing changes if the model reported no count.
         """

@@ -68,8 +68,8 @@ class Trimmer:
 
     A later trimming may restore evicted messages.
 
-    Tokens are counted locally by a ``TokenCounter``. Some numbers are then corrected by the token
-    usage that the model reports. They are called tokens "as the model counts".
+    Tokens are counted locally by a ``TokenCounter``. Numbers of tokens "as the model counts" are
+    local counts, corrected by the token usage that the model reports.
 
     Attributes:
         max_tokens: Budget of the history, as the model counts.
@@ -173,22 +173,22 @@ class Trimmer:
         return self.calibration.to_model_tokens(self.features.total(messages))
 
     def headroom(self, messages: Sequence[Message], limit: int) -> int:
-        """Return the number of tokens by which a large message of the user raises a limit.
+        """Return the number of tokens to add to ``limit`` for a large message of the user.
 
-        The raised limit keeps the user's latest message whole, and leaves half of the limit to
-        other messages. For example, a message of 3,000 tokens raises a limit of 4,000 to 5,000. A
-        message of at most half of the limit raises nothing. The model's context window bounds the
-        result. All numbers are tokens as the model counts.
+        The user's latest message then stays whole, and half of ``limit`` is left for other
+        messages. For example, the result is 1,000 for a message of 3,000 tokens and a limit of
+        4,000. It is 0 if the message has at most half of the limit. The raised limit is at most 3/4
+        of the model's context window. All numbers are tokens as the model counts.
         """
         tokens, _ = self._headroom(messages, self.calibration.to_local_tokens(limit))
         return self.calibration.to_model_tokens(tokens)
 
     def is_over(self, messages: Sequence[Message], tokens: int) -> bool:
-        """Return whether a history must be trimmed, because it has too many tokens or turns.
+        """Return whether a history of ``tokens`` tokens must be trimmed now.
 
-        With ``trim_every``, each trimming makes room for several turns. A history that fills more
-        than about half of its budget is then also trimmed when a turn begins after large tool
-        results. ``tokens`` is the token count of the messages.
+        The usual reason is that it has too many tokens or turns. With ``trim_every``, it is also
+        trimmed at the start of a turn if it fills more than about half of its budget and the last
+        turn had large tool results: these have been used, and their room serves later turns better.
         """
         in_tokens = self.calibration.to_local_tokens
         full = in_tokens(max(self.limit, self.high_water_mark - self.reserved))

@@ -369,11 +369,12 @@ def _only_withdraws_condition(said: str) -> bool:
 
 
 def _gives_value(text: str, act: str, features: TextFeatures) -> bool:
-    """Return whether a user's message gives a value, such as a time, and is therefore a constraint.
+    """Return whether a user's message is a constraint, because it gives a value such as a time.
 
-    A decision gives a value if it has a number or a time. A message without a dialogue act gives a
-    value if it has a number, a time or a name, in a sentence without words such as "it" or "that".
-    Messages with other dialogue acts give no value.
+    - A decision is a constraint if it has a number or a time.
+    - A message without a dialogue act is a constraint if a sentence without words such as "it" or
+      "that" has a number, a time or a name.
+    - Messages with other dialogue acts are no constraints for this reason.
     """
     if act == DialogueAct.DECISION:
         return features.has_number or features.has_time
@@ -409,12 +410,16 @@ def _changes(said: str, before: str, act: str, features: TextFeatures) -> bool:
 
 
 def _act_of_correction(said: str, before: str) -> str:
-    """Return the dialogue act of a message that begins like a correction, such as "No, ...".
+    """Return the dialogue act of a user's message that looks like a correction, such as "No, ...".
 
-    - After an offer or a question, an English message may only decline: "No, just the address" has
+    - An English message after an offer or a question can simply decline: "No, just the address" has
       the act of "just the address".
     - A Japanese message that only declines has the act ``UNMATCHED``.
     - Any other message is a correction.
+
+    Args:
+        said: The user's message.
+        before: The assistant's message before it.
     """
     if JA.replies.refuses.search(said) or JA.replies.lets_go.search(said):
         return DialogueAct.UNMATCHED.value

@@ -38,10 +38,10 @@ def is_question(text: str) -> bool:
 
 
 def without_interim_answers(lines: Sequence[Line]) -> list[Line]:
-    """Leave out messages of the assistant that another one follows, such as "Let me check".
+    """Return the messages without those of the assistant that precede another of the assistant.
 
-    Before a tool call, the assistant often says that it will call the tool. The answer follows the
-    result.
+    Before a tool call, the assistant often announces the call ("Let me check"). Its answer follows
+    the result.
     """
     return [
         line
@@ -114,7 +114,10 @@ def _asks(sentence: str) -> bool:
 
 
 def _asking_part(text: str) -> str:
-    """Remove small talk from a question, and further sentences if it has over 120 characters."""
+    """Remove small talk from a question, and shorten it to 120 characters.
+
+    If it is longer, sentences that ask nothing are removed first.
+    """
     for sentence in split_sentences(head_and_tail(text)):
         text = text if has_content(sentence) else text.replace(sentence, "").strip()
     if len(text) > _LONGEST:
@@ -123,9 +126,10 @@ def _asking_part(text: str) -> str:
 
 
 def _brings_answer(text: str, asked: str) -> bool:
-    """Return whether a message of the assistant brings an answer that it postponed before.
+    """Return whether a message of the assistant gives an answer that the assistant had postponed.
 
-    The message may announce the answer ("I checked"), or follow small talk of the user, ``asked``.
+    The message announces the answer ("I checked"). Or the user's message before it (``asked``) is
+    small talk, such as "OK, thanks", to which this message would otherwise be no reply.
     """
     is_next = not has_content(asked) and ANY.given.promise.search(text) is None
     return (
@@ -248,7 +252,7 @@ def _answers_yes_or_no(answer: str, question: str) -> bool:
 
 
 def _brings_news(answer: str, question: str, asked: str) -> bool:
-    """Return whether the assistant gives the news about an older question that the user asked for.
+    """Return whether the assistant answers the user's request for news about an older question.
 
     Args:
         answer: Text of the assistant's message. If the question is for a date, a price or a number,
@@ -333,10 +337,11 @@ _LAST, _LONGEST_ANSWER = 3, 300
 
 
 def complete_answer(text: str, question: str) -> str:
-    """Return a user's text with a short answer at its beginning as a whole sentence.
+    """Expand a short answer at the beginning of a user's text to a whole sentence.
 
-    The text is returned unchanged if ``question`` asks for something else than a taste or a fact
-    of the user, or if the answer has an unexpected form, such as "surprise me".
+    For example, "Kenji" after "What's your name?" becomes "My name is Kenji.". The text is returned
+    unchanged if ``question`` asks for something else than a taste or a fact of the user, or if the
+    answer has an unexpected form, such as "surprise me".
 
     Args:
         text: Text of the user.
@@ -358,9 +363,16 @@ def complete_answer(text: str, question: str) -> str:
 
 
 def _implied_statement(asked: Sequence[str], answer: str) -> str:
-    """Return the statement that an answer to the last question in ``asked`` makes, or an empty one.
+    """Return the statement that a user makes by a short answer, such as "My name is Kenji.".
 
     The value of the statement is in the answer, or in the question if the answer is "yes".
+
+    Args:
+        asked: Last sentences of the assistant. The last question among them counts.
+        answer: Beginning of the user's text.
+
+    Returns:
+        The statement. Empty if the answer states nothing.
     """
     for sentence in reversed(asked):
         for rule in () if ANY.asked_about.another.search(sentence) else _RULES:
@@ -378,7 +390,7 @@ def _implied_statement(asked: Sequence[str], answer: str) -> str:
 
 
 def complete_answers(lines: Iterable[Line]) -> list[str]:
-    """Return the texts of the user's messages, each with a short answer as a whole sentence."""
+    """Return the texts of the user's messages, with short answers as in ``complete_answer``."""
     texts, question = [], ""
     for role, text in lines:
         if role == "user":

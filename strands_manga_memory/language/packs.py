@@ -147,7 +147,7 @@ class LanguagePack(PatternSections):
         return tuple(map(self._rule, self._data.get(table, ())))
 
     def compile(self, entry: dict[str, Any]) -> re.Pattern[str]:
-        """Compile the alternative patterns of an entry in the file to one regular expression.
+        """Compile the alternative patterns of an entry of the pack's file to a regular expression.
 
         Raises:
             KeyError: The entry names a fragment (a shared part of patterns) that does not exist.
@@ -155,7 +155,7 @@ class LanguagePack(PatternSections):
         return re.compile(self.source(entry), _flags(entry))
 
     def source(self, entry: dict[str, Any]) -> str:
-        """Join the alternative patterns of an entry in the file to one pattern.
+        """Join the alternative patterns of an entry of the pack's file to one pattern.
 
         Names of fragments (shared parts of patterns) are replaced by the fragments.
         """

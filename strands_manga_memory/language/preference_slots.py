@@ -80,9 +80,9 @@ class Preference:
         slot: Key under which the preference is stored, such as ``genre``, ``budget``, ``style``,
             ``likes`` or ``name``. Empty for a statement without such a key.
         value: Preferred value, or the whole statement.
-        liked: True if the user wants the value, False if not. None if an earlier preference for the
-            value has ended. In the slot ``dislikes``, this is an earlier dislike. Without a slot,
-            None retracts all earlier statements about the value.
+        liked: True if the user wants the value, False if not. None if the user no longer wants the
+            value or, in the slot ``dislikes``, no longer dislikes the value. Without a slot, None
+            retracts all earlier statements about the value.
         adds: Whether the value is added to earlier values of the slot instead of replacing them.
     """
 
@@ -164,7 +164,7 @@ def parse_preference(key: str, value: str) -> list[Preference]:
 
 
 def names_a_value(sentence: str) -> bool:
-    """Return whether a text contains a genre, a format or a language."""
+    """Return whether a text names a known genre, format or language, such as "horror"."""
     return any(pattern.search(sentence) for _, pattern in _VALUES)
 
 
@@ -219,8 +219,9 @@ def remove_values(text: str, value: str) -> str:
 def _without_subject(slot: str, text: str, subject: str) -> str:
     """Remove all values about a subject from the stored text of a slot.
 
-    For example, the subject "mechs" removes "anything with mechs". The slot counts, too: "son's
-    allergy" removes the text of the slot ``son's allergy``.
+    A value is about the subject if the value and its slot together contain all words of the
+    subject: "mechs" removes "anything with mechs", and "son's allergy" removes the value "nuts" of
+    the slot ``son's allergy``.
     """
     gone, terms, named = canonical_value(subject), subject_terms(subject), subject_terms(slot)
     values = split_values(text) if slot in (*TASTES, *_MOST_VALUES, STYLE) else [text]

@@ -147,9 +147,9 @@ def _corrected_value(
 ) -> list[Preference]:
     """Return the changes of an earlier preference if a sentence corrects it, as in "X, not Y".
 
-    If the sentence names only the new value, it replaces the last fact in ``stated``. Otherwise,
-    one of its two values must be among the message's preferences ``found`` so far, or in the texts
-    ``before``.
+    A sentence with only the new value changes the last fact in ``stated``. A sentence with both
+    values changes a preference for one of them, from the message so far (``found``) or from the
+    texts ``before``. Without such a preference, the result is empty.
     """
     last = stated[-1] if stated else None
     if last and (last.slot, last.liked) == ("home", None):
@@ -355,10 +355,10 @@ def _facts_and_wishes(said: str) -> list[Preference]:
 
 
 def _is_taste_or_supposition(statement: str, value: tuple[int, int]) -> bool:
-    """Return whether a statement such as "I'm a horror fan" states no fact about the user.
+    """Return whether a statement with the form of a fact, "I'm a horror fan", states no fact.
 
-    It states none if its value is a genre, format or language, which is a taste. It also states
-    none if it is a quote or a supposition.
+    This is so for a taste (a genre, format or language), and for a quote or supposition. ``value``
+    is the range of the value in the statement.
     """
     start, end = value
     return (
@@ -373,9 +373,9 @@ def _is_somebody_elses(sentence: str) -> bool:
 
 
 def _whole_sentence_preferences(sentence: str) -> Iterator[Preference]:
-    """Yield a whole sentence of a user as a preference if no more specific rule matches.
+    """Yield a whole sentence of a user as a preference, for sentences without a more specific one.
 
-    A standing instruction gets the key ``style``, and any other preference or fact an empty key.
+    A standing instruction gets the slot ``style``, and any other preference or fact no slot.
     """
     if BOTH.request.search(sentence):
         sentence = sentence.rstrip("?？ ")
@@ -470,7 +470,10 @@ def _object_preferences(
 
 
 def _is_item_or_service(thing: str) -> bool:
-    """Return whether a thing shows no taste: a particular item ("this volume") or shop service."""
+    """Return whether a liked thing is one particular item ("this volume") or a service of the shop.
+
+    Such a thing shows no taste.
+    """
     return BOTH.shop.search(thing) is not None or (
         EN.tastes.at_hand.match(thing) is not None
         and not any(word[:1].isupper() and word != "I" for word in thing.split())
@@ -535,7 +538,8 @@ def _habit_score(rest: str, slots: set[str]) -> int:
 def _japanese_preferences(sentence: str) -> list[Preference]:
     """Return the preferences of a user in a Japanese sentence.
 
-    The first evaluating word after a value shows whether the value is liked.
+    In Japanese, a word of liking or disliking follows its object. The first such word after a value
+    therefore shows whether the value is liked.
     """
     found: list[Preference] = []
     parts = [part for part in JAPANESE.clauses.split(sentence) if part.strip(" 。！!")]

@@ -155,7 +155,7 @@ class RuleSessionSummarizer:
     """
 
     def __call__(self, lines: Sequence[Line], *, max_tokens: int) -> SessionSummary:
-        """Summarize a session by rules. Never raises an error."""
+        """Return a summary of a session, which rules write without a model."""
         lines = [(role, said) for role, text in lines if (said := strip_placeholders(text))]
         topics = extract_topics([text for _, text in lines])
         preferences = collect_preferences(complete_answers(lines))
@@ -321,7 +321,10 @@ def extract_topics(texts: Sequence[str]) -> list[str]:
 
 
 def _is_topic(name: str) -> bool:
-    """Return whether a name has only numbers, days, months and common first words of sentences."""
+    """Return whether a name can be a topic: it has a word that is no number, day or month.
+
+    Words that often begin sentences, such as "The", do not count, because they are capitalized.
+    """
     return not all(word in _NO_TOPIC or any(map(str.isdigit, word)) for word in name.split())
 
 

@@ -56,7 +56,8 @@ class SubjectTracker:
     Sentences are read in order, because "she prefers horror" may follow "I have a sister".
 
     Args:
-        before: Texts of the user's earlier messages, read only for a gift and its recipient.
+        before: Texts of the user's earlier messages. They only show whether the message is about a
+            gift, and its recipient.
     """
 
     def __init__(self, before: Sequence[str] = ()) -> None:
@@ -72,13 +73,15 @@ class SubjectTracker:
         self._names_other = False
 
     def own_part(self, sentence: str) -> str:
-        """Read a sentence of a message, and return its clauses about the user.
+        """Read the next sentence of a message, and return the part that may be about the user.
 
-        Read all sentences of a message in order, because each may continue the subject of the one
-        before it. The whole sentence is returned if it mentions no other person. It is also
-        returned if it has no clause about the user, so use ``is_own`` to check a preference in the
-        returned text. "She likes horror" becomes "my sister likes horror" after a sentence about
-        the user's sister.
+        Call this method for all sentences of a message in order, because a sentence may continue
+        the subject of the last one. The result is:
+
+        - the clauses about the user, if the sentence mentions another person, too
+        - the whole sentence, if it mentions no other person or has no clause about the user. Then
+          ``is_own`` decides whether a preference is the user's. "She likes horror" becomes "my
+          sister likes horror" after a sentence about the user's sister.
         """
         clauses = split_clauses(sentence)
         asks = len(clauses) > 1 and has_question_mark(sentence)
@@ -132,11 +135,10 @@ class SubjectTracker:
         return sentence if named else f"{self._person}は{JA.subjects.pronoun.sub('', sentence)}"
 
     def is_own(self, slot: str) -> bool:
-        """Return whether a preference in the current sentence is lasting and about the user.
+        """Return whether a preference in the last sentence is lasting and about the user.
 
-        The current sentence is the argument of the last call of ``own_part``. The budget for a gift
-        and the name of a pet are not about the user. A wish for today, or until Friday, is not
-        lasting.
+        The last sentence is that of the last call of ``own_part``. The budget for a gift and the
+        name of a pet are not about the user. A wish for today, or until Friday, is not lasting.
 
         Args:
             slot: Key of the preference, such as ``genre``.

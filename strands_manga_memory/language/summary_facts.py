@@ -229,10 +229,10 @@ def _topic(text: str) -> frozenset[str]:
 
 
 def _are_successive(before: int, at: int, facts: Sequence[Fact]) -> bool:
-    """Return whether the user stated no fact in a message between those of two given facts.
+    """Return whether two facts are from the same or from successive fact-bearing user messages.
 
-    Only then can "make it 5" correct the earlier fact. A value with a unit, such as "5 copies", can
-    correct older facts, too. ``before`` and ``at`` are the positions of the two facts.
+    A value without a unit, as in "make it 5", corrects only such an earlier fact. ``before`` and
+    ``at`` are the positions of the two facts.
     """
     ends = {facts[before].source, facts[at].source}
     return all(fact.source in ends for fact in facts[before + 1 : at] if fact.kind in USER_KINDS)
@@ -289,8 +289,8 @@ class RuleFactExtractor:
     def extract(self, messages: Sequence[Message]) -> list[Fact]:
         """Return the facts in messages, the oldest first.
 
-        Outdated values stay. Instructions that the user revoked later are left out. Questions that
-        are still open come last.
+        Instructions that the user revoked later are left out. Values that the user corrected later
+        stay, because ``merge_facts`` replaces them. Questions that are still open come last.
         """
         found: list[Fact] = []
         asked: list[Fact] = []

@@ -168,7 +168,7 @@ _MARKS = re.compile(
 
 
 def is_injected_text(text: str) -> bool:
-    """Return whether a text is a block of quotes or context, which this package adds to requests.
+    """Return whether a text is a block that this package adds to requests: quotes or context.
 
     Such a text begins with ``<recalled_history>`` or ``<context>``.
     """
@@ -265,9 +265,7 @@ def injected_count(message: Message) -> int:
 
 
 class InjectedBlocks(NamedTuple):
-    """Content blocks that plugins added to the messages of one request.
-
-    The history does not contain them.
+    """Content blocks that plugins inject into the messages of one request, but not the history.
 
     Attributes:
         before: Blocks before the user's text in the message that opened the turn.
@@ -279,9 +277,9 @@ class InjectedBlocks(NamedTuple):
 
 
 def without_injected(context: InvokeModelContext) -> tuple[list[Message], InjectedBlocks]:
-    """Separate the messages of a request from the content blocks that plugins added to them.
+    """Separate the messages of a request from the content blocks that plugins injected into them.
 
-    The function ``with_injected`` puts the blocks back. Blocks next to tool results move before the
+    ``with_injected`` inserts the blocks again. Blocks next to tool results are then before the
     user's text, because Llama and Mistral on Bedrock refuse text next to tool results.
     """
     messages = list(context.messages)
@@ -308,10 +306,7 @@ def without_injected(context: InvokeModelContext) -> tuple[list[Message], Inject
 
 
 def with_injected(messages: list[Message], added: InjectedBlocks) -> list[Message]:
-    """Insert injected content blocks into the messages of a request.
-
-    The inverse of ``without_injected``.
-    """
+    """Insert content blocks into the messages of a request: the inverse of ``without_injected``."""
     if added.after:
         content = [*messages[-1]["content"], *added.after]
         messages = [*messages[:-1], {**messages[-1], "content": content}]

@@ -201,7 +201,10 @@ def describe_json(value: Any) -> str:
 
 
 def _record_lines(value: Any) -> Iterator[str]:
-    """Yield the lines of ``describe_json``: one for each object in a list, one for other fields."""
+    """Yield one line for each object in a list, and one for all other fields of a value together.
+
+    The lines are those of ``describe_json``.
+    """
     if isinstance(value, list) and _holds_records(value):
         yield from filter(None, map(_describe, value))
     elif isinstance(value, dict):

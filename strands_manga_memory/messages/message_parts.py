@@ -247,7 +247,10 @@ _MOST_PARTS = 1_000_000
 
 
 def _parts(value: Any) -> Iterator[tuple[type, Any]]:
-    """Yield the parts of a nested value that are hashed: type and length, or type and content."""
+    """Yield the parts of a nested value from which its hash is computed.
+
+    Of a container, these are its type and length; of any other value, its type and content.
+    """
     remaining = [value]
     while remaining:
         one = remaining.pop()

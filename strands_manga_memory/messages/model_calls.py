@@ -60,8 +60,8 @@ process.
 def error_level(model: Any, error: Exception) -> int:
     """Return the log level for an error of a model: ``WARNING`` the first time, then ``DEBUG``.
 
-    First times are counted for each class of models and each type of error. Otherwise, a model
-    without structured output, for example, would log a warning in every turn.
+    Each type of error of each class of models has its own first time. A model without structured
+    output, for example, thus does not log a warning in every turn.
     """
     failed = type(model).__qualname__, type(error).__name__
     level = logging.DEBUG if failed in _logged else logging.WARNING

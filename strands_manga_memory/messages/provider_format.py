@@ -142,7 +142,10 @@ def _has_content(text: Any) -> bool:
 
 
 def _valid_call(block: dict[str, Any]) -> dict[str, Any]:
-    """Wrap the input of a tool call in a JSON object, which providers require, unless it is one."""
+    """Return a tool call whose input is a JSON object, as providers require.
+
+    Any other input is wrapped in an object.
+    """
     use = block["toolUse"]
     return (
         block
@@ -178,7 +181,7 @@ def _valid_result_block(block: dict[str, Any]) -> dict[str, Any] | None:
 
 
 class UniqueNames:
-    """Generator of names that are unique in a request, such as ids of tool calls.
+    """Generator of names that are unique in a request: ids of tool calls, or names of documents.
 
     Args:
         max_characters: Maximum number of characters of a name.
@@ -192,7 +195,10 @@ class UniqueNames:
         self._next: dict[str, int] = {}
 
     def unique(self, base: str) -> str:
-        """Return ``base``, truncated if needed, and with a number if it was returned before."""
+        """Return ``base`` as a name that no earlier call has returned.
+
+        The name is truncated to the maximum length, and gets a number if it is taken.
+        """
         base = base[: self._max_characters]
         name, number = base, self._next.get(base, 2)
         while name in self._used:
@@ -292,10 +298,10 @@ def _with_id(block: Any, kind: str, id_: str) -> Any:
 
 
 def _result_message(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Message:
-    """Return the message with the results of the tool calls in the message at position ``at``.
+    """Return a message with the results ``calls`` of the tool calls in the message at ``at``.
 
-    If the next message has tool results, it is copied. The copy has the results of these calls, and
-    keeps its cache points. Otherwise, a new message is returned.
+    It replaces the next message of the history if that has tool results, and keeps its cache
+    points. Otherwise, it is an additional message.
     """
     content: list[Any] = [call.result for call in sorted(calls, key=lambda call: call.place)]
     following = messages[at + 1] if at + 1 < len(messages) else None
@@ -393,11 +399,11 @@ def media_bytes(medium: dict[str, Any]) -> int:
 
 
 def limit_media(messages: Sequence[Message]) -> list[Message]:
-    """Remove media, such as images, that exceed the limits of model providers, from a request.
+    """Replace the oldest media of a request by notes, if it exceeds the limits of model providers.
 
-    If there are too many images or documents, or too many bytes, notes replace the oldest media.
-    The newest medium stays even if it alone exceeds the limit of bytes, because some providers
-    accept more. Documents with equal names get different names.
+    There are limits for images, documents, and bytes of all media. The newest medium stays even if
+    it alone exceeds the limit of bytes, because some providers accept more. Documents with equal
+    names get different names.
     """
     left = {"image": MOST_IMAGES, "document": MOST_DOCUMENTS}
     room: float = math.inf

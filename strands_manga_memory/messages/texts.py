@@ -129,10 +129,9 @@ _MARKUP = {
 
 
 def strip_markup(text: str) -> str:
-    """Return the visible text of HTML, and the beginning of each long base64 value of a text.
+    """Reduce HTML to its visible text, and each long base64 value in a text to its beginning.
 
-    Rows of HTML become lines with tabs between their cells. A text without HTML and base64 values
-    is returned unchanged.
+    Rows of HTML tables become lines with tabs between their cells. Other text is unchanged.
     """
     text = _BLOB.sub(r"\1...", text)
     if _HTML.match(text) is None:

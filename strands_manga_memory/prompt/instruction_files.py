@@ -77,7 +77,8 @@ class InstructionFiles:
 
         Args:
             tools: Specifications of the agent's tools. A file that one of them could write is not
-                read, as a user could put instructions into it. Omit the tools of this package.
+                read, as a user could put instructions into it. Leave out the tools of this package,
+                because they write no files.
         """
         folders = self._folders
         if folders is None:

@@ -56,10 +56,10 @@ class ActiveEntity(StateItem):
 
     @property
     def display_text(self) -> str:
-        """Text that shows the entity to the model, such as ``One Piece`` for ``one piece``.
+        """Text under which the model sees the entity, such as ``One Piece`` for ``one piece``.
 
-        A date, and a value that differs from the written text only in case, are shown as written.
-        Other values are shown in standard form.
+        This is the text in the message for a date, and if it differs from ``value`` only in case.
+        Otherwise, it is ``value``.
         """
         is_shown = self.type == "date" or self.text.casefold() == self.value
         return (is_shown and self.text) or self.value
@@ -158,12 +158,14 @@ class ActiveEntities(StatePart):
     def mention(self, entities: Iterable[ActiveEntity], *, by_user: bool = True) -> None:
         """Replace the active entities of some types, such as ASINs, by newly named entities.
 
-        If the user did not name the new entities (``by_user`` is False), those of a type are
-        ignored in these cases:
+        If the user did not name the new entities (``by_user`` is False), the active entities of a
+        type stay in these cases:
 
-        - One of them is active already. Its last turn is updated.
-        - There are more than ``MAX_VALUES`` (5) of them.
+        - One of the new entities is active already.
+        - There are more than ``MAX_VALUES`` (5) new entities of the type.
         - A confirmed entity of the type was named in the same turn.
+
+        The new entities are then ignored, except that active ones count as named in this turn.
         """
         named: dict[str, dict[str, ActiveEntity]] = {}
         for entity in entities:

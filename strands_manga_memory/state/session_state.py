@@ -87,9 +87,9 @@ class BackgroundRead:
         self._running: Future[Any] | None = None
 
     async def run(self) -> None:
-        """Read the store or service in a thread, and wait for the read's end or the deadline.
+        """Start the read in a thread, and wait for its end, at most until the deadline.
 
-        The event loop is not blocked. If an earlier read still runs, no new read starts.
+        The event loop is not blocked. If an earlier read still runs, return at once.
         """
         if self._is_immediate:
             self._read()
@@ -99,7 +99,10 @@ class BackgroundRead:
                 await self._wait_for(running)
 
     def run_blocking(self) -> None:
-        """Read the data in a thread, and block the caller until the read's end or the deadline."""
+        """Start the read in a thread, and block until its end, at most until the deadline.
+
+        For callers without an event loop, such as constructors.
+        """
         if self._is_immediate:
             self._read()
             return
@@ -384,9 +387,10 @@ class EnvironmentSource(Protocol):
     """Function that reads the environment, such as the user's cart, from other systems."""
 
     def __call__(self, scope: ConversationScope, /) -> Environment | Mapping[str, Any] | None:
-        """Return the user's environment, such as the cart, in a conversation; None if unknown.
+        """Return the environment, such as the user's cart, for a conversation.
 
-        A mapping has the fields of ``Environment``. The function may block.
+        The result is an ``Environment`` or a mapping with its fields; None if it is unknown. The
+        function may block.
         """
 
 
@@ -432,9 +436,7 @@ class EnvironmentChanges:
         return len(there)
 
     def version(self) -> bytes | None:
-        """Return a version of the environment, such as the cart; None before the first change.
-
-        Each announced change gives the environment a new random version.
+        """Return the random id of the last announced change; None before the first change.
 
         Raises:
             StoreUnavailableError: The hot store is unavailable.
@@ -500,10 +502,7 @@ class EnvironmentTracker(Plugin):
             self._loading.run_blocking()
 
     def init_agent(self, agent: Agent) -> None:
-        """Connect the plugin to an agent.
-
-        The session manager then saves the user's locale and cart as metadata of the conversation.
-        """
+        """Register the locale and the cart as metadata that the agent's session manager saves."""
         attachments(agent)["metadata"] = lambda: self.environment.metadata()
 
     async def refresh(self) -> None:

@@ -349,8 +349,8 @@ class StateStore:
     def write(self) -> None:
         """Write the changed parts of the state into ``agent.state``.
 
-        If ``agent.state`` was replaced, as by a session manager, since the last read, nothing is
-        written.
+        Nothing is written if a session manager has replaced ``agent.state`` since the last read,
+        because the replacement may have newer values. They must be read first.
         """
         with self.lock:
             agent = self.agent
@@ -365,9 +365,10 @@ class StateStore:
     def begin_turn(self) -> None:
         """Prepare the state for a new turn, and take over changes that other processes stored.
 
-        A session manager replaces ``agent.state`` when it reads a stored conversation. After such a
-        replacement, the state is read again. Changes that this agent made since its last turn are
-        then merged into it. Changed parts of the state are written to ``agent.state``.
+        1. If a session manager has replaced ``agent.state``, which it does when it reads a stored
+           conversation, read the parts of the state from the replacement.
+        2. Merge the changes that this agent made since its last turn into the parts.
+        3. Write the changed parts to ``agent.state``.
         """
         with self.lock:
             agent = self.agent
@@ -406,15 +407,15 @@ class StateStore:
     def state_to_share(
         self, known: Mapping[str, str]
     ) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
-        """Return this agent's state in two forms, to be shared with the session's other agents.
+        """Return this agent's state for the session's other agents, as JSON texts and as values.
 
         Args:
-            known: Texts in the shared state now. A text that this release cannot read is kept
-                unchanged.
+            known: JSON texts of the parts in the shared state. A text that this release cannot read
+                is kept unchanged.
 
         Returns:
-            The JSON text of each part of the state, to be stored, and the values of each part, for
-            ``set_shared``. All mappings are keyed by ``StatePart.KEY``.
+            The JSON text of each part of the state, to be stored in the shared state, and the
+            values of each part, for ``set_shared``. All mappings are keyed by ``StatePart.KEY``.
         """
         texts, shared = dict(known), {}
         for entry in self._readable():

@@ -103,7 +103,7 @@ class TaskStep(BaseModel):
         """Set the status of the step.
 
         Raises:
-            StateError: The new status may not follow the current status.
+            StateError: A step with the current status cannot get the new status.
         """
         if status not in _NEXT[self.status]:
             allowed = ", ".join(sorted(_NEXT[self.status])) or "none, it is completed"
@@ -245,13 +245,13 @@ class TaskState:
         result: str | None = None,
         error: str | None = None,
     ) -> TaskStep:
-        """Set the status of a step of the task after an attempt, with its result or error.
+        """Set the status, and the result or error, of a step of the task after an attempt.
 
         The status is completed, failed, timed out, or queued for another attempt. ``result`` and
         ``error`` are truncated to 200 characters.
 
         Raises:
-            StateError: The step does not exist, or the status may not follow its current status.
+            StateError: The step does not exist, or cannot change from its status to this one.
         """
         short = None if result is None else shorten_line(result, 200)
         with self._lock:
