@@ -183,7 +183,7 @@ class Trimmer:
         tokens, _ = self._headroom(messages, self.calibration.to_local_tokens(limit))
         return self.calibration.to_model_tokens(tokens)
 
-    def is_over(self, messages: Sequence[Message], tokens: int) -> bool:
+    def is_trim_due(self, messages: Sequence[Message], tokens: int) -> bool:
         """Return whether a history of ``tokens`` tokens must be trimmed now.
 
         The usual reason is that it has too many tokens or turns. With ``trim_every``, it is also
@@ -252,7 +252,7 @@ class Trimmer:
         """
         history = for_model(messages)
         tokens = self.features.total(history)
-        if self.is_over(messages, tokens):
+        if self.is_trim_due(messages, tokens):
             history = for_model(self.select(messages).messages)
             tokens = self.features.total(history)
         return history, tokens
@@ -287,7 +287,7 @@ class Trimmer:
             return True
         needs_trim = True
         with suppress(Exception):  # the messages cannot be counted, which trimming will log
-            needs_trim = self.is_over(messages, self.features.total(messages))
+            needs_trim = self.is_trim_due(messages, self.features.total(messages))
         if not needs_trim or self.recent_log is not None:
             return needs_trim
         # The full form of a truncated message may be large.
@@ -389,7 +389,7 @@ class Trimmer:
         ):
             history = agent.messages[:]
             ensure_ids(history)
-            if self.is_over(history, self.features.total(history)):
+            if self.is_trim_due(history, self.features.total(history)):
                 self._commit(agent, history, *self._select_from_tail(history))
             known = [*self.tail, *agent.messages]
             if len(self.features) > 2 * len(known) + 128:
