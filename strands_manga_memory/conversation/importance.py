@@ -341,12 +341,11 @@ class TextStatistics:
 
     @property
     def service_style(self) -> float:
-        """Style of the assistant, from 0 (companion) to 1 (help desk), by which old messages rate.
+        """Style of the assistant, from 0 (companion) to 1 (help desk).
 
-        The value is 0 if the assistant talks about itself in at least 15 % of its messages and
-        writes at most twice as much as the user. It is 1 without any message, if the share is at
-        most 5 %, or if the assistant writes at least four times as much. Between, it changes
-        linearly. Old messages of a help desk count as less important.
+        A companion talks about itself in at least 15 % of its messages, and writes at most twice as
+        much as the user. A help desk talks about itself in at most 5 %, or writes at least four
+        times as much. The value is 1 at first. Old messages of a help desk count as less important.
         """
         rate = self._texts_of_self / (self._texts + self._PRIOR_TEXTS)
         tells = (rate - self._SERVING_RATE) / (self._COMPANION_RATE - self._SERVING_RATE)

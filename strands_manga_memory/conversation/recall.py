@@ -349,7 +349,7 @@ def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collec
 
     Args:
         number: Number of the message. The question is the message before it.
-        found: Messages that the search has found, and their neighbors, keyed by number.
+        found: Messages that the search has found, and their neighbours, keyed by number.
         related: Numbers of the messages that have a word of the searched text. The assistant's
             question must be one of them.
     """
@@ -372,7 +372,7 @@ def _continues_neighbour(
 
     Args:
         number: Number of the message.
-        found: Messages that the search has found, and their neighbors, keyed by number.
+        found: Messages that the search has found, and their neighbours, keyed by number.
         related: Numbers of the messages that have a word of the user's question. A message that is
             continued must be one of them.
     """

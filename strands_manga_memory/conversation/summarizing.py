@@ -202,8 +202,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _derive_limits(self, window: int | None) -> None:
         """Derive the sizes of the history at which a summary is started, or must be waited for.
 
-        They follow from the trigger's token limit. Without one, a summary starts at nearly twice
-        the budget of the history, or at half of the context ``window`` if that is less.
+        Without a token limit in the trigger, a summary is started at nearly twice the budget of the
+        history, or at half of the context ``window`` if that is less.
         """
         tokens, budget = self._trigger.tokens, self.trimmer.max_tokens
         if tokens is None:
@@ -218,7 +218,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
         The model call waits for an unfinished summary if the history exceeds ``hard_tokens`` (one
         and a half times the trigger size). With the strategy ``async``, it waits for any unfinished
-        summary. If the history is still too large, a list of their facts replaces the old turns.
+        summary. If the history is still too large, facts that rules extract replace the old turns.
         """
         agent = event.agent
         await self._history.run_off_loop(agent.messages, lambda: self._begin_if_full(agent))
@@ -320,7 +320,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
         Args:
             agent: The agent.
-            is_wanted: If true, a summary is written at any size of the history.
+            is_wanted: If true, the history may be smaller than ``trigger_tokens``.
             patience: Seconds to wait for a summary of another process. After this time, this
                 process summarizes the same messages.
         """
@@ -541,8 +541,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def begin(self, agent: Agent) -> None:
         """Put a finished summary into the history, and start to write the next summary.
 
-        For callers that decide when a summary is due: the trigger size of this manager does not
-        matter. Nothing is started while another summary is being written.
+        For callers that decide when a summary is due. The history may be smaller than
+        ``trigger_tokens``, but an eighth of this size must be without a summary. Nothing is started
+        while another summary is being written.
         """
         self._swap_in(agent)
         self._begin(agent, is_wanted=True, patience=self.schedule.wait_seconds)

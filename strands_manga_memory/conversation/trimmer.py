@@ -186,9 +186,9 @@ class Trimmer:
     def is_trim_due(self, messages: Sequence[Message], tokens: int) -> bool:
         """Return whether a history of ``tokens`` tokens must be trimmed now.
 
-        The usual reason is that it has too many tokens or turns. With ``trim_every``, it is also
-        trimmed at the start of a turn if it fills more than about half of its budget and the last
-        turn had large tool results: these have been used, and their room serves later turns better.
+        Usually, it must if it has too many tokens or turns. With ``trim_every``, it is also trimmed
+        at the start of a turn if it fills more than about half of its budget, and the last turn had
+        large tool results: these have been used, and other messages need the room more.
         """
         in_tokens = self.calibration.to_local_tokens
         full = in_tokens(max(self.limit, self.high_water_mark - self.reserved))

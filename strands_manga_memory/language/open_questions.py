@@ -38,10 +38,10 @@ def is_question(text: str) -> bool:
 
 
 def without_interim_answers(lines: Sequence[Line]) -> list[Line]:
-    """Return the messages without those of the assistant that precede another of the assistant.
+    """Remove messages of the assistant that are followed by its answer, such as "Let me check".
 
-    Before a tool call, the assistant often announces the call ("Let me check"). Its answer follows
-    the result.
+    The assistant often announces a tool call in this way. Of consecutive messages of the assistant,
+    the last is therefore the answer.
     """
     return [
         line
@@ -128,8 +128,8 @@ def _asking_part(text: str) -> str:
 def _brings_answer(text: str, asked: str) -> bool:
     """Return whether a message of the assistant gives an answer that the assistant had postponed.
 
-    The message announces the answer ("I checked"). Or the user's message before it (``asked``) is
-    small talk, such as "OK, thanks", to which this message would otherwise be no reply.
+    The message announces the answer ("I checked"), or follows small talk of the user (``asked``),
+    such as "OK, thanks", which is no other reason for a message with content.
     """
     is_next = not has_content(asked) and ANY.given.promise.search(text) is None
     return (

@@ -1,7 +1,7 @@
-"""Rules for the keys (slots), the values and the changes of a user's stored preferences.
+"""Rules for the slots, the values and the changes of a user's stored preferences.
 
-A slot is the key of a preference, such as ``genre``. The stored text of a slot holds one or more
-values.
+A slot is the standard key of a preference, such as ``genre`` for "favorite genres". The stored text
+of a slot holds one or more values.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from strands_manga_memory.language.text_features import sentiment_score
 from strands_manga_memory.messages.texts import shorten_line
 
 DISLIKES, LIKES, STYLE = "dislikes", "likes", "style"
-"""Keys of preferences: unwanted things, other wanted things, and the style of answers."""
+"""Slots of unwanted things, of wanted things without another slot, and of the style of answers."""
 
 TASTES = ("genre", "author", "format", LIKES)
-"""Keys of preferences from which a thing is removed when the user no longer wants it."""
+"""Slots from which a thing is removed when the user no longer wants it."""
 
 ALLERGY = "allergy"
 OTHERS_TASTES = {
@@ -47,7 +47,7 @@ FACTS = (
     "system",
     ALLERGY,
 )
-"""Keys of facts about the user. A fact changes no taste, and its denial only removes the fact."""
+"""Slots of facts about the user. A fact changes no taste, and its denial only removes the fact."""
 
 _SLOT_OF = canonical_words("preferences.slots")
 KNOWN_SLOTS = frozenset(_SLOT_OF.values())
@@ -77,8 +77,8 @@ class Preference:
     """A preference that a user stated.
 
     Attributes:
-        slot: Key under which the preference is stored, such as ``genre``, ``budget``, ``style``,
-            ``likes`` or ``name``. Empty for a statement without such a key.
+        slot: Slot under which the preference is stored, such as ``genre``, ``budget``, ``style``,
+            ``likes`` or ``name``. Empty for a statement that fits no slot.
         value: Preferred value, or the whole statement.
         liked: True if the user wants the value, False if not. None if the user no longer wants the
             value or, in the slot ``dislikes``, no longer dislikes the value. Without a slot, None
@@ -93,10 +93,7 @@ class Preference:
 
 
 def slot_for_key(key: str) -> str:
-    """Return the slot for the key of a preference, such as ``genre`` for "my favorite genres".
-
-    A slot is the standard form of a key, under which the preference is stored.
-    """
+    """Return the slot for the key of a preference, such as ``genre`` for "my favorite genres"."""
     plain = " ".join(
         unicodedata.normalize("NFKC", key).replace("_", " ").casefold().split()
     ).replace("favourite", "favorite")
@@ -137,10 +134,7 @@ def split_values(text: str) -> list[str]:
 
 
 def statement_key(statement: str) -> str:
-    """Return the key of a statement that has no usual key, such as ``genre``.
-
-    The key is the beginning of the statement: 40 characters in lower case.
-    """
+    """Return the key of a statement that fits no slot: its first 40 characters in lower case."""
     return shorten_line(statement.rstrip(".!。！").lower(), 40)
 
 
@@ -237,7 +231,7 @@ def contradicts_statement(said: Preference, statement: str) -> bool:
     """Return whether a new preference of a user contradicts an earlier statement.
 
     The preference then replaces the statement: "I enjoy long fight scenes" replaces "I find long
-    fight scenes exhausting". The earlier statement is stored as a whole sentence, because no key,
+    fight scenes exhausting". The earlier statement is stored as a whole sentence, because no slot,
     such as ``genre``, fits it.
     """
     side, terms = _taste(said.value)

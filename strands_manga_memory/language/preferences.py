@@ -67,8 +67,8 @@ MOST_PREFERENCES = 5
 def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> list[Preference]:
     """Extract at most 5 preferences from the texts of a user's message, in the order of the texts.
 
-    Each preference has a key (slot), such as ``genre``. If no key fits a sentence, its preference
-    is the whole sentence, with an empty key. Of a long text, only the beginning and end are read.
+    Each preference has a slot (key), such as ``genre``. If no slot fits a sentence, its preference
+    is the whole sentence, without a slot. Of a long text, only the beginning and end are read.
 
     Args:
         texts: Texts of the message.
@@ -355,10 +355,10 @@ def _facts_and_wishes(said: str) -> list[Preference]:
 
 
 def _is_taste_or_supposition(statement: str, value: tuple[int, int]) -> bool:
-    """Return whether a statement with the form of a fact, "I'm a horror fan", states no fact.
+    """Return whether a statement in the form of a fact, such as "I'm a horror fan", states none.
 
-    This is so for a taste (a genre, format or language), and for a quote or supposition. ``value``
-    is the range of the value in the statement.
+    This is so for a taste (a genre, format or language), a quote and a supposition. ``value`` is
+    the range of the value in the statement.
     """
     start, end = value
     return (
@@ -373,7 +373,7 @@ def _is_somebody_elses(sentence: str) -> bool:
 
 
 def _whole_sentence_preferences(sentence: str) -> Iterator[Preference]:
-    """Yield a whole sentence of a user as a preference, for sentences without a more specific one.
+    """Yield the whole sentence as a preference, if it states one that no other rule recognizes.
 
     A standing instruction gets the slot ``style``, and any other preference or fact no slot.
     """

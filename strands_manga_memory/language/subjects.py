@@ -20,12 +20,12 @@ AT_THE_BEGINNING = 12
 _LASTING = frozenset(
     (*TASTES, DISLIKES, STYLE, "language", "contact", "working hours", "budget", "")
 )
-"""Keys of preferences that a wish for one occasion does not change."""
+"""Slots of preferences that a wish for one occasion does not change."""
 _PERMANENT = frozenset(("name", "hometown", "health", "size", ALLERGY))
-"""Keys of facts that last even if their sentence has an end: "I'm Ken, and away until Friday"."""
+"""Slots of facts that last even if their sentence has an end: "I'm Ken, and away until Friday"."""
 _OF_A_PERSON = _LASTING | {*FACTS}
-"""Keys of preferences that belong to the person whom a sentence is about.
-Other keys, such as "sister's birthday", name the person.
+"""Slots of preferences that belong to the person whom a sentence is about.
+Other slots, such as "sister's birthday", name the person.
 """
 
 
@@ -135,13 +135,13 @@ class SubjectTracker:
         return sentence if named else f"{self._person}は{JA.subjects.pronoun.sub('', sentence)}"
 
     def is_own(self, slot: str) -> bool:
-        """Return whether a preference in the last sentence is lasting and about the user.
+        """Return whether a preference in the sentence that ``own_part`` read last is the user's.
 
-        The last sentence is that of the last call of ``own_part``. The budget for a gift and the
-        name of a pet are not about the user. A wish for today, or until Friday, is not lasting.
+        It must also be lasting. The budget for a gift and the name of a pet are not the user's. A
+        wish for today, or until Friday, is not lasting.
 
         Args:
-            slot: Key of the preference, such as ``genre``.
+            slot: Slot of the preference, such as ``genre``.
         """
         if self._is_occasional and slot in _LASTING:
             return False

@@ -298,10 +298,10 @@ def _with_id(block: Any, kind: str, id_: str) -> Any:
 
 
 def _result_message(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Message:
-    """Return a message with the results ``calls`` of the tool calls in the message at ``at``.
+    """Return the message with the results of ``calls``, the tool calls in the message at ``at``.
 
-    It replaces the next message of the history if that has tool results, and keeps its cache
-    points. Otherwise, it is an additional message.
+    It replaces the next message if that has tool results, whose cache points stay. Otherwise, it is
+    an additional message.
     """
     content: list[Any] = [call.result for call in sorted(calls, key=lambda call: call.place)]
     following = messages[at + 1] if at + 1 < len(messages) else None

@@ -198,8 +198,8 @@ def _word(first: str, last: str, length: int) -> float:
 def truncate_to_tokens(text: str, max_tokens: int) -> str:
     """Shorten a text to at most ``max_tokens`` estimated tokens by removing its end.
 
-    The text is cut after a whole sentence if at least half of the characters that fit remain.
-    Otherwise, it is cut at the limit and ends with ``…``. A text that fits is returned unchanged.
+    The result ends with a whole sentence if at least half of the characters that fit remain.
+    Otherwise, it ends at the limit, with ``…``. A text that fits is returned unchanged.
     """
     if estimate_tokens(text) <= max_tokens:
         return text
