@@ -470,10 +470,7 @@ def _object_preferences(
 
 
 def _is_item_or_service(thing: str) -> bool:
-    """Return whether a liked thing is one particular item ("this volume") or a service of the shop.
-
-    Such a thing shows no taste.
-    """
+    """Return whether a liked thing is a service of the shop or one item, which show no taste."""
     return BOTH.shop.search(thing) is not None or (
         EN.tastes.at_hand.match(thing) is not None
         and not any(word[:1].isupper() and word != "I" for word in thing.split())
@@ -538,8 +535,7 @@ def _habit_score(rest: str, slots: set[str]) -> int:
 def _japanese_preferences(sentence: str) -> list[Preference]:
     """Return the preferences of a user in a Japanese sentence.
 
-    In Japanese, a word of liking or disliking follows its object. The first such word after a value
-    therefore shows whether the value is liked.
+    A word of liking or disliking follows its object, so the first one after a value decides.
     """
     found: list[Preference] = []
     parts = [part for part in JAPANESE.clauses.split(sentence) if part.strip(" 。！!")]

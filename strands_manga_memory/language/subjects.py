@@ -137,8 +137,9 @@ class SubjectTracker:
     def is_own(self, slot: str) -> bool:
         """Return whether a preference in the sentence that ``own_part`` read last is the user's.
 
-        It must also be lasting. The budget for a gift and the name of a pet are not the user's. A
-        wish for today, or until Friday, is not lasting.
+        It must also be lasting. The budget for a gift and the name of a pet are not the user's, but
+        a slot that names its person, such as "sister's likes", is. A wish for today, or until
+        Friday, is not lasting.
 
         Args:
             slot: Slot of the preference, such as ``genre``.
