@@ -77,6 +77,9 @@ class Permit:
         self._pending = True
         self.is_probe = is_probe
 
+    def __repr__(self) -> str:
+        return f"Permit(is_probe={self.is_probe})"
+
     def success(self) -> None:
         """Report to the circuit breaker that the permitted call succeeded."""
         self._breaker._settle(self, True)  # noqa: FBT003, SLF001 - a permit is a part of its breaker
