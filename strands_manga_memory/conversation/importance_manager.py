@@ -253,8 +253,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
             # Strands asks for the answer in another form, so the answer must be whole.
             mark_within_turn(event.message)
             history = event.agent.messages
-            if id_of(history[-2]) == id_of(self._answer) and is_truncated(history[-2]):
-                history[-2] = self._answer
+            for before in history[-2:-1]:
+                if id_of(before) == id_of(self._answer) and is_truncated(before):
+                    history[-2] = self._answer
         if self.persist_layout:
             self._log.add_unconfirmed(event.message)
 
