@@ -223,7 +223,7 @@ def test_a_flood_costs_one_batch_and_a_user_has_a_hundred_at_most(tmp_path: Path
     finish_writes(hot, None)
     hot.calls.clear()
     table.calls.clear()
-    agent(" ".join(f"I work as a nurse on ward {number}." for number in range(80))[:2000])
+    agent(" ".join(f"I collect stamps from country {number}." for number in range(80))[:2000])
     finish_writes(hot, None)
     finish_writes(None, memory._stores["memories"])
     assert 1 <= len(memory.user("u1").recall(type="preference", limit=None)) <= 5
@@ -231,7 +231,7 @@ def test_a_flood_costs_one_batch_and_a_user_has_a_hundred_at_most(tmp_path: Path
     assert len(writes) <= 20, writes
     assert len(hot.calls) <= 12, hot.calls
     for turn in range(30):
-        agent(" ".join(f"I work as a nurse on ward {turn}x{number}." for number in range(5)))
+        agent(" ".join(f"I collect stamps from country {turn}x{number}." for number in range(5)))
     finish_writes(hot, None)
     finish_writes(None, memory._stores["memories"])
     assert (
