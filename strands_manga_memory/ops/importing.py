@@ -533,7 +533,7 @@ def _parse_conversation(session: Mapping[str, Any]) -> TransferredConversation:
         log[entry][0] if isinstance(entry, int) else _require_message(_decode(entry), record=name)
         for entry in session["window"]
     ]
-    metadata, states = session["metadata"], _decode(session["states"])
+    metadata, states = _decode(session["metadata"]), _decode(session["states"])
     entries_of(states)  # rejects states that are no mappings before anything is stored
     return TransferredConversation(
         log=log,

@@ -111,6 +111,16 @@ def test_lists_that_name_very_many_messages_take_little_memory(world: World) -> 
         world.forget_hot()
 
 
+def test_an_export_with_deeply_nested_metadata_is_refused_by_name(world: World) -> None:
+    exported = world.memory().export_user("u1", tenant="acme")
+    nested: list[object] = []
+    for _ in range(600):
+        nested = [nested]
+    exported["sessions"][0]["metadata"]["created"] = nested
+    with pytest.raises(ValueError, match=r"must be a result of export_user.*levels"):
+        import_user(exported, world.memory())
+
+
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2, 3))]
 )
