@@ -94,7 +94,7 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
             # "Is it long? Answer in one word." is about this answer only.
             is_once = has_asked and ANY.questions.answer_format.search(sentence) is not None
             has_asked = has_question_mark(sentence)
-            sentence = BOTH.opener.sub("", sentence)
+            sentence = BOTH.opener.sub("", BOTH.title.sub("", sentence))
             own = subject.own_part(sentence)
             stated = (
                 _corrected_value(sentence, stated, found.values(), earlier)
