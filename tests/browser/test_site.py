@@ -86,7 +86,8 @@ async def test_a_code_block_is_copied_and_a_console_session_without_its_output(
     await block.locator("button.copy").click()
     await expect(block.locator("button.copy")).to_have_text("Copied")
     copied = await page.evaluate("navigator.clipboard.readText()")
-    assert copied.splitlines()[0] == 'python chat.py "What is the name of my cat?"'
+    question = '"What is the name of my cat?"'
+    assert copied.splitlines()[0] == f"python examples/second_process.py {question}"
     assert "I do not know" not in copied
 
 
