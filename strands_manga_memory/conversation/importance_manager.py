@@ -416,7 +416,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         return self.history.reserve(tokens) if self.includes_recall else tokens
 
     def forget(self, tracking_id: str) -> None:
-        """Exclude a message from restoration after its eviction, for example after a redaction."""
+        """Never restore this message once it is evicted, for example because it was redacted."""
         self.history.tail.forget(tracking_id)
 
 

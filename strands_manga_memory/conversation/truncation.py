@@ -396,10 +396,10 @@ class _JsonText:
 
 
 def _limit_lists(value: Any, max_items: int) -> Any:
-    """Return a copy of a JSON value in which each list has about ``max_items`` items.
+    """Return a copy of a JSON value in which longer lists are shortened to ``max_items`` items.
 
-    A note in each shortened list counts the removed items. If at most a quarter of a list's items
-    are objects that report errors, these objects become ``_ErrorReport`` objects.
+    A note in each shortened list counts the removed items. Objects that report errors stay, as
+    ``_ErrorReport``, unless they are over a quarter of the list.
     """
     if isinstance(value, dict):
         return {key: _limit_lists(each, max_items) for key, each in value.items()}

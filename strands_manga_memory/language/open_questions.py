@@ -142,8 +142,8 @@ def _brings_answer(text: str, asked: str) -> bool:
 def _is_no_answer(text: str, question: str) -> bool:
     """Return whether a reply of the assistant leaves a question without an answer.
 
-    This is so if the reply is empty, or only small talk, such as "OK". A request may be answered by
-    "OK", and a yes-or-no question by "Yes".
+    This is so if the reply is empty or only small talk, such as "OK". There are two exceptions:
+    "OK" answers a request, and "Yes" answers a yes-or-no question.
     """
     if not text or has_content(text, "assistant"):
         return not text
@@ -252,11 +252,11 @@ def _answers_yes_or_no(answer: str, question: str) -> bool:
 
 
 def _brings_news(answer: str, question: str, asked: str) -> bool:
-    """Return whether the assistant answers the user's request for news about an older question.
+    """Return whether the assistant answers an older question that the user has asked about again.
 
     Args:
-        answer: Text of the assistant's message. If the question is for a date, a price or a number,
-            the text must contain such a value.
+        answer: Text of the assistant's message. If the question asks for a date, a price or a
+            number, the text must contain such a value.
         question: The user's older question, such as "When does the parking reopen?".
         asked: Text of the user's message before the answer. It must ask for news, as in "What about
             the parking?", and name only the subject of the question.

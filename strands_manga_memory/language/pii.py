@@ -318,8 +318,7 @@ def replace_personal_data(
 def find_personal_data(text: str) -> tuple[PersonalData, ...]:
     """Find the personal data in a text, such as card and phone numbers, by the default rules.
 
-    If the data that two rules find overlap, only the data of the first rule in the list is
-    returned.
+    If matches of two rules overlap, only the match of the earlier rule is returned.
     """
     plain = half_width(text)
     taken, found = bytearray(len(plain)), list[PersonalData]()

@@ -488,9 +488,9 @@ def _replacement_wishes(clause: str) -> list[Preference]:
 
 
 def _evaluation_preferences(said: str) -> list[Preference]:
-    """Return the preferences in a clause that evaluates known values: "horror is great".
+    """Return the preferences in a clause that praises or criticizes known values, such as genres.
 
-    Known values are, for example, genres. A positive clause gives likes, a negative one dislikes.
+    "Horror is great" states a like, and "horror is dull" a dislike.
     """
     text = EN.tastes.instead.sub("", said)
     named = find_values(text)

@@ -389,8 +389,8 @@ def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def known_user(user: tuple[str, str]) -> tuple[str, str] | None:
-    """Return the tenant and user from ``user_of_call``, or None for an unknown user.
+    """Return a result of ``user_of_call``, or None if it found neither a user nor a session.
 
-    A user is unknown if ``user_of_call`` found neither a user nor a session.
+    The id of a session takes the place of an unknown user's id.
     """
     return None if user == _NOBODY or user[1].startswith(_AGENT) else user

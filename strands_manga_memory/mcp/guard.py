@@ -393,12 +393,12 @@ class Guard:
         return permit
 
     def report_outcome(self, verdict: Verdict, permit: Permit, user: Hashable | None) -> None:
-        """Report the outcome of a user's call to the tool's circuit breaker.
+        """Tell the circuit breaker of the tool how a call by a user ended.
 
-        Wrong arguments of one user, such as an unknown order id, may cause errors of the tool. Such
-        errors open the breaker only after ``policy.users`` users got one or, while fewer users have
-        called the tool, all of these. Other failures, such as timeouts, and errors of unknown users
-        always count.
+        An error of the tool may be caused by the arguments of one user, such as an unknown order
+        id. Such errors therefore open the breaker only if ``policy.users`` users got one. If fewer
+        users have called the tool, all of them must have got one. Other failures, such as timeouts,
+        and errors of unknown users always count.
         """
         if user is not None and len(self._callers) < self.policy.users:
             self._callers.add(user)

@@ -370,9 +370,8 @@ class MemoryKeeper:
             user.partition.store_questions(stored, self.retention[MemoryType.QUESTION])
 
     def _stored_lines(self, user: _UserMemories, summary_id: str) -> list[tuple[str, str]]:
-        """Read role and text of each stored message of a session.
+        """Read role and text of each stored message of the session with a summary ``summary_id``.
 
-        The ids of the message records contain the id of the session's summary, ``summary_id``.
         Unreadable records are skipped.
         """
         passages: list[Any] = []

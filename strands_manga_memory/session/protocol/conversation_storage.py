@@ -452,10 +452,10 @@ class ConversationStorage:
             durable.purge(tombstone.incarnation)
 
     def begin_incarnation(self, record: Record) -> bool:
-        """Write the first record of a new incarnation, and discard this process's copy.
+        """Start a new incarnation of the conversation, as after a deletion, expiry or rewind.
 
-        The record is written to the durable tier or, without one, to the hot tier. Return False if
-        another process has changed that tier's record.
+        Its first record is written to the durable tier or, without one, to the hot tier. This
+        process's copy is discarded. Return False if another process has changed the tier's record.
         """
         if not self.first.write(record):
             return False
