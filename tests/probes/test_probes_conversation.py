@@ -101,8 +101,8 @@ def test_a_conversation_lives_by_its_policy(
 
 
 def test_what_weighs_most_stays_longest(deployment: Deployment) -> None:
-    """A window over its budget evicts recognized small talk first, and recognized preferences and
-    the last turn last, in English and Japanese.
+    """A window over its budget evicts recognized small talk first and recognized preferences last,
+    in English and Japanese. The first and the current turn stay.
     """
     memory = deployment.process()
     agent, model = deployment.agent(

@@ -110,8 +110,8 @@ def test_turns_are_durable_with_all_that_belongs_to_them(deployment: Deployment)
 
 
 def test_the_tiers_are_written_off_the_response(deployment: Deployment) -> None:
-    """The hot tier is written every turn, the durable tier every five turns and at close, without
-    blocking the event loop.
+    """With Redis or Valkey, the hot tier is written every turn, the durable tier every five turns
+    and at close; without them, the durable tier every turn. Neither blocks the event loop.
     """
     memory = deployment.process()
     agent, _ = deployment.agent(memory)
