@@ -13,6 +13,7 @@ from strands import Agent
 
 from strands_manga_memory import ConversationScope, MangaMemory
 from strands_manga_memory.testing import ScriptedModel
+from tests.servers import wait_until
 from tests.support import background_writer, settle
 
 SAID = "Well, since the move the shelves go by the colour of the spines."
@@ -117,11 +118,14 @@ def test_the_answer_does_not_wait_for_it(tmp_path: Path) -> None:
         assert str(agent(SAID)).strip() == "ok"
         assert model.asked.wait(20)
         agent("Then we had tea.")
-        agent("And I took the ferry home.")  # both are in one question
+        agent("And I took the ferry home. My favorite genre is horror.")
+        # When the table has the genre, both messages wait to be in the next question.
+        user = memory.user("u")
+        wait_until(lambda: user.recall(type="preference", limit=None), "storing the genre")
         model.may.set()
         settle(memory)
         assert [prompt.count("\n") - 1 for prompt in model.prompts] == [1, 2]
-        assert known(memory) == {"format: ferry"}
+        assert known(memory) == {"format: ferry", "genre: horror"}
 
 
 def test_what_was_not_said_is_not_learned(tmp_path: Path) -> None:
