@@ -30,6 +30,14 @@ FOLDERS = {
 }
 """Names of the pages of folders."""
 
+CONDITIONS = {
+    "Summaries": 'With `history="summarize"` or `VerifiedSummarizingConversationManager`.',
+    "User memory": "With `MangaMemory.open(memories=True)`.",
+    "Task state": "With `memory.agent(task_state=True)`.",
+    "Tools": "For tools in `memory.guard` or `guard_tool`.",
+}
+"""Condition of all promises of a topic."""
+
 
 def probes() -> dict[str, tuple[str, str]]:
     """Return the promise and the file of each probe by the name of its test."""
@@ -81,15 +89,15 @@ def table() -> str:
     lines = [
         "# Promises",
         "",
-        "Guarantees of the package, each with the page that explains it and its tests.",
+        (
+            "Guarantees of the package by topic. The second column links to an explanation, the"
+            " third to the test files. The five most important ones are in the"
+            " [README](../../README.md#promises)."
+        ),
         "",
         (
-            "- **Stores.** The promises hold while the stores keep what they have confirmed."
-            " [Limits](sessions.md#limits) lists the exceptions."
-        ),
-        (
-            "- **Parts.** A promise about summaries, user memory, task state or tools holds where"
-            " that part is in use."
+            "- **Stores.** The promises hold while the stores keep the data that they have"
+            " confirmed. [Limits](sessions.md#limits) lists the exceptions."
         ),
         (
             "- **Rules.** *Recognized* means: by the rules for English and Japanese."
@@ -97,12 +105,13 @@ def table() -> str:
         ),
     ]
     for topic, tested in promises().items():
-        lines += ["", f"## {topic}", "", "| promise | explained in | tests |", "|---|---|---|"]
+        lines += ["", f"## {topic}", ""]
+        if topic in CONDITIONS:
+            lines += [CONDITIONS[topic], ""]
+        lines += ["| promise | explained in | tests |", "|---|---|---|"]
         for text, promise in tested.items():
             files = dict.fromkeys(test.partition("::")[0] for test in promise.tests)
-            links = ", ".join(
-                f"[{Path(file).stem.removeprefix('test_')}](../../{file})" for file in files
-            )
+            links = ", ".join(f"[{number}](../../{file})" for number, file in enumerate(files, 1))
             explained = f"[{name_of(promise.page)}]({promise.page})"
             lines.append(f"| {text} | {explained} | {links} |")
     return "\n".join(lines) + "\n"

@@ -125,8 +125,8 @@ def test_what_weighs_most_stays_longest(deployment: Deployment) -> None:
 
 
 def test_a_history_can_be_capped_in_turns(deployment: Deployment) -> None:
-    """A window can be limited to a number of turns, which include the first and the last. Pinned
-    messages may exceed it.
+    """A window can be limited to a number of turns, the first and the last included. Pinned
+    messages may exceed the limit.
     """
     agent, model = deployment.agent(deployment.process(), max_turns=5)
     for number in range(20):
@@ -152,8 +152,8 @@ def test_a_request_is_planned_part_by_part() -> None:
 def test_a_summary_comes_after_twenty_turns_or_eight_thousand_tokens(
     deployment: Deployment,
 ) -> None:
-    """After 20 turns old turns are summarized, after the response. The last three stay, and
-    restarts restore the summary.
+    """After 20 turns, and after the response, a summary replaces all but the last three turns. A
+    restart restores it.
     """
     memory = deployment.process()
     agent, _ = deployment.agent(
@@ -175,8 +175,8 @@ def test_a_summary_comes_after_twenty_turns_or_eight_thousand_tokens(
 
 
 def test_what_a_summary_lacks_is_appended() -> None:
-    """Recognized facts that a summary lacks are requested again by name, and then appended word for
-    word.
+    """If a summary lacks a recognized fact, the model is asked for this fact. If it is still
+    missing, it is added word for word.
     """
     asked: list[Any] = []
 
@@ -211,8 +211,8 @@ WINDOWS = [
 
 @pytest.mark.parametrize(("window", "trigger"), WINDOWS)
 def test_compaction_begins_by_the_window(window: int | None, trigger: int) -> None:
-    """Compaction begins at 80 % of the context window, or earlier if 33,000 tokens (in windows
-    under 100,000: 33 %) would not stay free.
+    """Compaction begins when the context window is 80 % full, or earlier if 33,000 tokens (in
+    windows under 100,000: 33 %) would not stay free.
     """
     found = thresholds(window)
     assert found.trigger == trigger
@@ -221,7 +221,7 @@ def test_compaction_begins_by_the_window(window: int | None, trigger: int) -> No
 
 
 def test_one_huge_result_bricks_no_session(deployment: Deployment) -> None:
-    """A huge tool result is truncated for the model and stored in full; the session stays usable,
+    """A huge tool result is truncated for the model and stored in full. The session stays usable,
     also after a restart.
     """
 
@@ -245,8 +245,8 @@ def test_one_huge_result_bricks_no_session(deployment: Deployment) -> None:
 
 
 def test_a_real_overflow_is_answered() -> None:
-    """After an overflow error the history is halved and the call repeated. If that cannot help, the
-    error is raised.
+    """After an overflow error of the model, the window is halved and the call is repeated. If that
+    cannot help, the error is raised.
     """
 
     agent = Agent(
@@ -271,8 +271,8 @@ def test_a_real_overflow_is_answered() -> None:
 
 
 def test_at_turn_fifty_the_context_is_small(deployment: Deployment) -> None:
-    """In a test of fifty turns with 30,000 tokens, the summarized window has at most 5,000, and
-    still a decision of the first turn.
+    """In a test of fifty turns with 30,000 tokens, the summarized window has at most 5,000 tokens
+    and still contains a decision of the first turn.
     """
     memory = deployment.process()
     agent, model = deployment.agent(
@@ -312,8 +312,8 @@ def test_a_pin_survives_a_restore(deployment: Deployment) -> None:
 
 
 def test_summaries_are_made_from_what_was_said() -> None:
-    """Each summary is made from the original turns. Earlier summaries are context and are never
-    summarized.
+    """Each summary is made from the original turns. The model also reads earlier summaries, but
+    does not summarize them again.
     """
     prompts: list[str] = []
 
@@ -335,8 +335,8 @@ def test_summaries_are_made_from_what_was_said() -> None:
 
 
 def test_a_buffer_warns_before_it_is_full(caplog: pytest.LogCaptureFixture) -> None:
-    """A warning is logged at three quarters of the tokens at which a summary begins. At that
-    number, older turns are summarized in a few tokens.
+    """A warning is logged when the window has three quarters of the tokens at which a summary
+    begins. At that number, a short summary replaces the older turns.
     """
     manager = VerifiedSummarizingConversationManager(
         SummaryTrigger(tokens=4_000, turns=1_000),

@@ -77,8 +77,8 @@ def test_every_block_and_state_come_back(deployment: Deployment) -> None:
 
 
 def test_turns_are_durable_with_all_that_belongs_to_them(deployment: Deployment) -> None:
-    """The log has each turn with role, content, tool calls, results, latency and tokens, also after
-    eviction.
+    """The log keeps each turn, also after its eviction from the window, with role, content, tool
+    calls, results, latency and tokens.
     """
 
     @tool
@@ -111,7 +111,8 @@ def test_turns_are_durable_with_all_that_belongs_to_them(deployment: Deployment)
 
 def test_the_tiers_are_written_off_the_response(deployment: Deployment) -> None:
     """With Redis or Valkey, the hot tier is written every turn, the durable tier every five turns
-    and at close; without them, the durable tier every turn. Neither blocks the event loop.
+    and at close. Without them, the durable tier is written every turn. Neither write blocks the
+    event loop.
     """
     memory = deployment.process()
     agent, _ = deployment.agent(memory)
@@ -156,8 +157,8 @@ def test_the_tiers_are_written_off_the_response(deployment: Deployment) -> None:
 
 
 def test_two_devices_agree(deployment: Deployment) -> None:
-    """The messages and the state of two devices in one session are merged. A restored agent has
-    those of both.
+    """If two devices use one session, their messages and states are merged: a restored agent has
+    both.
     """
     memory = deployment.process()
     phone, _ = deployment.agent(memory)
@@ -232,7 +233,9 @@ def test_a_cached_prefix_stays_and_drops_are_explained(deployment: Deployment) -
 
 
 def test_how_long_to_keep_a_conversation_follows_from_returns(deployment: Deployment) -> None:
-    """The package records after which gaps users return, and recommends a TTL from them."""
+    """The package records the gaps after which users return, and recommends a time to live from
+    them.
+    """
     from strands_manga_memory.session.ttl import stored_gaps
 
     clock = FakeClock(1_790_000_000.0)
@@ -314,8 +317,8 @@ def test_personal_data_are_found(script: str) -> None:
 
 
 def test_a_process_tells_what_its_layer_takes(deployment: Deployment) -> None:
-    """Each process exposes histograms of turns, stores and memories, and its tiers, sessions and
-    tokens, without I/O.
+    """Each process exposes histograms of turns, stores and memories, and the states of its tiers,
+    sessions and tokens, without I/O.
     """
     memory = deployment.process()
     agent, _ = deployment.agent(memory)
@@ -356,7 +359,7 @@ def test_the_cost_model_gives_the_published_figures() -> None:
 
 
 def test_settings_come_from_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every setting of `MangaMemorySettings` has an environment variable; an error names the bad
+    """Every setting of `MangaMemorySettings` has an environment variable. An error names the bad
     variable and the accepted values.
     """
     with monkeypatch.context() as variables:
@@ -405,8 +408,8 @@ def test_graphs_swarms_and_structured_output_go_on(deployment: Deployment) -> No
 
 
 def test_squad_keeps_users_apart(deployment: Deployment) -> None:
-    """In Agent Squad each user has their own session, history and memories, invisible to other
-    users.
+    """In Agent Squad, each user has their own sessions, history and memories, which other users
+    cannot see.
     """
     from agent_squad.agents import AgentOptions
 
@@ -430,7 +433,9 @@ def test_squad_keeps_users_apart(deployment: Deployment) -> None:
 
 
 def test_an_operator_sees_a_conversation(deployment: Deployment) -> None:
-    """An inspector shows the tiers, window and entities of a conversation without changing it."""
+    """An inspector shows the tiers, the window and the entities of a conversation without changing
+    it.
+    """
     memory = deployment.process()
     agent, _ = deployment.agent(memory, task_state=True)
     agent("Where is my order ORD-48502?")
@@ -443,7 +448,7 @@ def test_an_operator_sees_a_conversation(deployment: Deployment) -> None:
 
 
 def test_a_quick_start_needs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without keys or servers an agent remembers, also in a new process in the same folder."""
+    """An agent needs no key and no server to remember, also in a new process in the same folder."""
     monkeypatch.chdir(tmp_path)
     for reply in ("Hello Ken.", "You are Ken."):
         with MangaMemory.open() as memory:
@@ -455,8 +460,8 @@ def test_a_quick_start_needs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_redaction_of_the_log_reaches_both_tiers(deployment: Deployment) -> None:
-    """A redacted message is unreadable in the history, the log and both tiers once these answer,
-    also for a later process.
+    """A redacted message becomes unreadable in the history, in the log and, as soon as they answer,
+    in both tiers. Later processes cannot read it either.
     """
     memory = deployment.process(codec=Codec(cipher=AesGcmCipher({"k": bytes(32)}, current="k")))
     agent, _ = deployment.agent(memory)

@@ -26,7 +26,9 @@ def test_a_process_that_knows_nothing_goes_on(deployment: Deployment) -> None:
 
 
 def test_two_workers_lose_nothing(deployment: Deployment) -> None:
-    """Two workers in one session lose no turn of each other, and interleave none."""
+    """Two workers that use one session at the same time lose no turn, and the messages of their
+    turns are not mixed.
+    """
     memory = deployment.process()
     one, _ = deployment.agent(memory)
     two, _ = deployment.agent(memory)
@@ -43,7 +45,7 @@ def test_two_workers_lose_nothing(deployment: Deployment) -> None:
 
 
 def test_a_conversation_has_statistics(deployment: Deployment) -> None:
-    """A session manager reports the turns and the existence of a conversation, and can
+    """A session manager reports whether a conversation exists and how many turns it has, and can
     delete it.
     """
     memory = deployment.process()
@@ -90,7 +92,7 @@ def test_what_left_the_window_is_found(deployment: Deployment) -> None:
 
 
 def test_a_cart_update_reaches_the_next_model_call(deployment: Deployment) -> None:
-    """A published change in another system, such as a cart, is in the next model call, and not in
+    """A published change in another system, such as a cart, is in the next model call and not in
     the stored history.
     """
     cart: list[str] = []
@@ -105,9 +107,7 @@ def test_a_cart_update_reaches_the_next_model_call(deployment: Deployment) -> No
 
 
 def test_entities_survive_and_are_told(deployment: Deployment) -> None:
-    """Entities stay active across turns and restarts, and are part of the request, until the
-    subject changes.
-    """
+    """Entities are part of requests, across turns and restarts, until the subject changes."""
     memory = deployment.process()
     agent, _ = deployment.agent(memory, task_state=True)
     agent("Where is my order ORD-48502?")
@@ -118,7 +118,7 @@ def test_entities_survive_and_are_told(deployment: Deployment) -> None:
 
 
 def test_a_human_takes_over(deployment: Deployment) -> None:
-    """One call exports a conversation for a human, with a reason."""
+    """One call exports a conversation for a person who takes over, with a reason."""
     memory = deployment.process()
     agent, _ = deployment.agent(memory, task_state=True)
     agent("Where is my order ORD-48502?")
@@ -144,7 +144,7 @@ def test_a_session_that_broke_in_a_tool_goes_on(deployment: Deployment) -> None:
 
 
 def test_a_sick_tool_says_so(deployment: Deployment) -> None:
-    """An open breaker returns a structured error, and other tools still work."""
+    """A tool whose breaker is open returns a structured error. Other tools still work."""
 
     @tool
     def sick() -> str:
@@ -169,7 +169,7 @@ def test_a_sick_tool_says_so(deployment: Deployment) -> None:
 
 
 def test_the_process_knows_its_latencies(deployment: Deployment) -> None:
-    """Each process reports the latencies of its tiers and operations, without I/O."""
+    """`memory.stats()` has the latencies of tiers and operations of the process, without I/O."""
     memory = deployment.process()
     agent, _ = deployment.agent(memory)
     agent("hello")

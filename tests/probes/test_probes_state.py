@@ -27,8 +27,8 @@ def use(name: str, at: int, /, **given: Any) -> list[Any]:
 
 
 def test_the_state_has_three_layers(deployment: Deployment) -> None:
-    """The state has intent, slots, questions, task steps with results, and the environment,
-    rendered in a few lines.
+    """Requests show intent, slots, questions, task steps with results, and the environment in a few
+    lines.
     """
 
     @tool
@@ -67,8 +67,8 @@ def test_the_state_has_three_layers(deployment: Deployment) -> None:
 
 
 def test_each_layer_lives_as_long_as_it_should(deployment: Deployment) -> None:
-    """After a crash, conversation, entities and goals are restored, the task is not, and the
-    environment is read again.
+    """After a crash, intent, slots, entities and goals are restored. The steps of the task are not,
+    and the environment is read again.
     """
     carts = [["B07X1111"], ["B07X2222"]]
     memory = deployment.process(environment=lambda _: {"cart": carts[0]})
@@ -96,8 +96,8 @@ def test_each_layer_lives_as_long_as_it_should(deployment: Deployment) -> None:
 
 
 def test_entities_are_checked_replaced_and_dropped(deployment: Deployment) -> None:
-    """Entities are validated, replaced by newer ones of their type, and removed on a change of
-    subject.
+    """An entity has a valid form. It is replaced by a newer one of its type, and removed on a
+    change of subject.
     """
     memory = deployment.process()
     agent, _ = deployment.agent(memory, task_state=True)
@@ -114,7 +114,7 @@ def test_entities_are_checked_replaced_and_dropped(deployment: Deployment) -> No
 
 
 def test_goals_are_archived_small_and_within_caps(deployment: Deployment) -> None:
-    """Goals have limits; archived goals are small and still list the findings of each."""
+    """Goals have size limits. An archived goal is small and still has its findings."""
 
     @tool
     def analyze(part: int) -> str:
@@ -153,9 +153,7 @@ def test_goals_are_archived_small_and_within_caps(deployment: Deployment) -> Non
 
 
 def test_what_was_tried_is_kept_for_the_task(deployment: Deployment) -> None:
-    """A task keeps its last hundred steps, such as tool calls and thoughts, and its findings, and
-    deletes them at its end.
-    """
+    """A task keeps its findings and its last hundred steps, such as tool calls, until it ends."""
 
     @tool
     def lookup(number: int) -> str:
@@ -188,7 +186,9 @@ def test_what_was_tried_is_kept_for_the_task(deployment: Deployment) -> None:
 
 
 def test_a_human_gets_all_he_needs(deployment: Deployment) -> None:
-    """One call exports summary, entities, open questions, state and the last turns for a human."""
+    """The export for a person has a summary, entities, open questions, the state and the last
+    turns.
+    """
     from strands_manga_memory.state import export_for_human
 
     memory = deployment.process()
@@ -201,8 +201,8 @@ def test_a_human_gets_all_he_needs(deployment: Deployment) -> None:
 
 
 def test_a_sick_tool_is_fallen_back_from(deployment: Deployment) -> None:
-    """While a breaker is open, a fallback tool answers, else the user's last good result marked as
-    stale (of a read-only tool), else an error.
+    """While a breaker is open, the model gets the result of a fallback tool, else the user's last
+    good result of a read-only tool, marked as stale, else an error.
     """
     works = True
 
@@ -258,8 +258,8 @@ def test_a_sick_tool_is_fallen_back_from(deployment: Deployment) -> None:
 
 
 def test_a_tool_that_hangs_ends(deployment: Deployment) -> None:
-    """A stalled call ends in time with an error that the model can act on, unless its tool blocks
-    the event loop. Bad arguments never count as failures.
+    """A call that hangs ends in time, with an error that tells the model how to continue, unless
+    its tool blocks the event loop. Wrong arguments never count as failures.
     """
     import threading
 
@@ -291,8 +291,8 @@ def test_a_tool_that_hangs_ends(deployment: Deployment) -> None:
 
 
 def test_health_goes_from_healthy_over_degraded_to_unavailable(deployment: Deployment) -> None:
-    """Each tool has a health of its own: healthy, degraded from half of its failures on,
-    unavailable.
+    """Each tool has its own health: healthy, degraded (from half of the failures that open its
+    breaker) or unavailable.
     """
 
     @tool

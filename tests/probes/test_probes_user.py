@@ -34,8 +34,8 @@ def preferences(memory: MangaMemory) -> set[str]:
 
 
 def test_records_are_readable_by_their_published_names(deployment: Deployment) -> None:
-    """Without encryption, memories are readable without the package: in the table
-    `manga_user_memory`, under `user_id` and `memory_id`.
+    """Without encryption, other programs can read memories: in the table `manga_user_memory`, under
+    `user_id` and `memory_id`.
     """
     memory = deployment.process()
     memory.user("u1").prefer("genre", "horror")
@@ -53,8 +53,8 @@ def test_records_are_readable_by_their_published_names(deployment: Deployment) -
 
 
 def test_each_type_has_its_retention_and_a_producer(deployment: Deployment) -> None:
-    """By default preferences never expire, summaries expire after 90 days, feedback after 180,
-    patterns after 30. All have producers.
+    """By default, preferences never expire, summaries expire after 90 days, feedback after 180 and
+    patterns after 30. Each type has a producer, such as `record_feedback`.
     """
     memory = deployment.process()
     for number in range(3):
@@ -72,7 +72,7 @@ def test_each_type_has_its_retention_and_a_producer(deployment: Deployment) -> N
 
 
 def test_recall_filters_and_ranks(deployment: Deployment) -> None:
-    """A memory query selects by type and importance, and returns the best matches up to its
+    """A search of memories selects by type and importance, and returns the best matches up to its
     limit.
     """
     user = deployment.process().user("u1")
@@ -85,8 +85,8 @@ def test_recall_filters_and_ranks(deployment: Deployment) -> None:
 
 
 def test_a_session_is_handed_off_once(deployment: Deployment) -> None:
-    """A finalized session becomes one summary with topics and sentiment. Later turns of the session
-    create its next version.
+    """A finalized session has one summary with topics and sentiment. If the session continues, a
+    new version replaces it.
     """
     memory = deployment.process()
     scope = ConversationScope("u1", "s1")
@@ -104,7 +104,7 @@ def test_a_session_is_handed_off_once(deployment: Deployment) -> None:
 
 
 def test_the_long_term_context_is_short(deployment: Deployment) -> None:
-    """The memories in a request have at most 800 tokens. If nothing is known, `build_agent_context`
+    """The memories in a request have at most 800 tokens. If there are none, `build_agent_context`
     says so.
     """
     user = deployment.process().user("u1")
@@ -136,8 +136,8 @@ def test_tool_results_stay_out_of_memories(deployment: Deployment) -> None:
 
 
 def test_another_device_sees_what_was_said(deployment: Deployment) -> None:
-    """A stored preference of one device is in the next model call of another, with a shared hot
-    tier or SQLite file.
+    """Once it is stored, a preference stated on one device is in the next model call on another,
+    with a shared hot tier or SQLite file.
     """
     memory = deployment.process()
     here, _ = deployment.agent(memory, "s1")
@@ -156,9 +156,7 @@ def test_another_device_sees_what_was_said(deployment: Deployment) -> None:
 
 
 def test_what_is_taken_back_goes(deployment: Deployment) -> None:
-    """If a user changes their mind in words that the rules know, the slot has only the last
-    value.
-    """
+    """If a user changes their mind in words that the rules know, only the last value is stored."""
     memory = deployment.process()
     agent, _ = deployment.agent(memory)
     agent("I love horror manga.")
@@ -183,8 +181,8 @@ def test_a_redaction_reaches_everything(deployment: Deployment) -> None:
 
 
 def test_personal_data_stay_out(deployment: Deployment) -> None:
-    """No user memory, session summary or memory context contains an e-mail address, card number,
-    phone number or postal address that the rules recognize.
+    """No user memory, session summary or memory text in a request contains an e-mail address, card
+    number, phone number or postal address that the rules recognize.
     """
     memory = deployment.process()
     data = ("4111 1111 1111 1111", "ken@example.com", "090-1234-5678", "12 Maple Street")
@@ -218,8 +216,8 @@ def test_personal_data_stay_out(deployment: Deployment) -> None:
 
 
 def test_a_user_is_exported_and_forgotten(deployment: Deployment) -> None:
-    """All sessions and memories of one user are exported and erased, with a report, and none of
-    another user.
+    """One call exports, and another deletes, all sessions and memories of one user and of nobody
+    else. The deletion returns a report.
     """
     memory = deployment.process()
     for user in ("u1", "u2"):
@@ -234,8 +232,8 @@ def test_a_user_is_exported_and_forgotten(deployment: Deployment) -> None:
 
 
 def test_memories_are_encrypted_and_tenants_apart(deployment: Deployment) -> None:
-    """With a cipher no message and no memory is readable in the stores; ids are. No choice of ids
-    reaches another tenant.
+    """With a cipher, no message and no memory is readable in the stores, but ids are. No ids of one
+    tenant give access to data of another.
     """
     memory = deployment.process(codec=Codec(cipher=AesGcmCipher({"k": bytes(32)}, current="k")))
     memory.user("u1", tenant="a").remember(f"{CANARY} of tenant a")
@@ -281,7 +279,7 @@ def test_remembered_text_is_data(deployment: Deployment) -> None:
 
 @pytest.mark.parametrize("type_", ["fact", "preference"])
 def test_nothing_is_remembered_twice(deployment: Deployment, type_: str) -> None:
-    """Equal content or an equal key is one memory, also with concurrent writers."""
+    """Memories of equal content or equal key are stored once, also by concurrent writers."""
     memory = deployment.process()
     for _ in range(3):
         (
@@ -293,9 +291,7 @@ def test_nothing_is_remembered_twice(deployment: Deployment, type_: str) -> None
 
 
 def test_indexes_are_read_with_plain_boto3(dynamodb_server: servers.DynamoDB, unique: str) -> None:
-    """In DynamoDB, boto3 alone can query the table of memories by user, by type and by
-    importance.
-    """
+    """In DynamoDB, boto3 alone can query the memories of a user by type and by importance."""
     import boto3
 
     with MangaMemory.open(
@@ -349,8 +345,8 @@ def test_what_has_expired_is_not_told(deployment: Deployment) -> None:
 
 
 def test_recall_filters_by_metadata_and_counts_uses(deployment: Deployment) -> None:
-    """Memory queries filter by topic, session and date. Each memory has its access count
-    and time.
+    """A search of memories can select by topic, session and date. Each memory has the number and
+    the time of its accesses.
     """
     clock = FakeClock(1_790_000_000.0)
     user = deployment.process(clock=clock).user("u1")
@@ -401,8 +397,8 @@ def test_many_workers_make_one_summary(deployment: Deployment) -> None:
 
 
 def test_weeks_and_months_are_rolled_up(deployment: Deployment) -> None:
-    """Older sessions are summarized by week and month within a token limit, with links to their
-    sources.
+    """Sessions are also summarized by week and month, within a token limit and with links to the
+    session summaries.
     """
     clock = FakeClock(1_790_000_000.0)
     memory = deployment.process(clock=clock)
@@ -424,8 +420,8 @@ def test_weeks_and_months_are_rolled_up(deployment: Deployment) -> None:
 
 
 def test_the_context_is_short_readable_and_read_once(deployment: Deployment) -> None:
-    """The system prompt has ten preferences in full and further ones in a short form; the messages
-    have up to five session summaries.
+    """The system prompt has ten preferences in full and further ones in a short form. Requests have
+    up to five session summaries.
     """
     memory = deployment.process()
     for number in range(7):
@@ -447,9 +443,7 @@ def test_the_context_is_short_readable_and_read_once(deployment: Deployment) -> 
 
 
 def test_a_profile_is_read_and_gives_way_to_what_is_said(deployment: Deployment) -> None:
-    """The profile of another service is read, never written, and overridden by statements of the
-    user.
-    """
+    """The profile of another service is read, never written. The user's statements override it."""
 
     class Service:
         reads = 0
@@ -476,7 +470,7 @@ def test_a_profile_is_read_and_gives_way_to_what_is_said(deployment: Deployment)
 
 def test_signals_leave_in_order_and_none_is_lost(deployment: Deployment) -> None:
     """Preference signals reach their sink in order, at least once, also after the sink has failed.
-    Of over 400 that wait, some older ones are dropped.
+    If over 400 wait, some older ones are dropped.
     """
     taken: list[tuple[int, str]] = []
     refuses = [True]
@@ -497,9 +491,7 @@ def test_signals_leave_in_order_and_none_is_lost(deployment: Deployment) -> None
 
 
 def test_memories_are_searched_by_similarity(deployment: Deployment) -> None:
-    """Of the facts and episodes of a user, a request has only those most similar to the question,
-    at most five.
-    """
+    """A request has at most five facts and episodes: those most similar to the user's question."""
     memory = deployment.process()
     for number in range(40):
         memory.user("u1").remember(f"The parcel of series {number} waits in locker GX{number}.")
