@@ -157,8 +157,7 @@ class MemoryKeeper:
         loaded.records.setdefault(id_, stored)
         self._close_questions(user, id_, transcript, loaded)
         self._keep_patterns(user, loaded)
-        if loaded.uses:
-            partition.count_accesses()
+        partition.count_accesses()
         # Expired records would use up the limits of the reads at session start.
         partition.delete_many(loaded.expired)
         self._roll_up(user, loaded.records)

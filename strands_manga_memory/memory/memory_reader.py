@@ -18,7 +18,7 @@ from strands_manga_memory.language.search import Embed
 from strands_manga_memory.language.text_features import split_sentences
 from strands_manga_memory.memory.hot_profile import HotProfile
 from strands_manga_memory.memory.memory_search import Hit, MemoryQuery, Snapshot
-from strands_manga_memory.memory.older_memories import WordList, find_older
+from strands_manga_memory.memory.older_memories import find_older
 from strands_manga_memory.memory.partition import PartitionContent, UserPartition
 from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.profile_service import ProfileReader
@@ -29,7 +29,6 @@ from strands_manga_memory.memory.records import (
     MemoryRecord,
     MemoryType,
     Retention,
-    counted,
     ended_at,
 )
 from strands_manga_memory.messages.injection import escape_line, strip_own_blocks
@@ -39,7 +38,7 @@ from strands_manga_memory.telemetry import RECALL, measured
 
 logger = logging.getLogger(__name__)
 
-COUNT_SECONDS = 30.0
+COUNT_SECONDS = 5.0
 """Seconds from a search or recall until the access counts of its results are updated."""
 
 _START_PATIENCE, _PATIENCE = 1.5, 5.0
@@ -85,7 +84,6 @@ class MemoryReader:
         self._clock = partition.clock
         self._writer = shared_writer(None, partition.table)
         self._health = TierHealth(shared=self._writer.durable_health)
-        self._word_list: WordList | None = None
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
         self._read_recent: Callable[[], None] | None = None
@@ -209,12 +207,11 @@ class MemoryReader:
             check_positive_int("limit", limit)
         self._wait_for_statements()
         with measured(RECALL, operation="recall") as noted:
-            self._word_list = None  # another process may have changed the stored list
             query = query if query is not None and query.strip() else None
             records = list[MemoryRecord]()
             is_all = limit is None or (self._embed is not None and query is not None)
             if not is_all:
-                latest = self._ranked(self._partition.load_latest(type_, limit or 0))
+                latest = self._ranked(self._partition.load_latest(wanted.types, limit or 0))
                 records = self._best(latest, query, wanted)
                 is_all = latest.content.is_partial and len(records) < (limit or 0)
             if is_all:
@@ -226,8 +223,9 @@ class MemoryReader:
         return [self._pii.opened_record(record) for record in records]
 
     def get(self, memory_id: str) -> MemoryRecord | None:
-        """Return a memory with its access count, or None if it is missing or has expired."""
-        return self._each([memory_id])[0]
+        """Return a memory, or None if it is missing or has expired."""
+        record = self._partition.get(memory_id)
+        return record and self._pii.opened_record(record)
 
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
         """Read the session summaries that a weekly or monthly summary was made from, keyed by id.
@@ -235,9 +233,8 @@ class MemoryReader:
         A session summary that no longer exists has the value ``"expired"``.
         """
         rollup = self._partition.get(memory_id)
-        covers = [] if rollup is None else list(rollup.covers)
-        found = zip(covers, self._each(covers), strict=True)
-        return {id_: record or "expired" for id_, record in found}
+        covers = () if rollup is None else rollup.covers
+        return {id_: self.get(id_) or "expired" for id_ in covers}
 
     # Inside
 
@@ -252,11 +249,6 @@ class MemoryReader:
 
     def _ranked(self, loaded: PartitionContent) -> Snapshot:
         return Snapshot(loaded, retention=self._retention, embed=self._embed)
-
-    def _each(self, ids: Sequence[str]) -> list[MemoryRecord | None]:
-        records = [self._partition.get(id_) for id_ in ids]
-        accesses = self._partition.access_counts() if any(records) else {}
-        return [record and self._pii.opened_record(counted(record, accesses)) for record in records]
 
     def _read(self, *, is_cached: bool = True) -> None:
         """Read the user's memories, and the user's profile in another service, into this process.
@@ -276,7 +268,6 @@ class MemoryReader:
             else self._profiles.read(owner.user_id, tenant=owner.tenant)
         )
         snapshot = self._ranked(loaded)
-        self._word_list = None
 
         def read_recent() -> None:
             snapshot.add_older(self._partition.load_recent(loaded.latest))
@@ -305,15 +296,9 @@ class MemoryReader:
         important memories of ``types`` are added. A session start reads at most 40 preferences. If
         ``snapshot`` has that many, all other preferences are added, too.
         """
-        older, self._word_list = find_older(
-            self._partition,
-            query,
-            types,
-            since=snapshot.content.since,
-            known=frozenset(snapshot.records),  # other threads change the snapshot meanwhile
-            listed=self._word_list,
-        )
-        snapshot.add_older(older)
+        # other threads change the snapshot meanwhile
+        known, since = frozenset(snapshot.records), snapshot.content.since
+        snapshot.add_older(find_older(self._partition, query, types, since=since, known=known))
 
     def _with_recent(self) -> Future[None] | None:
         """Start the background read of recent facts and messages, unless it was started.
@@ -354,15 +339,11 @@ class MemoryReader:
         return snapshot
 
     def _record_access(self, ids: Iterable[str]) -> None:
-        # Not accesses to a session's messages: only the live agent would rank by them, because the
-        # table does not count them.
+        # Not accesses to a session's messages: a count would rewrite their long texts.
         used = [id_ for id_ in dict.fromkeys(ids) if not id_.startswith(f"{MemoryType.EPISODE}#")]
         if not used:
             return
         now = self._clock()
-        with self._lock:
-            if self._snapshot is not None:
-                self._snapshot.count_access(used, now)
         self._writer.submit(self._partition.owner, lambda: self._store_access(used, now))
 
     def _store_access(self, used: list[str], at: float) -> None:

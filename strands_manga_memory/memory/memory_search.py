@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 import re
 import threading
-from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 from strands.memory import InjectionQueryContext, MemoryEntry
@@ -17,12 +15,11 @@ from strands.types.content import Message
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
 from strands_manga_memory.language.search import (
     Embed,
+    LexicalIndex,
     content_terms,
     dot,
     embed_texts,
     evidence_terms,
-    query_terms,
-    search_terms,
 )
 from strands_manga_memory.memory.partition import PartitionContent
 from strands_manga_memory.memory.records import (
@@ -33,7 +30,6 @@ from strands_manga_memory.memory.records import (
     MemoryType,
     Retention,
     checked_importance,
-    counted,
     ended_at,
 )
 from strands_manga_memory.messages import is_turn_start
@@ -221,6 +217,8 @@ class Snapshot:
         self._embed = embed
         self._lock = threading.RLock()
         self._vectors: dict[str, Sequence[float]] = {}
+        self._index = LexicalIndex[tuple[str, str]]()
+        self._indexed: set[tuple[str, str]] = set()
 
     def put(self, record: MemoryRecord) -> None:
         """Add a memory to the snapshot, or replace the memory with the same id."""
@@ -247,15 +245,6 @@ class Snapshot:
             self._removed.add(memory_id)
             self.records.pop(memory_id, None)
 
-    def count_access(self, ids: Collection[str], now: float) -> None:
-        """Count an access (search or recall) to the given memories at the time ``now``.
-
-        Memories with a higher access count rank higher.
-        """
-        with self._lock:
-            for id_ in self.records.keys() & ids:
-                self.records[id_] = counted(self.records[id_], {id_: (1, now)})
-
     def ranked(
         self,
         now: float,
@@ -275,24 +264,22 @@ class Snapshot:
             matching: Whether each result must share a word with the query, in its text or topics.
                 If texts are compared by vectors, a similarity above 0 is enough.
         """
+        filters = wanted or MemoryQuery()
         with self._lock:
-            filters = wanted or MemoryQuery()
             if query is None or not query.strip():
                 hits = [
                     Hit(record, record.content, self._score(record, now, None))
                     for record in self.records.values()
-                    if filters.has(record, now)
                 ]
             else:
-                texts = [text for record in self.records.values() for text in texts_of(record)]
-                terms = None if self._embed else content_terms(query)
+                terms = content_terms(query) if matching and self._embed is None else None
                 hits = [
                     Hit(text.record, text.own, self._score(text.record, now, similarity))
-                    for text, similarity in zip(texts, self._similar(query, texts), strict=True)
-                    if filters.has(text.record, now)
-                    if not matching
-                    or (similarity > 0 and (terms is None or not terms.isdisjoint(text.terms)))
+                    for text, similarity in self._similar(query)
+                    if not matching or similarity > 0
+                    if terms is None or not terms.isdisjoint(text.terms)
                 ]
+        hits = [hit for hit in hits if filters.has(hit.record, now)]
         hits.sort(key=lambda hit: (-hit.score, -hit.record.updated_at, hit.record.memory_id))
         return hits
 
@@ -319,61 +306,21 @@ class Snapshot:
         half_life = self._retention[MemoryType(record.type)].half_life
         return score(record, now=now, half_life=half_life, similarity=similarity)
 
-    def _similar(self, query: str, texts: Sequence[_Text]) -> list[float]:
+    def _similar(self, query: str) -> list[tuple[_Text, float]]:
+        """Return the texts of the memories, each with its similarity to a query."""
+        texts = [text for record in self.records.values() for text in texts_of(record)]
         if self._embed is None:
-            return _word_similarities(query, texts)
+            current = {(text.own, text.near) for text in texts}
+            self._index.remove(self._indexed - current)
+            for own, near in current - self._indexed:
+                self._index.put([((own, near), _ROLE.sub("", own), _ROLE.sub("", near))])
+            self._indexed = current
+            found = self._index.search(query)
+            return [(text, found.get((text.own, text.near), 0.0)) for text in texts]
         missing = list({text.own: None for text in texts if text.own not in self._vectors})
         vectors = embed_texts(self._embed, [query, *missing])
         self._vectors.update(zip(missing, vectors[1:], strict=True))
-        return [dot(vectors[0], self._vectors[text.own]) for text in texts]
-
-
-_NEAR_WEIGHT, _SATURATION, _LENGTH_SHARE = 0.3, 1.2, 0.75
-"""Weight of a word in neighboring texts, and the constants ``k1`` and ``b`` of BM25."""
-
-
-def _word_similarities(query: str, texts: Sequence[_Text]) -> list[float]:
-    """Return the BM25 score of each text for a query, divided by the best score.
-
-    A text without a word of the query has the similarity 0.
-    """
-    asked = set(query_terms(query))
-    weights = [_word_weights(text.own, text.near) for text in texts]
-    shared = [sorted(asked.intersection(found)) for found, _ in weights]
-    numbers = Counter(term for terms in shared for term in terms)
-    rarity = {
-        term: max(1e-6, math.log((len(texts) - number + 0.5) / (number + 0.5)))
-        for term, number in numbers.items()
-    }
-    average = sum(size for _, size in weights) / max(1, len(texts))
-    scores = []
-    for terms, (found, size) in zip(shared, weights, strict=True):
-        length = 1 - _LENGTH_SHARE + _LENGTH_SHARE * size / average if terms else 0.0
-        scores.append(
-            sum(rarity[term] * found[term] / (found[term] + _SATURATION * length) for term in terms)
-        )
-    best = max(scores, default=0.0)
-    return [score / best if score else 0.0 for score in scores]
-
-
-@lru_cache(maxsize=4_096)
-def _word_weights(own: str, near: str) -> tuple[dict[str, float], int]:
-    """Count the search terms of a text, and with a lower weight those of related text.
-
-    Args:
-        own: The text: content of a memory or, if the memory has messages of a session, one passage
-            of these messages.
-        near: The related text: topics of the memory, or the passages before and after the passage.
-
-    Returns:
-        The weighted count of each term, and the number of all terms in both texts.
-    """
-    terms, near_terms = (search_terms(_ROLE.sub("", each)) for each in (own, near))
-    weights: dict[str, float] = defaultdict(float)
-    for found, weight in ((terms, 1.0), (near_terms, _NEAR_WEIGHT)):
-        for term in found:
-            weights[term] += weight
-    return weights, len(terms) + len(near_terms)
+        return [(text, dot(vectors[0], self._vectors[text.own])) for text in texts]
 
 
 def texts_of(record: MemoryRecord) -> list[_Text]:

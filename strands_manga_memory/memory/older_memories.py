@@ -1,15 +1,21 @@
-"""Search in all memories of a user through a stored index of their words."""
+"""Search in all memories of a user through a stored index of their words (the word list).
+
+Each memory that is not a preference has a row number, from 0 for the most important memory. The
+index is stored in parts, of which a search reads only those that it needs:
+
+- ``words.00`` to ``words.31``: row numbers of the memories that contain each word. The checksum of
+  a word selects the part.
+- ``ids.00``, ``ids.01`` and so on: memory ids of 512 rows each. The last part has fewer.
+"""
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import logging
 import math
 import zlib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError, StoreError
@@ -31,7 +37,7 @@ from strands_manga_memory.memory.records import (
     storage_key_of,
 )
 from strands_manga_memory.stores.codec import Codec, parsing
-from strands_manga_memory.stores.table import Item, Write
+from strands_manga_memory.stores.table import Write
 
 logger = logging.getLogger(__name__)
 
@@ -40,117 +46,14 @@ _SECONDS = 7 * DAY
 """Seconds until a stored list is made again from all memories."""
 _SHARDS, _ROWS = 32, 512
 """Number of parts that hold the words of a list, and memories in each part that holds ids."""
-_MAX_BYTES, _MAX_ROWS = 2_800_000, 64 * _ROWS
+_MAX_BYTES, _MAX_ROWS = 2_800_000, 64 * _ROWS - 1
 """Most bytes and memories of a list, as DynamoDB limits a transaction to 4 MB in 100 items."""
-_MAX_FOUND, _MAX_IMPORTANT = 64, 192
+_MAX_FOUND = 64
 
-
-class WordList:
-    """Index (word list) of a user's memories, so that a search need not read all memories.
-
-    Preferences are not in the index. Each memory has a row number, from 0 for the latest memory.
-    The index is stored in parts, of which a search reads only those that it needs:
-
-    - ``words.00`` to ``words.31``: row numbers of the memories that contain each word. The checksum
-      of a word selects the part.
-    - ``ids.00``, ``ids.01`` and so on: memory ids of 512 rows each.
-    - ``important``: the 192 most important memories of each type.
-
-    Attributes:
-        made_at: Time when the list was made, in seconds since 1970. Minus infinity if no list is
-            stored, or none was read yet.
-    """
-
-    def __init__(
-        self,
-        partition: UserPartition,
-        made_at: float = -math.inf,
-        parts: Mapping[str, Any] = MappingProxyType({}),
-    ) -> None:
-        self.made_at = made_at
-        self._parts = dict(parts)
-        self._partition = partition
-
-    def load(self, names: Iterable[str]) -> None:
-        """Read parts of the index, such as ``words.3``, unless they were read before.
-
-        Raises:
-            CorruptRecordError: A part is damaged or missing, or belongs to an older or newer index.
-        """
-        missing, owner = set(names) - self._parts.keys(), self._partition.owner
-        keys = {name: (owner.partition, f"{_WORDS}{name}") for name in missing}
-        items = self._partition.table.batch_get([*keys.values()]) if keys else {}
-        if not items and self.made_at == -math.inf:
-            return
-        for name, key in keys.items():
-            storage_key = storage_key_of(owner, f"{_WORDS}{name}")
-            with parsing(storage_key):
-                codec = self._partition.codec or Codec()
-                made_at, part = codec.decode(items[key]["data"], storage_key)
-                if self.made_at not in (made_at, -math.inf):
-                    raise ValueError("it is a part of another list")
-                self.made_at, self._parts[name] = float(made_at), part
-
-    def find(self, checksums: Sequence[str]) -> Iterator[str]:
-        """Yield the ids of memories that have at least one of the searched words, best match first.
-
-        The index stores the ``checksums`` of words, not the words. Memories with more of the words,
-        and with rarer words, come first.
-        """
-        self.load(map(_words_part_name, checksums))
-        scores: dict[int, float] = defaultdict(float)
-        for checksum in checksums:
-            rows = self._parts[_words_part_name(checksum)].get(checksum, "").split()
-            worth = 1 / math.log2(1 + len(rows)) if rows else 0.0
-            for row in map(int, rows):
-                scores[row] -= worth
-        ranked = sorted(sorted(scores), key=scores.__getitem__)
-        for first in range(0, len(ranked), _ROWS):
-            batch = ranked[first : first + _ROWS]
-            self.load(map(_ids_part_name, batch))
-            for row in batch:
-                yield str(self._parts[_ids_part_name(row)][row % _ROWS])
-
-    def by_importance(self, types: Collection[str]) -> Iterator[str]:
-        """Yield the ids of the most important memories of the given types.
-
-        The most important memory comes first. Of equally important memories, the latest comes
-        first.
-        """
-        self.load(["important"])
-        lists = (self._parts["important"].get(type_, ()) for type_ in types)
-        return (str(id_) for *_, id_ in heapq.merge(*lists))
-
-
-def _parts_of_list(records: Iterable[MemoryRecord]) -> dict[str, Any]:
-    """Build a new word list from memories, and return its parts, keyed by name.
-
-    The list has at most 2.8 MB and 32,768 memories. If ``records`` has more, the last ones are left
-    out.
-    """
-    rows: dict[str, list[int]] = defaultdict(list)
-    important: dict[str, list[tuple[float, int, str]]] = defaultdict(list)
-    ids, size = list[str](), 0
-    for row, record in enumerate(itertools.islice(records, _MAX_ROWS)):
-        words = {_checksum(term) for text in texts_of(record) for term in text.terms}
-        size += len(record.memory_id) + 6 * len(words)
-        if size > _MAX_BYTES:
-            break
-        ids.append(record.memory_id)
-        important[record.type].append((-record.importance, row, record.memory_id))
-        for word in words:
-            rows[word].append(row)
-    parts: dict[str, Any] = {_words_part_name(f"{shard:x}"): {} for shard in range(_SHARDS)}
-    for word, found in rows.items():
-        parts[_words_part_name(word)][word] = " ".join(map(str, found))
-    parts |= {
-        _ids_part_name(start): ids[start : start + _ROWS] for start in range(0, len(ids), _ROWS)
-    }
-    return parts | {
-        "important": {
-            type_: heapq.nsmallest(_MAX_IMPORTANT, each) for type_, each in important.items()
-        }
-    }
+_Parts = dict[str, Any]
+"""Parts of a word list, keyed by name."""
+_Read = Callable[[Iterable[str]], _Parts]
+"""Function that reads the parts with the given names."""
 
 
 def find_older(
@@ -160,17 +63,16 @@ def find_older(
     *,
     since: float,
     known: Collection[str],
-    listed: WordList | None = None,
-) -> tuple[PartitionContent, WordList]:
+) -> PartitionContent:
     """Find memories of a user that this process has not read yet, at most 64.
 
     With a query, memories that contain a word of the query are found. Without a query, the most
     important memories of ``types`` are found.
 
-    The first call reads all memories, and stores a list of their words. For seven days, calls in
-    all processes read only the list and the found memories. The list lacks memories that were
-    stored later. If this process may not have read all of these, a new list is made. A call that
-    makes a list also returns all preferences.
+    The first call reads all memories, and stores a word list of them. For seven days, calls in all
+    processes read only the list and the found memories. The list lacks memories that were stored
+    later. If this process may not have read all of these, a new list is made. A call that makes a
+    list also returns all preferences.
 
     Args:
         partition: Memories of the user.
@@ -180,35 +82,29 @@ def find_older(
         known: Ids of the memories that the process has read. They are left out. If 40 or more are
             preferences, all preferences are returned, too, because a session reads only 40 at its
             start.
-        listed: Word list that an earlier call returned. Default: the stored list.
-
-    Returns:
-        Memories, and the word list that was used.
     """
-    oldest = max(since, partition.clock() - _SECONDS)
-    checksums = [] if query is None else sorted(map(_checksum, content_terms(query)))
 
-    def find(words_of: WordList) -> list[str]:
-        found = words_of.by_importance(types) if query is None else words_of.find(checksums)
+    def find(read: _Read) -> list[str]:
+        if query is None:
+            found = _by_importance(read, types)
+        else:
+            found = _by_words(read, content_terms(query), _MAX_FOUND + len(known))
         return list(itertools.islice((id_ for id_ in found if id_ not in known), _MAX_FOUND))
 
-    listed = listed or WordList(partition)
     try:
-        listed.load([*map(_words_part_name, checksums)] or ["important"])
-        ids = find(listed) if listed.made_at >= oldest else None
-    except CorruptRecordError:  # the list is made again from all memories
-        ids = None
-    if ids is not None:
-        read = sum(id_.startswith(f"{MemoryType.PREFERENCE}#") for id_ in known)
-        return partition.load_named(ids, with_preferences=read >= MAX_PREFERENCES), listed
-    loaded, listed = _make_list(partition)
-    chosen = set(find(listed))
-    loaded.records = {
-        id_: record
-        for id_, record in loaded.records.items()
-        if record.type == MemoryType.PREFERENCE or id_ in chosen
-    }
-    return loaded, listed
+        oldest = max(since, partition.clock() - _SECONDS)
+        ids = find(_StoredWordList(partition, oldest).read)
+    except CorruptRecordError:
+        loaded, parts = _make_list(partition)
+        chosen = set(find(lambda names: parts))
+        loaded.records = {
+            id_: record
+            for id_, record in loaded.records.items()
+            if record.type == MemoryType.PREFERENCE or id_ in chosen
+        }
+        return loaded
+    preferences = sum(id_.startswith(f"{MemoryType.PREFERENCE}#") for id_ in known)
+    return partition.load_named(ids, with_preferences=preferences >= MAX_PREFERENCES)
 
 
 def delete_word_list(partition: UserPartition) -> None:
@@ -224,11 +120,96 @@ def delete_word_list(partition: UserPartition) -> None:
     partition.delete_many([str(item["memory_id"]) for item in stored])
 
 
-def _make_list(partition: UserPartition) -> tuple[PartitionContent, WordList]:
+class _StoredWordList:
+    """Word list in the memory table, made at ``oldest`` or later (in seconds since 1970)."""
+
+    def __init__(self, partition: UserPartition, oldest: float) -> None:
+        self._partition = partition
+        self._oldest = oldest
+        self._made_at: float | None = None
+
+    def read(self, names: Iterable[str]) -> _Parts:
+        """Read parts of the list, such as ``words.03``.
+
+        Raises:
+            CorruptRecordError: A part is damaged, missing or too old, or belongs to another list.
+        """
+        parts, owner = _Parts(), self._partition.owner
+        keys = {name: (owner.partition, f"{_WORDS}{name}") for name in set(names)}
+        items = self._partition.table.batch_get([*keys.values()]) if keys else {}
+        for name, key in keys.items():
+            storage_key = storage_key_of(owner, key[1])
+            with parsing(storage_key):
+                codec = self._partition.codec or Codec()
+                made_at, parts[name] = codec.decode(items[key]["data"], storage_key)
+                if made_at < self._oldest or self._made_at not in (None, made_at):
+                    raise ValueError("the part is old, or belongs to another list")
+                self._made_at = made_at
+        return parts
+
+
+def _by_words(read: _Read, words: Iterable[str], limit: int) -> Iterable[str]:
+    """Return the ids of memories that have at least one of the words, best match first.
+
+    Memories with more of the words, and with rarer words, come first.
+    """
+    checksums, scores = sorted(map(_checksum, words)), defaultdict[int, float](float)
+    parts = read(map(_words_part_name, checksums))
+    for checksum in checksums:
+        rows = parts[_words_part_name(checksum)].get(checksum, "").split()
+        for row in map(int, rows):
+            scores[row] -= 1 / math.log2(1 + len(rows))
+    ranked = sorted(scores, key=lambda row: (scores[row], row))[:limit]
+    parts = read(map(_ids_part_name, ranked))
+    return [str(parts[_ids_part_name(row)][row % _ROWS]) for row in ranked]
+
+
+def _by_importance(read: _Read, types: Collection[str]) -> Iterable[str]:
+    """Yield the ids of memories of the given types, the most important first.
+
+    Of equally important memories, the latest comes first.
+    """
+    for name in map(_ids_part_name, itertools.count(0, _ROWS)):
+        ids = read([name])[name]
+        yield from (str(id_) for id_ in ids if str(id_).partition("#")[0] in types)
+        if len(ids) < _ROWS:
+            return
+
+
+def _parts_of_list(records: Iterable[MemoryRecord]) -> _Parts:
+    """Build a new word list from memories.
+
+    The list has at most 2.8 MB and 32,768 memories. If there are more, the least important ones are
+    left out.
+    """
+    rows, ids, size = defaultdict[str, list[str]](list), list[str](), 0
+    ranks = defaultdict[tuple[str, float], Iterator[int]](itertools.count)
+
+    def order(record: MemoryRecord) -> tuple[float, int]:
+        # Types take turns, so that the first part has ids of each type.
+        return -record.importance, next(ranks[record.type, record.importance])
+
+    latest_first = sorted(records, key=lambda each: each.updated_at, reverse=True)
+    for record in sorted(latest_first, key=order):
+        words = {_checksum(term) for text in texts_of(record) for term in text.terms}
+        size += len(record.memory_id) + 6 * len(words)
+        if size > _MAX_BYTES or len(ids) == _MAX_ROWS:
+            break
+        for word in words:
+            rows[word].append(str(len(ids)))
+        ids.append(record.memory_id)
+    parts: _Parts = {_words_part_name(f"{shard:x}"): {} for shard in range(_SHARDS)}
+    for word, found in rows.items():
+        parts[_words_part_name(word)][word] = " ".join(found)
+    for start in range(0, len(ids) + 1, _ROWS):
+        parts[_ids_part_name(start)] = ids[start : start + _ROWS]
+    return parts
+
+
+def _make_list(partition: UserPartition) -> tuple[PartitionContent, _Parts]:
     """Read all memories of the user, build and store a word list of them, and return both.
 
-    If the list would exceed 2.8 MB, it lacks the oldest memories. It is not stored if the store
-    fails, or if memories change or are deleted during the call.
+    The list is not stored if the store fails, or if memories change or are deleted during the call.
     """
     owner, table, codec = partition.owner, partition.table, partition.codec or Codec()
     changes = owner.preference_log_partition, CHANGES
@@ -236,14 +217,12 @@ def _make_list(partition: UserPartition) -> tuple[PartitionContent, WordList]:
     made_at = partition.clock()
     loaded = partition.load()
     listed = [each for each in loaded.records.values() if each.type != MemoryType.PREFERENCE]
-    parts = _parts_of_list(sorted(listed, key=lambda record: record.updated_at, reverse=True))
+    parts = _parts_of_list(listed)
     writes = list[Write]()
     for name, part in parts.items():
-        id_ = f"{_WORDS}{name}"
-        item: Item = {"user_id": owner.partition, "memory_id": id_}
-        item["expires_at"] = int(made_at + _SECONDS)
-        item["data"] = codec.encode([made_at, part], storage_key_of(owner, id_))
-        writes.append(Write(item=item))
+        data = codec.encode([made_at, part], storage_key_of(owner, f"{_WORDS}{name}"))
+        key = {"user_id": owner.partition, "memory_id": f"{_WORDS}{name}"}
+        writes.append(Write(item={**key, "expires_at": int(made_at + _SECONDS), "data": data}))
     # Each change of memories writes this record, and an erasure deletes it first.
     check = Write(key=changes, when=unchanged(changed), is_check=True)
     try:
@@ -253,7 +232,7 @@ def _make_list(partition: UserPartition) -> tuple[PartitionContent, WordList]:
         logger.debug(
             "error=<%s> | failed to store the words of a user's memories", type(error).__name__
         )
-    return loaded, WordList(partition, made_at, parts)
+    return loaded, parts
 
 
 def _checksum(term: str) -> str:

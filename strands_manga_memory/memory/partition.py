@@ -8,11 +8,14 @@ its own (the ledger), and later added to the access counts of the memories.
 from __future__ import annotations
 
 import logging
+import math
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError
@@ -23,13 +26,10 @@ from strands_manga_memory.memory.records import (
     LATEST,
     LEDGER,
     SHOWN_ATTRIBUTES,
-    AccessCounts,
     MemoryRecord,
     MemoryType,
     Owner,
     Retention,
-    add_access,
-    counted,
     episode_id,
     item_of,
     question_record,
@@ -49,7 +49,7 @@ _LEDGER_SECONDS = 30 * DAY
 _SUMMARY_NAME = f"{INTERNAL}summary#"
 """Prefix of the ids of items that map the name of a summary to its id."""
 _MAX_COUNTED = 40
-"""Most memories of one recorded access, and most records of one read to update access counts."""
+"""Most memories of one recorded access."""
 _random = random.Random()  # noqa: S311 - jitter; separate, so that it does not affect the application's random numbers
 
 
@@ -61,8 +61,7 @@ class PartitionContent:
     """Memories of a user that were read from the memory table.
 
     Attributes:
-        records: Memories that have not expired, keyed by id. Their access counts include ``uses``.
-        uses: Recent accesses to memories, which the access counts in the table do not include yet.
+        records: Memories that have not expired, keyed by id.
         unreadable: Ids of records that are damaged or have a newer schema. They stay in the table.
         is_partial: Whether the table may have more records than were read.
         expired: Ids of expired records that the store has not deleted yet.
@@ -71,7 +70,6 @@ class PartitionContent:
     """
 
     records: dict[str, MemoryRecord] = field(default_factory=dict)
-    uses: AccessCounts = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
     is_partial: bool = False
     expired: list[str] = field(default_factory=list)
@@ -181,13 +179,11 @@ class UserPartition:
     def load(self, type_: str | None = None) -> PartitionContent:
         """Read all memories of the user, or all of one type.
 
-        Their access counts include recent accesses, which those in the table lack.
-
         Raises:
             CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong
                 key.
         """
-        return self._load([_Range()] if type_ is None else [_Range(*type_range(type_)), _LEDGER])
+        return self._load([_Range() if type_ is None else _Range(*type_range(type_))])
 
     def load_context(self, ages: Mapping[MemoryType, float]) -> PartitionContent:
         """Read the summaries that are needed to make memories from an ended conversation.
@@ -195,7 +191,7 @@ class UserPartition:
         All weekly and monthly summaries are read, and the latest session summaries: together with
         the monthly ones, 128. If there are more session summaries, up to 400 older ones that no
         weekly summary covers yet are also read, and up to 400 that no monthly summary covers yet.
-        Recent accesses and the ids of expired memories are read, too.
+        The ids of expired memories are read, too.
 
         Args:
             ages: Least age in seconds of the sessions that a weekly or monthly summary covers,
@@ -207,7 +203,10 @@ class UserPartition:
         """
         first, last = f"{MemoryType.SUMMARY}#", f"{MemoryType.MONTH}$"
         loaded = self._load(
-            [_Range(first, last, _MAX_FINALIZED), _Range(f"{MemoryType.QUESTION}#", f"{LEDGER}~")]
+            [
+                _Range(first, last, _MAX_FINALIZED),
+                _Range(f"{MemoryType.QUESTION}#", f"{MemoryType.WEEK}$"),
+            ]
         )
         if loaded.is_partial:
             for type_, age in ages.items():
@@ -250,30 +249,25 @@ class UserPartition:
         ranges = _RECENT if latest else (*_RECENT, _UNLISTED)
         return self._load(ranges, latest, are_all=len(latest) < _MAX_LATEST)
 
-    def load_latest(self, type_: str | None, count: int) -> PartitionContent:
-        """Read the latest memories of the user, for a recall of at most ``count`` memories.
+    def load_latest(self, types: Collection[MemoryType], count: int) -> PartitionContent:
+        """Read the latest memories of the given types, for a recall of at most ``count`` memories.
 
-        If ``type_`` is None, all types are read except stored messages, open questions and weekly
-        summaries. More than ``count`` memories are read, because the recall ranks and filters them.
-        Raises CorruptRecordError if no encrypted record can be decrypted.
+        More than ``count`` memories are read, because the recall ranks and filters them. Raises
+        CorruptRecordError if no encrypted record can be decrypted.
         """
-        limit = max(_MIN_RECALLED, 2 * count)
-        marks = self._load([_Range(LATEST, f"{LEDGER}~")])
-        listed = [id_ for id_ in marks.latest if type_ is None or id_.startswith(f"{type_}#")]
-        if type_ is None:
-            ranges = [
-                _Range(*type_range(MemoryType.PATTERN), limit),
-                _Range(f"{MemoryType.SUMMARY}#", f"{MemoryType.MONTH}$", limit),
-                _Range(*type_range(MemoryType.PREFERENCE), max(limit, MAX_PREFERENCES)),
-                *([] if marks.latest else [_UNLISTED]),
-            ]
-        elif marks.latest and type_ in (MemoryType.FACT, MemoryType.FEEDBACK):
-            ranges = []
-        else:
-            is_preference = type_ == MemoryType.PREFERENCE
-            ranges = [_Range(*type_range(type_), max(limit, MAX_PREFERENCES * is_preference))]
-        are_all = len(marks.latest) < _MAX_LATEST and len(listed) <= limit
-        return self._load(ranges, listed[:limit], are_all=are_all, accesses=marks.uses)
+        limit, item = max(_MIN_RECALLED, 2 * count), self.table.get(self.owner.partition, LATEST)
+        latest = [] if item is None else _latest_of(item)
+        listed = [id_ for id_ in latest if id_.partition("#")[0] in types]
+        ranges = [
+            _Range(
+                *type_range(each),
+                max(limit, MAX_PREFERENCES) if each == MemoryType.PREFERENCE else limit,
+            )
+            for each in types
+            if not (latest and each in (MemoryType.FACT, MemoryType.FEEDBACK))
+        ]
+        are_all = len(latest) < _MAX_LATEST and len(listed) <= limit
+        return self._load(ranges, listed[:limit], are_all=are_all)
 
     def load_named(self, ids: Sequence[str], *, with_preferences: bool) -> PartitionContent:
         """Read the memories with the given ids and, if ``with_preferences``, all preferences.
@@ -290,7 +284,6 @@ class UserPartition:
         ids: Sequence[str] = (),
         *,
         are_all: bool = True,
-        accesses: AccessCounts | None = None,
     ) -> PartitionContent:
         """Read the memories in ranges of sort keys and the memories with the given ids.
 
@@ -299,9 +292,8 @@ class UserPartition:
             ids: Ids of further memories to read.
             are_all: False if ``ids`` is only a part of the memories that the caller needs. The
                 result is then marked as partial.
-            accesses: Accesses from an earlier read, which are also added to the access counts.
         """
-        loaded, sealed = PartitionContent(uses=accesses or {}), set[str]()
+        loaded, sealed = PartitionContent(), set[str]()
         items = self.table.batch_get([(self.owner.partition, id_) for id_ in ids]) if ids else {}
         groups = [(list(items.values()), not are_all)]
         for each in ranges:
@@ -322,8 +314,6 @@ class UserPartition:
             key = storage_key_of(self.owner, min(sealed))
             what = f"record={key!r} is one of {len(sealed)} that are encrypted, and none of them"
             raise CorruptRecordError(f"{what} opens; is this their key?", record=key)
-        for id_ in loaded.records.keys() & loaded.uses.keys():
-            loaded.records[id_] = counted(loaded.records[id_], loaded.uses)
         return loaded
 
     def _add_item(self, item: Item, loaded: PartitionContent) -> None:
@@ -333,9 +323,7 @@ class UserPartition:
         """
         id_, is_read = str(item["memory_id"]), False
         with skip_unreadable():
-            if id_.startswith(LEDGER):
-                add_access(loaded.uses, item)
-            elif id_ == LATEST:
+            if id_ == LATEST:
                 loaded.latest = _latest_of(item)
             elif not id_.startswith(INTERNAL):
                 record = record_of(item, self.owner, self.codec)
@@ -354,7 +342,11 @@ class UserPartition:
         return None if record is None or record.expired(self.clock()) else record
 
     def update(
-        self, memory_id: str, change: Callable[[MemoryRecord | None], MemoryRecord | None]
+        self,
+        memory_id: str,
+        change: Callable[[MemoryRecord | None], MemoryRecord | None],
+        *,
+        is_access: bool = False,
     ) -> MemoryRecord | None:
         """Change a memory by compare-and-set, and return the memory that is stored afterwards.
 
@@ -366,6 +358,8 @@ class UserPartition:
             change: Function from the current memory (None if missing or expired) to the new memory,
                 called again after a conflict. None or the same object means no change. The version
                 is set automatically.
+            is_access: Whether the change only counts accesses. The version then stays, so that
+                roll-ups of the memory need not be written again.
 
         Raises:
             ConflictError: Other writers keep changing the memory.
@@ -378,7 +372,8 @@ class UserPartition:
             wanted = change(alive)
             if wanted is None or wanted is alive:
                 return (alive,)
-            wanted = replace(wanted, version=1 if stored is None else stored.version + 1)
+            version = 0 if stored is None else stored.version
+            wanted = replace(wanted, version=version + (not is_access))
             new, when, guard = self.item_of(wanted), unchanged(item), self.guard
             if (
                 self.table.put(new, when=when)
@@ -482,15 +477,15 @@ class UserPartition:
             at: Time of the access in seconds since 1970. Nothing is written if all data of the user
                 were deleted at that time or later. Default: now.
         """
-        now = self.clock()
+        at = self.clock() if at is None else at
         entry = {
             "user_id": self.owner.partition,
-            "memory_id": f"{LEDGER}{int(now * 1000):015d}.{uuid.uuid4().hex[:8]}",
-            "at": now,
+            "memory_id": f"{LEDGER}{int(at * 1000):015d}.{uuid.uuid4().hex[:8]}",
+            "at": at,
             "used": list(ids[:_MAX_COUNTED]),
-            "expires_at": int(now + _LEDGER_SECONDS),
+            "expires_at": int(at + _LEDGER_SECONDS),
         }
-        not_erased = Condition(absent=True, below={"at": now if at is None else at})
+        not_erased = Condition(absent=True, below={"at": at})
         self.table.transact(
             [
                 Write(item=entry),
@@ -498,50 +493,48 @@ class UserPartition:
             ]
         )
 
-    def access_counts(self) -> AccessCounts:
-        """Return the accesses to each memory that its stored access count does not include yet."""
-        return self._load([_LEDGER]).uses
-
     def count_accesses(self) -> int:
         """Add the recorded accesses to the access counts of the memories. Return their number.
 
         The record of an access is deleted before the access is counted. So no access is counted
         twice, but an access is lost if the process stops in between.
         """
-        used, folded, partition = AccessCounts(), 0, self.owner.partition
-        for row in list(_LEDGER.read(self.table, partition)):
+        times = defaultdict[str, list[float]](list)
+        folded = 0
+        for row in list(_LEDGER.read(self.table, self.owner.partition)):
             with skip_unreadable():
-                add_access({}, row)  # a damaged record stays
-                same = Condition(equals={"at": row.get("at")})
-                if self.table.delete(partition, row["memory_id"], when=same):
-                    add_access(used, row)
+                at, ids = _access_of(row)  # a damaged record stays
+                same = Condition(equals={"at": row["at"]})
+                if self.table.delete(self.owner.partition, row["memory_id"], when=same):
                     folded += 1
-        ids = list(used)
-        for start in range(0, len(ids), _MAX_COUNTED):
-            keys = [(partition, id_) for id_ in ids[start : start + _MAX_COUNTED]]
-            for item in self.table.batch_get(keys).values():
-                with skip_unreadable():
-                    self._add_accesses(item, used)
+                    for id_ in ids:
+                        times[id_].append(at)
+        for id_, found in times.items():
+            with skip_unreadable():
+                self.update(id_, partial(_with_accesses, found), is_access=True)
         return folded
 
-    def _add_accesses(self, item: Item, used: AccessCounts) -> None:
-        """Add accesses to a memory's access count, unless the memory is deleted meanwhile."""
-        found: Item | None = item
 
-        def attempt() -> bool | None:
-            nonlocal found
-            if found is None:
-                return False
-            # The version stays, because the content does: roll-ups of the memory need not be
-            # written again.
-            record = counted(record_of(found, self.owner, self.codec), used)
-            same = {name: found.get(name) for name in ("version", "access_count", "updated_at")}
-            if self.table.put(self.item_of(record), when=Condition(equals=same)):
-                return True
-            found = self.table.get(self.owner.partition, record.memory_id)
-            return None
+def _access_of(entry: Item) -> tuple[float, list[str]]:
+    """Return time and memory ids of a recorded access.
 
-        repeat_until_written(attempt, record=storage_key_of(self.owner, str(item["memory_id"])))
+    Raises:
+        CorruptRecordError: The record is damaged.
+    """
+    with parsing(f"{entry['user_id']}/{entry['memory_id']}"):
+        at, ids = float(entry["at"]), entry["used"]
+        if not (math.isfinite(at) and isinstance(ids, list) and all(map(_is_text, ids))):
+            raise ValueError("a ledger entry must have a time and ids of memories")
+    return at, ids
+
+
+def _with_accesses(times: Sequence[float], known: MemoryRecord | None) -> MemoryRecord | None:
+    """Return a memory with a higher access count, and the time of the last access."""
+    return known and replace(
+        known,
+        access_count=known.access_count + len(times),
+        accessed_at=max(known.accessed_at, *times),
+    )
 
 
 def repeat_until_written(attempt: Callable[[], _Written | None], *, record: str) -> _Written:
@@ -577,9 +570,16 @@ def unchanged(item: Item | None) -> Condition:
 
     ``item`` is the record that was read; None if there was none.
     """
-    return ABSENT if item is None else Condition(equals={"version": item.get("version")})
+    if item is None:
+        return ABSENT
+    # A count of accesses changes no version.
+    return Condition(equals={name: item.get(name) for name in ("version", "access_count")})
 
 
 def _latest_of(item: Item) -> list[str]:
     found = item.get("latest")
-    return [id_ for id_ in found if isinstance(id_, str)] if isinstance(found, list) else []
+    return list(filter(_is_text, found)) if isinstance(found, list) else []
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -503,39 +502,6 @@ def episode_id(summary_id: str, part: int) -> str:
     ``summary_id`` is the memory id of the session's summary, ``part`` the number of the part.
     """
     return f"{MemoryType.EPISODE}#{summary_id.partition('#')[2].replace('#', '.')}#{part:03d}"
-
-
-AccessCounts = dict[str, tuple[int, float]]
-"""Number of accesses and time of the last access, keyed by memory id.
-
-Each search or recall that returns a memory is an access to the memory.
-"""
-
-
-def add_access(counts: AccessCounts, entry: Item) -> None:
-    """Add one recorded access to the counts of its memories.
-
-    ``entry`` is the table item with the time of the access and the ids of the memories.
-
-    Raises:
-        CorruptRecordError: The item is damaged.
-    """
-    with parsing(f"{entry['user_id']}/{entry['memory_id']}"):
-        at, used = float(entry.get("at") or 0.0), entry.get("used")
-        if not isinstance(used, list | tuple) or not all(isinstance(id_, str) for id_ in used):
-            raise ValueError("a ledger entry must list the ids of memories")
-        if not math.isfinite(at):
-            raise ValueError("a ledger entry must have a time")
-    for id_ in used:
-        count, latest = counts.get(id_, (0, 0.0))
-        counts[id_] = count + 1, max(latest, at)
-
-
-def counted(record: MemoryRecord, accesses: AccessCounts) -> MemoryRecord:
-    """Return a memory with an access count and an access time that include recent accesses."""
-    count, at = accesses.get(record.memory_id, (0, 0.0))
-    count, at = record.access_count + count, max(record.accessed_at, at)
-    return replace(record, access_count=count, accessed_at=at)
 
 
 logger = logging.getLogger(__name__)
