@@ -73,7 +73,9 @@ def test_the_table_tells_of_everyone(tmp_path: Path) -> None:
     )
     assert f"| {OURS.name} 1 | 1 | yes |" in table
     assert f"| {FILE.name} 2 | 2.5 | no |" in table
-    assert "- All, where it applies: lost: 0." in table  # an equal answer has no column
+    assert (
+        "- Equal for all packages to which it applies: lost: 0." in table
+    )  # an equal answer has no column
     assert (
         f"- {RIVALS[3].name} 3 could not be measured: not installed on Python 3.11: no network."
         in table

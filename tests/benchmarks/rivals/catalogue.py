@@ -39,13 +39,13 @@ class Rival:
 RIVALS = (
     Rival("strands_manga_memory", "ours", stores=("redis", "dynamodb"), expires=True),
     Rival("Strands FileSessionManager", "strands_file"),
-    Rival("Strands SnapshotSessionManager", "strands_snapshot", note="LocalFileStorage"),
+    Rival("Strands SnapshotSessionManager", "strands_snapshot", note="with LocalFileStorage"),
     Rival(
         "strands-dynamodb-storage (AWS)",
         "aws_storage",
         ("strands-dynamodb-storage==0.2.0", _STRANDS),
         ("dynamodb",),
-        "under SnapshotSessionManager, without s3_bucket, which is what takes values over 380 KB",
+        "used by SnapshotSessionManager, without `s3_bucket`, so without values over 380 KB",
         expires=True,
     ),
     Rival(
@@ -60,7 +60,7 @@ RIVALS = (
         "valkey_session",
         ("strands-valkey-session-manager==0.1.0", _STRANDS),
         ("redis",),
-        "JSON.GET and JSON.SET as GET and SET: no RedisJSON here",
+        "with GET and SET instead of JSON.GET and JSON.SET, as the server has no RedisJSON",
     ),
     Rival(
         "strands-dynamodb-session-manager",
@@ -75,7 +75,7 @@ RIVALS = (
         "openai_session",
         ("openai-agents[redis]==0.24.0",),
         ("redis",),
-        "called as its runner does: get_items, then add_items twice",
+        "each turn calls get_items once and add_items twice, as its runner does",
         remembers_window=False,
         expires=True,
     ),
@@ -84,7 +84,7 @@ RIVALS = (
         "langgraph_aws",
         ("langgraph-checkpoint-aws==1.2.6", "langgraph"),
         ("dynamodb",),
-        "DynamoDBSaver, called synchronously, without s3_offload_config",
+        "`DynamoDBSaver`, called synchronously, without `s3_offload_config`",
         remembers_window=False,
         expires=True,
     ),
@@ -93,7 +93,10 @@ RIVALS = (
         "langgraph_redis",
         ("langgraph-checkpoint-plainredis==0.1.0", "langgraph"),
         ("redis",),
-        "called synchronously; langgraph-checkpoint-redis itself needs RedisJSON and RediSearch",
+        (
+            "called synchronously, instead of langgraph-checkpoint-redis, which needs RedisJSON and"
+            " RediSearch"
+        ),
         remembers_window=False,
         expires=True,
     ),

@@ -72,6 +72,13 @@ GROUPS: dict[str, tuple[str, dict[str, str]]] = {
 }
 """Tables of the guide: title, explanation, and columns by question."""
 
+EQUAL = {
+    "restored of 200 messages": "restored messages, of 200",
+    "of 4 turns lost by kill -9": "turns lost by `kill -9`, of 4",
+    "traces of a redacted message": "copies of a redacted message that are left",
+}
+"""Labels of questions that all packages answer equally."""
+
 _BREAKERS = (
     "An open breaker lets one call, a *probe*, test whether the tool works again. 100 calls arrive"
     " when a probe is due: 1 should reach the tool. A probe that is cancelled, or fails because of"
@@ -92,9 +99,9 @@ def markdown(
     lines = [
         (
             f"Measured on {today:%Y-%m-%d} by `uv run python -m tests.benchmarks rivals`, Strands"
-            f" Agents {importlib.metadata.version('strands-agents')}. Commands, bytes and losses"
-            " are counts; round trips of clients that pipeline vary a little; the pause is a"
-            " timing on a busy machine."
+            f" Agents {importlib.metadata.version('strands-agents')}. Bytes, commands and losses"
+            " are counts. Round trips vary a little if a client sends several commands at once."
+            " The pause of the event loop is a timing on a busy machine."
         ),
     ]
     grouped = {question for _, labels in GROUPS.values() for question in labels}
@@ -109,7 +116,11 @@ def markdown(
             lines += _table(shown, asked)
     lines += [
         "",
-        *(f"- All, where it applies: {name}: {_answers(name, shown)[0]}." for name in equal),
+        *(
+            f"- Equal for all packages to which it applies: {EQUAL.get(name, name)}:"
+            f" {_answers(name, shown)[0]}."
+            for name in equal
+        ),
     ]
     lines += [
         f"- {column.rival.name}: {column.rival.note}." for column in shown if column.rival.note
@@ -117,7 +128,7 @@ def markdown(
     failed = [column for column in columns if column.failed]
     lines += [f"- {_name(column)} could not be measured: {column.failed}." for column in failed]
     if breakers:
-        lines += ["", "### Circuit breakers", "", _BREAKERS, "", *_breaker_lines(breakers)]
+        lines += ["", "## Circuit breakers", "", _BREAKERS, "", *_breaker_lines(breakers)]
     return "\n".join(lines)
 
 
