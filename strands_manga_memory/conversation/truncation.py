@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import cache
-from itertools import accumulate, islice
-from typing import Any, NamedTuple
+from itertools import accumulate, chain
+from typing import Any
 
 from strands_manga_memory.messages.injection import CUT, READER
 from strands_manga_memory.messages.json_text import (
@@ -77,11 +77,11 @@ def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str
         return len(kept) <= max_characters and count(marked(kept)) <= tokens
 
     max_characters = tokens * (1 if count is len else _CHARACTERS_PER_TOKEN)
-    json_text = None if tail else _JsonText.parse(head, tokens, max_characters)
+    json_text = None if tail else _JsonText.parse(head, max_characters)
     if json_text is not None:
-        if (shorter := json_text.shorten_to_fit(fits, _LEVELS)) is not None:
-            return shorter if shorter == json_text.render(_WHOLE) and not gone else marked(shorter)
-        head = json_text.render(_LEAST, is_limited=False) or ""
+        if (shorter := json_text.shorten_to_fit(fits)) is not None:
+            return shorter if shorter == json_text.render() and not gone else marked(shorter)
+        head = json_text.render(1, _STRINGS[-1])
     elif marker is None:
         head = tail = strip_markup(text)
         text, present, gone = head, len(head), len(text) - len(head)
@@ -110,10 +110,10 @@ def excerpt_text(text: str, characters: int, name: str = "") -> str:
     """
     json_text = None
     if CUT_MARKER.search(text) is None:
-        json_text = _JsonText.parse(text, characters, characters)
+        json_text = _JsonText.parse(text, characters, is_excerpt=True)
     if json_text is not None:
         shorter = json_text.shorten_to_fit(
-            lambda kept: len(kept) + len(cut_marker(len(text), name)) <= characters, _EXCERPT_LEVELS
+            lambda kept: len(kept) + len(cut_marker(len(text), name)) <= characters
         )
         if shorter is not None:
             shorter += cut_marker(max(1, len(text) - len(shorter)), name)
@@ -214,70 +214,60 @@ def _is_of_rows(text: str, line_start: int, position: int) -> bool:
 # --- JSON -----------------------------------------------------------------------------------------
 
 
-class _Members(IntEnum):
-    """Members (keys with their values) that a shortened JSON object keeps, from fewest to all.
-
-    - ``KEY``: the id or, without an id, the name. Without both, nested objects and lists.
-    - ``IDS``: ids, names, and nested values.
-    - ``IDENTIFYING``: also numbers, codes, types, states and dates.
-    - ``ALL``: all members.
-    """
+class _Rank(IntEnum):
+    """Rank of a value in JSON. When a text is truncated, the values of the first ranks stay."""
 
     KEY = 0
-    IDS = 1
-    IDENTIFYING = 2
-    ALL = 3
-
-
-class _Level(NamedTuple):
-    """Level of detail: the parts of JSON that stay when a text is shortened.
-
-    Attributes:
-        members: Members that objects in a list keep.
-        characters: Maximum characters of a string.
-        items: Maximum items of each list, not counting some items that report errors.
-        outside: Members that objects outside of lists keep.
-        detailed: Number of objects at the start of each list that keep more members than
-            ``members``: those of the next value of ``_Members``.
+    """Value that identifies an item of a list: its id or, without an id, its name.
+    Values outside of lists, and values of items that report errors, have this rank, too.
     """
 
-    members: _Members
-    characters: int
-    items: int
-    outside: _Members = _Members.ALL
-    detailed: int = 0
+    NAME = 1
+    """Other id or name."""
+
+    DETAIL = 2
+    """Number, code, type, state, date, or item of a list of such values."""
+
+    PROSE = 3
+    """Other value."""
 
 
-_ALL = 1_000_000_000
-_STRINGS = (3_840, 1_920, 960, 480, 240, 120, 60)
-_WHOLE, _LEAST = _Level(_Members.ALL, _ALL, _ALL), _Level(_Members.KEY, 40, 1, _Members.KEY)
-_REDUCED = (
-    _Level(_Members.IDENTIFYING, 60, _ALL),
-    _Level(_Members.IDS, 40, _ALL),
-    _Level(_Members.KEY, 40, _ALL),
-)
-_FEWER_ITEMS = (
-    _Level(_Members.IDENTIFYING, 60, 3),
-    _Level(_Members.IDS, 40, 1, _Members.IDS),
-    _LEAST,
-)
-_LEVELS = (
-    _WHOLE,
-    *(_Level(_Members.ALL, characters, _ALL) for characters in _STRINGS),
-    *(level._replace(detailed=detailed) for level in _REDUCED for detailed in (1, 0)),
-    *_FEWER_ITEMS,
-)
-"""Levels of detail of a truncated JSON text, from most to least detail.
-Lists keep all items for as long as possible.
-"""
+@dataclass(eq=False, slots=True)
+class _Node:
+    """Value in JSON: an object, a list, or a leaf such as a number.
 
-_EXCERPT_LEVELS = (
-    *(level._replace(outside=max(level.members, _Members.IDS)) for level in _REDUCED),
-    *_FEWER_ITEMS,
-)
-"""Levels of detail of an excerpt, which contains only keys and identifiers.
-Outside of lists, ``KEY`` would keep ``{"code": 0}`` of a result, and not its list.
-"""
+    Attributes:
+        value: The value.
+        parent: Object or list that contains the value. None for a document.
+        rank: Rank of a leaf, or of the leaves in a list.
+        order: Order of the list item that contains the value. The items with the lowest order stay.
+        is_listed: Whether the value is in a list.
+        has_key: Whether the list item that contains the value has a key.
+        has_error: Whether the list item that contains the value reports an error.
+        members: Values in an object or list, by name or position.
+    """
+
+    value: Any
+    parent: _Node | None = None
+    rank: _Rank = _Rank.DETAIL
+    order: int = 0
+    is_listed: bool = False
+    has_key: bool = False
+    has_error: bool = False
+    members: dict[Any, _Node] = field(default_factory=dict)
+
+    def add(self, name: Any, value: Any, rank: _Rank) -> _Node:
+        """Add a value to this object or list. Return its node."""
+        member = _Node(value, self, rank, self.order, self.is_listed, self.has_key, self.has_error)
+        self.members[name] = member
+        return member
+
+
+_STRINGS = (1_000_000_000, 3_840, 1_920, 960, 480, 240, 120, 60)
+"""Maximum characters of a string if all values stay. If only some stay, the last number is used."""
+
+_ITEM_CHARACTERS = 4
+"""Assumed characters of an item, which limit the items of a list that are considered."""
 
 _LARGE_OBJECT_MEMBERS = 24
 """JSON objects with more members than this number are shortened like lists."""
@@ -303,118 +293,173 @@ _KIND_KEY = re.compile(
 _CODE = re.compile(r"\A(?=\S{0,64}\d)\S{2,64}\Z")
 
 
-class _UnsuitableLevelError(Exception):
-    """A level of detail gives too long a text, or makes the objects of a list all equal."""
-
-
 class _JsonText:
-    """Text with its parsed JSON, which can be written at several levels of detail."""
+    """Text with its parsed JSON, which can be written with its most important values alone.
+
+    Args:
+        text: The text.
+        found: JSON documents in the text.
+        max_characters: Maximum characters of the shortened text.
+        is_excerpt: Whether prose never stays.
+    """
 
     def __init__(
-        self, text: str, found: Sequence[Documents], tokens: int, max_characters: int
+        self, text: str, found: Sequence[Documents], max_characters: int, *, is_excerpt: bool
     ) -> None:
-        self._max_characters = max_characters
-        self._parts: list[str | list[Any]] = []
+        self._max_characters, self._is_excerpt = max_characters, is_excerpt
+        self._leaves: list[_Node] = []
+        self._parts: list[str | _Node] = []
         end = 0
         for each in found:
-            values = _limit_lists(each.values, tokens)
-            self._parts += [text[end : each.start], values]
+            root = _Node(each.values)
+            is_alone = len(each.values) == 1
+            self._add_leaves(root.add(0, each.values[0], root.rank) if is_alone else root)
+            self._parts += [text[end : each.start], root]
             end = each.end
         self._parts.append(text[end:])
-        self._max_items = _longest_list(self._parts)
 
     @classmethod
-    def parse(cls, text: str, tokens: int, max_characters: int) -> _JsonText | None:
-        """Parse the JSON in a text. None if less than half of the text's characters are JSON.
-
-        Args:
-            text: The text.
-            tokens: Maximum tokens of the shortened text, and therefore also the maximum number of
-                items of each list.
-            max_characters: Number of characters above which :meth:`render` stops.
-        """
+    def parse(cls, text: str, max_characters: int, *, is_excerpt: bool = False) -> _JsonText | None:
+        """Parse the JSON in a text. None if less than half of the text's characters are JSON."""
         source, found = find_json(text)
         if not is_mostly_json(found, source):
             return None
-        return cls(source, found, tokens, max_characters)
+        return cls(source, found, max_characters, is_excerpt=is_excerpt)
 
-    def shorten_to_fit(self, fits: Callable[[str], bool], levels: Sequence[_Level]) -> str | None:
-        """Return the text at the highest level of detail that fits; None if no level fits.
-
-        If that level limits the number of items, or of detailed items, in each list, the largest
-        number that fits is used instead.
+    def _add_leaves(self, node: _Node, shared: Collection[str] = ()) -> None:
+        """Find the leaves of a value and their ranks.
 
         Args:
-            fits: Function that returns whether a text is short enough.
-            levels: The levels of detail, the highest first.
+            node: The value.
+            shared: Names of members that are equal in all items of the list that has the value.
         """
+        value = node.value
+        if not value or not isinstance(value, dict | list):
+            if node.rank is _Rank.PROSE and self._is_excerpt and not node.has_error:
+                return
+            if node.has_error or not node.is_listed:
+                node.rank = _Rank.KEY
+            self._leaves.append(node)
+        elif isinstance(value, list):
+            self._add_items(node, dict(enumerate(value)))
+        elif _has_items(value):
+            self._add_items(node, value)
+        else:
+            ranks = _ranks(value, shared, has_key=node.has_key or not node.is_listed)
+            node.has_key |= _Rank.KEY in ranks.values()
+            for name, each in value.items():
+                self._add_leaves(node.add(name, each, ranks[name]))
 
-        @cache
-        def attempt(level: _Level) -> str | None:
-            text = self.render(level)
-            return text if text is not None and fits(text) else None
-
-        # Shorter strings make a shorter text. A smaller group of members may be a longer one.
-        with_all = sum(level.members is _Members.ALL for level in levels)
-        at = bisect_left(levels, 1, hi=with_all, key=lambda level: attempt(level) is not None)
-        level = next((level for level in levels[at:] if attempt(level) is not None), None)
-        if level is None:
-            return None
-        least = level.detailed or level.items
-        more = [
-            level._replace(detailed=number) if level.detailed else level._replace(items=number)
-            for number in range(least, max(least, self._max_items) + 1)
+    def _add_items(self, node: _Node, items: dict[Any, Any]) -> None:
+        """Find the leaves in the items of a list or of a large object, and their ranks."""
+        names = [name for name, value in items.items() if not _omitted_items(name, value)]
+        errors = [name for name in names if _has_error(items[name])]
+        errors = errors if 4 * len(errors) <= len(names) else []
+        # Three items of the beginning are followed by one that reports an error, or one of the end.
+        others = [*errors, *reversed(names)]
+        mixed = ((*names[3 * at : 3 * at + 3], *others[at : at + 1]) for at in range(len(names)))
+        kept = list(dict.fromkeys(chain.from_iterable(mixed)))[
+            : self._max_characters // _ITEM_CHARACTERS
         ]
-        return attempt(
-            more[bisect_left(more, 1, lo=1, key=lambda level: attempt(level) is None) - 1]
-        )
+        order = {name: at for at, name in enumerate(kept)}
+        failed, shared = {*errors}, _shared_members([items[name] for name in kept])
+        for name, value in items.items():
+            item = node.add(name, value, node.rank)
+            if name not in order:
+                continue
+            item.order, item.is_listed = max(node.order, order[name]), True
+            if isinstance(value, dict):
+                item.has_error |= name in failed
+                if type(name) is str and _CODE.match(name):  # the name identifies the object
+                    item.rank = _Rank.KEY
+                    self._leaves.append(item)
+            self._add_leaves(item, shared)
 
-    def render(self, level: _Level, *, is_limited: bool = True) -> str | None:
-        """Return the text with its JSON shortened to a level of detail.
+    def shorten_to_fit(self, fits: Callable[[str], bool]) -> str | None:
+        """Return the text with as many leaves as fit, the first ranks first. None if none fit.
 
-        The result is None if the level makes the objects of a list all equal, or if ``is_limited``
-        is true and the JSON is longer than the maximum length.
+        If not all keys fit, some items of each list stay with their details instead.
         """
-        pruning = _Pruning(level, self._max_characters if is_limited else None)
+
+        def is_too_long(count: int) -> bool:
+            return not fits(self.render(count, _STRINGS[-1]))
+
+        leaves = self._leaves
+        if 0 < len(leaves) == self._count_limit():
+            for characters in _STRINGS[-1:] if self._is_excerpt else _STRINGS:
+                if fits(text := self.render(len(leaves), characters)):
+                    return text
+        leaves.sort(key=lambda leaf: (leaf.rank, leaf.order))
+        if is_too_long(sum(leaf.rank is _Rank.KEY for leaf in leaves)):
+            leaves.sort(key=lambda leaf: (leaf.rank is _Rank.PROSE, leaf.order, leaf.rank))
+        counts = range(1, self._count_limit() + 1)
+        count = bisect_left(counts, 1, key=is_too_long)
+        return self.render(count, _STRINGS[-1]) if count else None
+
+    def _count_limit(self) -> int:
+        """Return the number of leaves whose values alone do not exceed the maximum characters."""
+        values = [leaf.value for leaf in self._leaves]
+        sizes = [min(len(each), _STRINGS[-1]) if isinstance(each, str) else 2 for each in values]
+        return sum(size <= self._max_characters for size in accumulate(sizes))
+
+    def render(self, count: int | None = None, characters: int = _STRINGS[0]) -> str:
+        """Return the text with the first ``count`` leaves, by default all.
+
+        Strings have at most ``characters`` characters.
+        """
+        kept: set[_Node] = set()
+        for leaf in self._leaves[:count]:
+            node: _Node | None = leaf
+            while node is not None and node not in kept:
+                kept.add(node)
+                node = node.parent
         shown: list[str] = []
-        try:
-            for part in self._parts:
-                if isinstance(part, str):
-                    shorter = _shorten_string(part, max(80, level.characters))
-                    shown.append(
-                        f"{shorter}\n"
-                        if part.endswith("\n") and not shorter.endswith("\n")
-                        else shorter
-                    )
-                elif len(part) == 1:
-                    shown.append(write_json(pruning.shorten(part[0], in_list=False)))
-                else:
-                    shown.append("\n".join(map(write_json, pruning.shorten_list(part))))
-        except _UnsuitableLevelError:
-            return None
+        for part in self._parts:
+            if isinstance(part, _Node):
+                shown.append("\n".join(map(write_json, _pruned(part, kept, characters))))
+                continue
+            shorter = _shorten_string(part, max(80, characters))
+            ends_line = part.endswith("\n") and not shorter.endswith("\n")
+            shown.append(f"{shorter}\n" if ends_line else shorter)
         return "".join(shown)
 
 
-def _limit_lists(value: Any, max_items: int) -> Any:
-    """Return a copy of a JSON value in which longer lists are shortened to ``max_items`` items.
+def _pruned(node: _Node, kept: Collection[_Node], characters: int) -> Any:
+    """Return a smaller copy of a JSON value, with only the members in ``kept``.
 
-    A note in each shortened list counts the removed items. Objects that report errors stay, as
-    ``_ErrorReport``, unless they are over a quarter of the list.
+    A note counts the items left out of a list. Strings have at most ``characters`` characters.
     """
+    value, members = node.value, node.members
+    if not members:
+        limit = max(characters, _MAX_ERROR_CHARACTERS) if node.has_error else characters
+        return _shorten_string(value, limit) if type(value) is str else value
+    left_out = [name for name, member in members.items() if member not in kept]
+    missing = sum(_omitted_items(name, members[name].value) or 1 for name in left_out)
+    shown: dict[Any, Any] = {}
+    for name, member in members.items():
+        if member in kept:
+            shown[name] = _pruned(member, kept, characters)
+        elif _has_items(value):
+            shown[_OMISSION_KEY] = missing
     if isinstance(value, dict):
-        return {key: _limit_lists(each, max_items) for key, each in value.items()}
-    if not isinstance(value, list):
-        return value
-    items = [_limit_lists(item, max_items) for item in value]
-    reports = [at for at, item in enumerate(items) if isinstance(item, dict) and _has_error(item)]
-    for at in reports if 4 * len(reports) <= len(items) else ():
-        items[at] = _ErrorReport(items[at])
-    first, note, last = _split_list(items, max_items)
-    return [*first, *note, *last]
+        return shown
+    return [
+        f"[... {item} more items ...]" if name == _OMISSION_KEY else item
+        for name, item in shown.items()
+    ]
 
 
-class _ErrorReport(dict[str, Any]):
-    """JSON object of a list that reports an error, and is therefore shortened less than others."""
+def _has_items(value: Any) -> bool:
+    """Return whether a JSON value is a list, or an object that is shortened like a list."""
+    return isinstance(value, list) or len(value) > _LARGE_OBJECT_MEMBERS or _OMISSION_KEY in value
+
+
+def _omitted_items(name: Any, value: Any) -> int:
+    """Return the number of items that a note in a list or large object counts; 0 for an item."""
+    if name == _OMISSION_KEY:
+        return int(value or 0)
+    match = _OMISSION.fullmatch(value) if type(value) is str else None
+    return int(match[1]) if match is not None else 0
 
 
 def _has_error(value: Any) -> bool:
@@ -426,164 +471,46 @@ def _has_error(value: Any) -> bool:
     )
 
 
-def _longest_list(value: Any) -> int:
-    if not isinstance(value, dict | list):
-        return 0
-    members = value.values() if isinstance(value, dict) else value
-    return max(len(value), *map(_longest_list, members), 0)
-
-
-class _Pruning:
-    """Makes smaller copies of JSON values by removing members, list items and characters."""
-
-    def __init__(self, level: _Level, max_characters: int | None) -> None:
-        self._level = level
-        self._left = max_characters
-
-    def shorten(self, value: Any, *, in_list: bool = True) -> Any:
-        """Return a smaller copy of a JSON value.
-
-        The level of detail has separate rules for the members of objects in a list (``in_list``)
-        and of other objects. An object with more than 24 members is shortened like a list.
-        """
-        if isinstance(value, _ErrorReport) and self._level.characters < _MAX_ERROR_CHARACTERS:
-            level = self._level._replace(members=_Members.ALL, characters=_MAX_ERROR_CHARACTERS)
-            return _Pruning(level, self._left).shorten(value)
-        if isinstance(value, dict):
-            return self._shorten_object(value, in_list=in_list)
-        if isinstance(value, list):
-            return self.shorten_list(value)
-        if type(value) is str and _OMISSION.fullmatch(value) is None:
-            value = _shorten_string(value, self._level.characters)
-        self._count_characters(len(value) + 2 if isinstance(value, str) else 4)
-        return value
-
-    def _count_characters(self, characters: int) -> None:
-        if self._left is not None:
-            self._left -= characters
-            if self._left < 0:
-                raise _UnsuitableLevelError
-
-    def shorten_list(self, values: Sequence[Any]) -> list[Any]:
-        """Shorten a list to its first and last items, and a note with the number of the others.
-
-        An error is raised if the shortened objects are all equal, for example all the same shop id.
-        """
-        first, note, last = _split_list(values, self._level.items)
-        detailed, others = first[: self._level.detailed], first[self._level.detailed :]
-        shown = [*map(self.shorten, others)]
-        if (
-            len(shown) > 1
-            and isinstance(shown[0], dict)
-            and any(map(_ID_KEY.search, shown[0]))
-            and shown != others
-            and all(each == shown[0] for each in shown)
-        ):
-            raise _UnsuitableLevelError
-        return [*map(self._finer().shorten, detailed), *shown, *note, *map(self.shorten, last)]
-
-    def _finer(self) -> _Pruning:
-        members = _Members(min(self._level.members + 1, _Members.ALL))
-        return _Pruning(
-            self._level._replace(members=members, characters=60, detailed=0), self._left
-        )
-
-    def _shorten_object(self, value: dict[str, Any], *, in_list: bool) -> dict[str, Any]:
-        if len(value) > _LARGE_OBJECT_MEMBERS or _OMISSION_KEY in value:
-            return self._shorten_large_object(value)
-        members = self._level.members if in_list else self._level.outside
-        kept = _select_members(value, members) or dict(list(value.items())[:1])
-        self._count_characters(sum(map(len, kept)))
-        pruned = {key: self.shorten(each, in_list=in_list) for key, each in kept.items()}
-        if members is _Members.ALL:
-            return pruned
-        return {key: each for key, each in pruned.items() if each not in ({}, [])} or pruned
-
-    def _shorten_large_object(self, value: dict[str, Any]) -> dict[str, Any]:
-        """Shorten a large JSON object to its first and last members.
-
-        An additional member has the number of the members left out.
-        """
-        names = [
-            *(name for name in value if name != _OMISSION_KEY),
-            *_omission_note(int(value.get(_OMISSION_KEY) or 0)),
-        ]
-        first, note, last = _split_list(names, self._level.items)
-        finer, detailed = self._finer(), self._level.detailed
-        pruned = {name: finer.shorten(value[name]) for name in first[:detailed]}
-        pruned |= {name: self._shorten_member(name, value[name]) for name in first[detailed:]}
-        if note:
-            pruned[_OMISSION_KEY] = _omitted_items(note[0])
-        return pruned | {name: self._shorten_member(name, value[name]) for name in last}
-
-    def _shorten_member(self, name: str, value: Any) -> Any:
-        """Shorten the value under the key ``name`` of a large JSON object.
-
-        If only identifiers are to be kept, and the key is an identifier such as an order number, a
-        nested object becomes ``{}``: the key identifies it.
-        """
-        is_known_by_name = self._level.members is _Members.KEY and _CODE.match(name) is not None
-        self._count_characters(len(name))
-        return {} if is_known_by_name and isinstance(value, dict) else self.shorten(value)
-
-
-def _split_list(values: Sequence[Any], max_items: int) -> tuple[list[Any], list[str], list[Any]]:
-    """Split a list into its first items, a note with the number of items left out, and its last.
-
-    Of ``max_items`` kept items, three quarters are first items and the others last items. Before
-    the last items, up to a quarter more items that report errors are kept. The number in the note
-    of an earlier split is added.
-    """
-    whole = [value for value in values if not _omitted_items(value)]
-    behind = max_items // 4 if len(whole) > max_items else 0
-    first, rest = whole[: max_items - behind], whole[max_items - behind :]
-    middle, last = rest[: len(rest) - behind], rest[len(rest) - behind :]
-    errors = (
-        each
-        for each in middle
-        if isinstance(each, _ErrorReport) or (type(each) is str and _has_error(each))
+def _shared_members(items: Sequence[Any]) -> frozenset[str]:
+    """Return the names of the members that are equal in all objects, such as a shop id."""
+    objects = [item for item in items if isinstance(item, dict)]
+    return frozenset(
+        name
+        for name, value in (objects[0].items() if len(objects) > 1 else ())
+        if all(each.get(name) == value for each in objects)
     )
-    last = [*islice(errors, -(-max_items // 4)), *last]
-    return first, _omission_note(sum(map(_omitted_items, values)) + len(rest) - len(last)), last
 
 
-def _omission_note(missing: int) -> list[str]:
-    return [f"[... {missing} more items ...]"] if missing else []
+def _ranks(value: dict[str, Any], shared: Collection[str], *, has_key: bool) -> dict[str, _Rank]:
+    """Return the rank of each member of an object.
+
+    ``shared`` members do not identify the object. With ``has_key``, no member needs to.
+    """
+    ranks = {name: _rank_of(name, each) for name, each in value.items()}
+    for name in shared:
+        ranks[name] = max(ranks[name], _Rank.DETAIL)
+    candidates = [
+        name
+        for name, rank in ranks.items()
+        if rank < _Rank.PROSE and name not in shared and not isinstance(value[name], dict | list)
+    ]
+    keys = (name for key in (_ID_KEY, _NAME_KEY) for name in candidates if key.search(name))
+    if not has_key and (key := next(keys, None)) is not None:
+        ranks[key] = _Rank.KEY
+    return ranks
 
 
-def _omitted_items(value: Any) -> int:
-    """Return 3 for the note "[... 3 more items ...]" in a list, and 0 for an item of the list."""
-    match = _OMISSION.fullmatch(value) if type(value) is str else None
-    return int(match[1]) if match is not None else 0
-
-
-def _select_members(value: dict[str, Any], members: _Members) -> dict[str, Any]:
-    """Return the part of a JSON object that ``members`` keeps, see ``_Members``."""
-    if members is _Members.ALL:
-        return value
-    if members is not _Members.KEY:
-        return {key: each for key, each in value.items() if _is_kept(key, each, members)}
-    scalars = {key: each for key, each in value.items() if not isinstance(each, dict | list)}
-    for pattern in (_ID_KEY, _NAME_KEY):
-        for key, each in scalars.items():
-            if each not in (None, "") and pattern.search(key) is not None:
-                return {key: each}
-    return {key: each for key, each in value.items() if each and key not in scalars}
-
-
-def _is_kept(key: str, value: Any, members: _Members) -> bool:
-    if isinstance(value, list) and members is _Members.IDS and _ID_KEY.search(key) is None:
-        return any(isinstance(each, dict | list) for each in value)  # they may hold identifiers
-    if isinstance(value, dict | list):
-        return bool(value)
-    if value is None or isinstance(value, bool) or value == "":
-        return False
-    if _ID_KEY.search(key) is not None:
-        return True
-    if members is _Members.IDS:
-        return _NAME_KEY.fullmatch(key) is not None and not isinstance(value, Number)
-    is_code = isinstance(value, Number) or _CODE.match(value) is not None
-    return is_code or any(pattern.search(key) is not None for pattern in (_NAME_KEY, _KIND_KEY))
+def _rank_of(name: str, value: Any) -> _Rank:
+    """Return the rank of a member of an object. The rank of a list is that of its items."""
+    if value is None or isinstance(value, bool) or not value:
+        return _Rank.PROSE
+    is_number = isinstance(value, Number)
+    if _ID_KEY.search(name) or (_NAME_KEY.fullmatch(name) and not is_number):
+        return _Rank.NAME
+    if not isinstance(value, str) or is_number or _CODE.match(value):
+        return _Rank.DETAIL
+    is_detail = _NAME_KEY.search(name) or _KIND_KEY.search(name)
+    return _Rank.DETAIL if is_detail else _Rank.PROSE
 
 
 def _shorten_string(text: str, characters: int) -> str:
