@@ -325,11 +325,11 @@ def test_a_result_stays_one_if_what_comes_after_it_takes_too_long() -> None:
         try:
             async for event in next_fn(context):
                 yield event
-            await asyncio.sleep(0.3)  # longer than the tool may take
+            await asyncio.sleep(0.8)  # longer than the tool may take
         finally:
             ended.append("cleaned up")
 
-    breaker = BreakerMiddleware(BreakerPolicy(failures=1, timeout=0.1))
+    breaker = BreakerMiddleware(BreakerPolicy(failures=1, timeout=0.5))
     agent = agent_of(add, uses=[("add", {"a": 1, "b": 2})])
     agent.add_middleware(ExecuteToolStage, breaker)
     agent.add_middleware(ExecuteToolStage, slow)
