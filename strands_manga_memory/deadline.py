@@ -111,8 +111,8 @@ async def wait_until_done(
     Args:
         future: Future of the work.
         remaining: Callback that returns the remaining seconds of the wait. Its argument is the
-            total seconds of pauses of the process so far, such as for garbage collection, which it
-            may add to the wait.
+            number of seconds for which the process has paused so far, as for garbage collection.
+            The callback may add these seconds to the wait.
         limit: Maximum seconds of the wait, including pauses.
 
     Returns:

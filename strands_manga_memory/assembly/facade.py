@@ -218,14 +218,16 @@ class MangaMemory:
             tenant: The tenant. None: users without a tenant, separate from those of every tenant.
             session: Whether the agent gets a session manager. Set False for a node of a Graph or
                 Swarm, and for an agent that is a tool. Default True.
-            history: Method that limits the agent's history. ``importance`` (default): the history
-                fits ``max_tokens`` at every model call. ``summarize``: a summary replaces old turns
-                when the history has about twice ``max_tokens`` (8,000 by default, at most half the
-                model's context window) or 20 turns. The last 3 turns and pinned messages stay. The
-                ``aux_model`` of ``Agent``, unchanged and at its own temperature, writes the summary
-                after a response (default: ``summary_model`` of the settings, else the agent's
-                model). Its facts are checked against the replaced turns. ``compact``: the history
-                grows until a request comes near the context window, then shrinks in stages.
+            history: Method that limits the agent's history.
+
+                - ``importance`` (default): the history fits ``max_tokens`` at every model call.
+                - ``summarize``: a checked summary replaces old turns. It begins at 20 turns, or at
+                  about twice ``max_tokens`` (8,000 by default, at most half the model's context
+                  window). The last 3 turns and pinned messages stay. After a response, the
+                  ``aux_model`` writes the summary; default: ``summary_model`` of the settings, else
+                  the agent's model.
+                - ``compact``: the history grows until a request comes near the context window, and
+                  then shrinks in stages.
             max_tokens: Most tokens of the history. Default: a quarter of the model's context
                 window, at most 16,384 (4,096 with summaries); 4,096 if the context window is
                 unknown. See ``budget_plan``.
@@ -526,9 +528,9 @@ class MangaMemory:
     def retract(self, source: provenance.Source) -> provenance.RetractionReport:
         """Remove a text, found by ``explain``, from memories, dialogue state and live agents.
 
-        If the text's message is known, the memory table loses all preferences from the message, and
-        the session's summaries and message copies. Otherwise, only the memory with the text is
-        deleted. Messages in the conversation's log stay, and can be redacted.
+        If the message that the text came from is known, all preferences from this message are
+        deleted, and so are the summaries and copied messages of its session. Otherwise, only the
+        memory with the text is deleted. The conversation's log keeps the message; redact it there.
 
         Raises:
             StoreUnavailableError: The memory table does not answer; repeat the call.

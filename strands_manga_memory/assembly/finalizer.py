@@ -45,8 +45,8 @@ class SessionFinalizer:
     hangs or returns invalid output, the summary is made by rules.
 
     Args:
-        hot: Hot tier of the session managers, a store or its URL; None if there is none. With a
-            durable tier, a hot store in the memory of one process (``memory://``) is not used.
+        hot: Hot tier of the session managers, a store or its URL; None if there is none. If there
+            is a durable tier, a hot store of one process (``memory://``) is not used.
         durable: Durable tier of the session managers, a table or its URL; None if there is none.
         memories: Memory table of the schema ``USER_MEMORY``, or its URL.
         model: Strands model or summarizer that writes the summaries. None: summaries are made by

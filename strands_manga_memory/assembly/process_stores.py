@@ -114,8 +114,8 @@ class MemoryStats(TypedDict):
 
     Attributes:
         hot: State of the hot tier, ``up`` or ``down``.
-        hot_error: Cause of the hot tier's outage, with the remedy if the tier refused calls; empty
-            if ``hot`` is ``up``.
+        hot_error: Cause of the hot tier's outage; empty if ``hot`` is ``up``. If the tier refused
+            calls, the remedy is included.
         durable: State of the durable tier, ``up`` or ``down``.
         durable_error: Cause of the durable tier's outage, like ``hot_error``.
         backlog: Number of background tasks that wait or run.

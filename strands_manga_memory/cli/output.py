@@ -51,8 +51,8 @@ def print_json(value: Any) -> None:
 def print_result(value: Any, text: str, *, as_json: bool) -> None:
     """Print the result of a command.
 
-    With ``as_json``, it is ``value`` as JSON on standard output; otherwise, ``text`` on standard
-    error.
+    With ``as_json``, print ``value`` as JSON on standard output. Otherwise, print ``text`` on
+    standard error.
     """
     if as_json:
         print_json(value)

@@ -161,8 +161,8 @@ class ToolFailure:
     def as_json(self) -> dict[str, Any]:
         """Return the failure as data for the model.
 
-        The data are the error code and the seconds until a retry and, if any, the possibility of
-        side effects and the names of tools to use instead.
+        The data always have the error code and the seconds until a retry. If they apply, the
+        possibility of side effects and the names of alternative tools are included.
         """
         return {
             "code": self.code,

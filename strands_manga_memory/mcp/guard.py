@@ -56,10 +56,10 @@ class BreakerPolicy:
         tool_errors: Meaning of a result with ``isError``. ``"failure"`` (default) counts the result
             as a failure, ``"ignore"`` does not. Use ``"ignore"`` for tools that report findings as
             errors.
-        users: Number of users who must get errors of the tool before these errors open the breaker.
-            Default 2, because wrong arguments of one user may cause them. While fewer users have
-            called the tool, all of them must get an error, and the first call of a new user closes
-            the breaker. Other failures, such as timeouts, and errors of unknown users always count.
+        users: Number of users whose errors open the breaker. Default 2, because wrong arguments of
+            one user may cause errors. If fewer users have called the tool, errors of all of them
+            open the breaker, and the first call of a new user closes it. Other failures, such as
+            timeouts, and errors of unknown users always count.
         classify: Function that takes a ``CallOutcome`` and returns a ``Verdict``, or None to apply
             the built-in rules. Default: the built-in rules.
         read_only: Whether the tool has no side effects, so that an earlier result may replace a
@@ -380,9 +380,9 @@ class Guard:
     def acquire_permit(self, user: Hashable | None) -> Permit | None:
         """Return a permit of the tool's circuit breaker, or None if the breaker rejects the call.
 
-        A few users who keep passing wrong arguments may open the breaker, although the tool works.
-        The first call of another user therefore closes the breaker, if fewer than ``policy.users``
-        users had called the tool, and it had no other failures.
+        Wrong arguments of a few users may have opened the breaker, although the tool works. If only
+        their errors opened it, and fewer than ``policy.users`` users have called the tool, the
+        first call of another user closes the breaker.
         """
         permit = self.breaker.try_acquire()
         is_new = user is not None and user not in self._callers
@@ -393,12 +393,12 @@ class Guard:
         return permit
 
     def report_outcome(self, verdict: Verdict, permit: Permit, user: Hashable | None) -> None:
-        """Tell the circuit breaker of the tool how a call by a user ended.
+        """Report the outcome of a user's call to the circuit breaker of the tool.
 
-        An error of the tool may be caused by the arguments of one user, such as an unknown order
-        id. Such errors therefore open the breaker only if ``policy.users`` users got one. If fewer
-        users have called the tool, all of them must have got one. Other failures, such as timeouts,
-        and errors of unknown users always count.
+        Wrong arguments of one user, such as an unknown order id, may cause errors of the tool. Such
+        errors therefore open the breaker only if ``policy.users`` users got one, or all users if
+        fewer have called the tool. Other failures, such as timeouts, and errors of unknown users
+        always count.
         """
         if user is not None and len(self._callers) < self.policy.users:
             self._callers.add(user)

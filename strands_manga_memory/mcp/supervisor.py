@@ -260,9 +260,9 @@ class ServerSupervisor:
     def record_lost_answer(self) -> bool:
         """Record that a response stream ended without an answer. Return whether the server failed.
 
-        The server, not the tool, has failed if another stream ended so in the last half second.
-        With version 1.x of the MCP SDK, a server that dies ends all its calls at once. A proxy that
-        cuts off a slow answer ends only this call.
+        The server has failed if another stream ended without an answer in the last half second.
+        With version 1.x of the MCP SDK, a server that dies ends all its calls at once, while a
+        proxy that cuts off a slow answer ends only this call.
         """
         with self._lock:
             now = self._clock()

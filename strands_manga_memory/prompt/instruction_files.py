@@ -76,9 +76,9 @@ class InstructionFiles:
         """Read all instruction files, and return their text; empty if no file can be used.
 
         Args:
-            tools: Specifications of the agent's tools. A file that one of them could write is not
-                read, as a user could put instructions into it. Leave out the tools of this package,
-                because they write no files.
+            tools: Specifications of the agent's tools, without those of this package, which write
+                no files. A file that one of the tools could write is not read, because a user could
+                put instructions into it.
         """
         folders = self._folders
         if folders is None:
@@ -266,9 +266,9 @@ def access_of(path: Path) -> Access:
 def can_change(path: Path, *, look: Callable[[Path], Access] = access_of) -> bool:
     """Return whether this process can change or replace the file at an absolute path.
 
-    It can if it owns the file or a folder above, or may write to one of them. In a folder with the
-    sticky bit, such as ``/tmp``, only ownership counts. If the path cannot be inspected, the result
-    is True. ``look`` returns the permissions on a path.
+    The result is True if the process owns the file or a folder above it, if it may write to one of
+    them, or if the path cannot be inspected. In a folder with the sticky bit, such as ``/tmp``,
+    only ownership counts. ``look`` returns the permissions on a path.
     """
     try:
         file, *folders = map(look, (path, *path.parents))

@@ -247,7 +247,7 @@ def inspect(
 ) -> int:
     """Show a session's stored data: tiers, messages, entities and tools. Nothing is changed.
 
-    Of each message, it shows whether the history still has it in full.
+    The list of messages shows whether the history still has each message in full.
     """
     session_target(session, user, tenant)
     with open_memory(hot_url=hot, durable_url=durable, codec=codec) as memory:
