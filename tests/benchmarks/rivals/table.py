@@ -83,7 +83,7 @@ _BREAKERS = (
     "An open breaker lets one call, a *probe*, test whether the tool works again. 100 calls arrive"
     " when a probe is due: 1 should reach the tool. A probe that is cancelled, or fails because of"
     " its caller (is *ignored*), shows nothing about the tool: the breaker should admit the next"
-    " call and stay half-open (1)."
+    " call and stay half-open. In the last three rows, 1 means yes, and 0 no."
 )
 
 
@@ -115,6 +115,8 @@ def markdown(
             lines += ["", f"### {title}", ""] + [explanation, ""] * bool(explanation)
             lines += _table(shown, asked)
     lines += [
+        "",
+        "Further results and setups:",
         "",
         *(
             f"- Equal for all packages to which it applies: {EQUAL.get(name, name)}:"
