@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,11 +77,18 @@ def promises() -> dict[str, dict[str, Promise]]:
     return found
 
 
+def anchor_of(heading: str) -> str:
+    """Return the anchor that code hosts give to a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
 def name_of(page: str) -> str:
     """Return the text of a link: the section, or the page if the link has no section."""
     path, _, section = page.partition("#")
     if section:
-        return section.replace("-", " ").capitalize()
+        text = (TABLE.parent / path).read_text(encoding="utf-8")
+        headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+        return next(each for each in headings if anchor_of(each) == section)
     return FOLDERS.get(Path(path).parent.name) or Path(path).stem.capitalize()
 
 

@@ -96,8 +96,8 @@ def test_each_layer_lives_as_long_as_it_should(deployment: Deployment) -> None:
 
 
 def test_entities_are_checked_replaced_and_dropped(deployment: Deployment) -> None:
-    """An entity has a valid form. It is replaced by a newer one of its type, and removed on a
-    change of subject.
+    """Only entities of a valid form are kept. A newer one of the same type replaces an entity, and
+    a change of subject removes it.
     """
     memory = deployment.process()
     agent, _ = deployment.agent(memory, task_state=True)
