@@ -100,7 +100,7 @@ def _replace_thread_pool(loop: asyncio.AbstractEventLoop) -> None:
 
 
 _SLICE_SECONDS = 0.01
-"""Length of one wait; a wait that takes longer shows that the process was held up."""
+"""Seconds of one wait. A wait that takes longer shows that the process was paused."""
 
 
 async def wait_until_done(

@@ -89,8 +89,8 @@ class ServerSupervisor:
         self._asked = 0
         self._dropped_at = float("-inf")
         self._unanswered: dict[int, tuple[str, bool]] = {}
-        """Tool of each call without an answer, and whether a call of another tool was unanswered
-        when the call began.
+        """Tool of each unanswered call, and whether an earlier call of another tool was unanswered
+        when this call began.
         """
 
     @classmethod
