@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError
@@ -45,13 +44,11 @@ from strands_manga_memory.memory.records import (
 )
 from strands_manga_memory.memory.statements import (
     LOG,
-    MAX_SLOT_STATEMENTS,
     LoggedChanges,
     PreferenceChange,
     PreferenceSignal,
     SlotState,
     Statement,
-    message_digest,
     slot_states,
 )
 from strands_manga_memory.stores.codec import parsing
@@ -85,8 +82,8 @@ _USUAL_SLOTS = frozenset(
     ]
 )
 """Subjects of preferences whose names reveal nothing about a user."""
-_SOURCES, SET_VALUES = "sources", "set"
-"""Names in a preference's metadata: messages of its values, and values that ``prefer`` set."""
+_SOURCES, SET_VALUE = "sources", "set"
+"""Names in a preference's metadata: messages of its values, and value that ``prefer`` set."""
 
 
 class PreferenceLog:
@@ -118,15 +115,6 @@ class PreferenceLog:
         self._hot = hot
         self._importance = importance
 
-    def versions(self) -> tuple[str, str]:
-        """Return the revision and the version of the log, two texts by which agents notice changes.
-
-        The revision changes whenever agents must read the user's memories again. The version
-        changes with each write of the log. Both are empty at first.
-        """
-        item, erased = self._read_items()
-        return _revision_of(item, erased), str((item or {}).get("version") or "")
-
     def read(self) -> tuple[LoggedChanges, Item | None, Item | None]:
         """Read the preference log of the user.
 
@@ -134,8 +122,31 @@ class PreferenceLog:
             Content of the log, its item in the table, and the marker of the last deletion of all
             data of the user. Item and marker are None if they do not exist.
         """
-        item, marker = self._read_items()
-        return replace(self._logged(item), erased_at=erased_at(marker)), item, marker
+        item, marker = self.read_items()
+        return self.logged(item, marker), item, marker
+
+    def read_items(self) -> tuple[Item | None, Item | None]:
+        """Read the item of the log, and the marker of the last deletion of all data of the user."""
+        keys = (
+            (self.partition.owner.preference_log_partition, CHANGES),
+            (self.partition.owner.partition, ERASED),
+        )
+        found = self.partition.table.batch_get(keys)
+        return found.get(keys[0]), found.get(keys[1])
+
+    def logged(self, item: Item | None, marker: Item | None) -> LoggedChanges:
+        """Return the content of the log, given the result of ``read_items``."""
+        storage_key, erased = storage_key_of(self.partition.owner, CHANGES), erased_at(marker)
+        if item is None:
+            return LoggedChanges(erased_at=erased)
+        with parsing(storage_key):
+            body = opened_body(item, self.partition.codec, storage_key)
+            required = {name: body[name] for name in ("statements", "removals")}
+            plain = {
+                "revision": str(item.get("revision") or ""),
+                "forgotten": item.get("forgotten", {}),
+            }
+            return LOG.validate_python({**body, **required, **plain, "erased_at": erased})
 
     def apply(self, change: PreferenceChange) -> Mapping[str, MemoryRecord | None]:
         """Store a change of the user's preferences, and publish it to the user's agents.
@@ -157,9 +168,12 @@ class PreferenceLog:
         changed, revisions = repeat_until_written(lambda: self._attempt(change), record=storage_key)
         if revisions is not None:
             before, revision = revisions
-            stated = [] if change.record is None else _statements_of_prefer(change.record)
+            stated = change.record and _set_value(change.record)
             self._publish(
-                statements=stated, removals=change.removals, before=before, revision=revision
+                statements=[stated] if stated else (),
+                removals=change.removals,
+                before=before,
+                revision=revision,
             )
         if self._send_later is not None and change.signals:
             self._send_later(self.partition.owner)
@@ -200,17 +214,13 @@ class PreferenceLog:
             before=before, revision=written, is_removal=is_removal, drops_context=drops_context
         )
 
-    def record_deletion(self, memory_id: str) -> None:
-        """Record the deletion of a memory, so that earlier messages do not create it again.
-
-        A damaged log is left unchanged, and the memory can be deleted nevertheless.
-        """
-        self.add_deletions({message_digest(memory_id): self.partition.clock()})
-
     def add_deletions(self, deletions: Mapping[str, float]) -> None:
-        """Record deletions of memories: times, keyed by digests of memory ids.
+        """Record deletions of memories, so that earlier messages do not create them again.
 
-        A damaged log is left unchanged.
+        A damaged log is left unchanged, and the memories can be deleted nevertheless.
+
+        Args:
+            deletions: Times in seconds since 1970, keyed by digests of memory ids.
         """
         oldest = self.partition.clock() - _DELETION_SECONDS
 
@@ -234,7 +244,7 @@ class PreferenceLog:
         storage_key = storage_key_of(self.partition.owner, CHANGES)
 
         def attempt() -> tuple[str, str] | None:
-            item, erased = self._read_items()
+            item, erased = self.read_items()
             known = item or self._item(LoggedChanges())
             has_deletions = isinstance(known.get("forgotten", {}), Mapping)
             if known.keys().isdisjoint(("statements", "sealed")) or not has_deletions:
@@ -245,7 +255,7 @@ class PreferenceLog:
             renewed = {**known, **fields(known), "version": uuid.uuid4().hex}
             if not self.partition.table.put(renewed, when=unchanged(item)):
                 return None
-            return _revision_of(item, erased), _revision_of(renewed, erased)
+            return revision_of(item, erased), revision_of(renewed, erased)
 
         return repeat_until_written(attempt, record=storage_key)
 
@@ -265,14 +275,6 @@ class PreferenceLog:
     def _publish(self, **change: Any) -> None:
         if self._hot is not None:
             self._hot.publish(**change, erased_at=self.erased_at)
-
-    def _read_items(self) -> tuple[Item | None, Item | None]:
-        keys = (
-            (self.partition.owner.preference_log_partition, CHANGES),
-            (self.partition.owner.partition, ERASED),
-        )
-        found = self.partition.table.batch_get(keys)
-        return found.get(keys[0]), found.get(keys[1])
 
     def _attempt(
         self, change: PreferenceChange
@@ -310,7 +312,7 @@ class PreferenceLog:
                     writes.append(Write(key=(owner.partition, id_), when=when))
                 else:
                     writes.append(Write(item=self.partition.item_of(record), when=when))
-        revisions = _revision_of(item, erased), _revision_of(written, erased)
+        revisions = revision_of(item, erased), revision_of(written, erased)
         return (changed, revisions) if table.transact(writes) else None
 
     def _changed_records(
@@ -323,40 +325,33 @@ class PreferenceLog:
 
         The value None means that the record is deleted.
         """
-        now = self.partition.clock()
+        now, dropped = self.partition.clock(), change.dropped
         known = {
             id_: record
             for id_, (_, record) in stored.items()
             if record is not None and not record.expired(now)
         }
-        records = {id_: record for id_, record in known.items() if id_ != change.dropped}
+        records = {id_: record for id_, record in known.items() if id_ != dropped}
         ids = {slot_of(record): id_ for id_, record in reversed(records.items())}
         if (new := change.record) is not None:
             id_ = ids.setdefault(slot_of(new), self._new_id(slot_of(new)))
-            new = replace(new, memory_id=id_)
-            records[id_] = self._replaced(records[id_], new) if id_ in records else new
-        set_statements = {
-            id_: each for id_, record in records.items() if (each := _statements_of_prefer(record))
-        }
+            records[id_] = _with_set_value(records.get(id_), replace(new, memory_id=id_))
+        by_prefer = {id_: each for id_, record in records.items() if (each := _set_value(record))}
         wanted: dict[str, MemoryRecord] = {}
-        for slot, state in slot_states([*chain(*set_statements.values()), *statements]).items():
+        for slot, state in slot_states([*by_prefer.values(), *statements]).items():
             id_ = ids.get(slot) or self._new_id(slot)
             wanted[id_] = self._record(id_, slot, state, records.get(id_), statements)
-        made = {
-            id_ for id_, record in records.items() if _SOURCES in record.metadata
-        } | set_statements.keys()
-        gone = sorted(id_ for id_ in known | records if id_ not in wanted and id_ in made)
-        if (dropped := change.dropped) is not None and dropped in stored and dropped not in wanted:
-            gone.append(dropped)
-        unreadable = {
-            id_ for id_, (_, record) in stored.items() if record is None and id_ != change.dropped
-        }
+        stated = {id_ for id_, record in records.items() if _SOURCES in record.metadata}
+        gone = (stated | by_prefer.keys()) - wanted.keys()
+        unreadable = {id_ for id_, (_, record) in stored.items() if record is None} - {dropped}
         written = {
             id_: each
             for id_, each in wanted.items()
             if each is not known.get(id_) and id_ not in unreadable
         }
-        return {**dict.fromkeys(gone), **written}
+        if dropped is not None and dropped in stored and dropped not in wanted:
+            gone.add(dropped)
+        return {**dict.fromkeys(sorted(gone)), **written}
 
     def _new_id(self, slot: str) -> str:
         """Return an id for the new preference record of a subject, such as ``genre``.
@@ -401,34 +396,11 @@ class PreferenceLog:
                 "value": state.value,
                 _SOURCES: _sources(state.value, statements),
             }
-        if set_statements := _statements_of_prefer(first):
-            metadata[SET_VALUES] = [[each.preference.value, each.at] for each in set_statements]
+        if by_prefer := _set_value(first):
+            kept = state.value if state.statement.is_set else by_prefer.preference.value
+            metadata[SET_VALUE] = [kept, by_prefer.at]
         return first.changed(
             content=content, metadata={**first.metadata, **metadata}, updated_at=at
-        )
-
-    def _replaced(self, known: MemoryRecord, new: MemoryRecord) -> MemoryRecord:
-        """Return a stored preference with a new value, which the application set with ``prefer``.
-
-        The metadata also keep the values that the application set earlier.
-
-        Args:
-            known: Stored record of the preference.
-            new: Record with the new value.
-        """
-        earlier = [
-            each
-            for each in _statements_of_prefer(known)
-            if each.preference.value != new.metadata["value"]
-        ]
-        values = [[each.preference.value, each.at] for each in earlier[1 - MAX_SLOT_STATEMENTS :]]
-        metadata = {name: each for name, each in known.metadata.items() if name != _SOURCES}
-        metadata |= {**new.metadata, SET_VALUES: values + new.metadata[SET_VALUES]}
-        return known.changed(
-            content=new.content,
-            importance=new.importance,
-            updated_at=new.updated_at,
-            metadata=metadata,
         )
 
     def _stored(self) -> dict[str, tuple[Item, MemoryRecord | None]]:
@@ -443,20 +415,9 @@ class PreferenceLog:
             stored[id_] = item, None
             with skip_unreadable(), parsing(storage_key_of(owner, id_)):
                 record = record_of(item, owner, self.partition.codec)
-                _statements_of_prefer(record)  # may be damaged
+                _set_value(record)  # may be damaged
                 stored[id_] = item, record
         return stored
-
-    def _logged(self, item: Item | None) -> LoggedChanges:
-        if item is None:
-            return LoggedChanges()
-        storage_key = storage_key_of(self.partition.owner, CHANGES)
-        with parsing(storage_key):
-            body = opened_body(item, self.partition.codec, storage_key)
-            stored = {name: body[name] for name in ("statements", "removals")}
-            revision = str(item.get("revision") or "")
-            stored |= {"revision": revision, "forgotten": item.get("forgotten", {})}
-            return LOG.validate_python({**body, **stored})
 
     def _item(self, logged: LoggedChanges) -> Item:
         owner = self.partition.owner
@@ -485,8 +446,8 @@ def bucket_of(owner: Owner) -> str:
     return f"spool/{zlib.crc32(owner.partition.encode()) % BUCKETS:02d}"
 
 
-def _revision_of(item: Item | None, erased: Item | None) -> str:
-    """Return the revision of a user's preference log.
+def revision_of(item: Item | None, erased: Item | None) -> str:
+    """Return the revision of a user's preference log, given the result of ``read_items``.
 
     If it changes, agents must read the user's memories again. Each deletion of all data of the user
     changes it, too.
@@ -525,17 +486,21 @@ def slot_of(record: MemoryRecord) -> str:
     return slot_and_value(record)[0] or Statement(Preference("", record.content), 0.0).slot
 
 
-def _statements_of_prefer(record: MemoryRecord) -> list[Statement]:
-    """Return the values that ``prefer`` set in a record, as statements, oldest first."""
+def _set_value(record: MemoryRecord) -> Statement | None:
+    """Return the value that ``prefer`` set in a record, as a statement; None if it set none."""
     slot, value = slot_and_value(record)
-    given = record.metadata.get(SET_VALUES)
-    if given is None:
-        given = [] if _SOURCES in record.metadata else [[value, record.updated_at]]
-    return [
-        Statement(Preference(slot, str(text)), float(at), is_set=True)
-        for text, at in given
-        if text and slot
-    ]
+    default = ["", 0.0] if _SOURCES in record.metadata else [value, record.updated_at]
+    text, at = record.metadata.get(SET_VALUE, default)
+    return Statement(Preference(slot, str(text)), float(at), is_set=True) if text and slot else None
+
+
+def _with_set_value(known: MemoryRecord | None, new: MemoryRecord) -> MemoryRecord:
+    """Return a record with a value that ``prefer`` set, and metadata of the stored record."""
+    if known is None:
+        return new
+    metadata = {name: each for name, each in known.metadata.items() if name != _SOURCES}
+    fields = {"content": new.content, "importance": new.importance, "updated_at": new.updated_at}
+    return known.changed(**fields, metadata={**metadata, **new.metadata})
 
 
 def _sources(value: str, statements: Sequence[Statement]) -> dict[str, str]:

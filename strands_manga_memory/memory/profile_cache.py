@@ -12,6 +12,7 @@ from strands_manga_memory.arguments import with_repr
 from strands_manga_memory.exceptions import CorruptRecordError, PersonalDataError
 from strands_manga_memory.language.preference_slots import Preference
 from strands_manga_memory.memory.hot_profile import PATIENCE, TTL, ProfileState
+from strands_manga_memory.memory.preference_log import revision_of
 from strands_manga_memory.memory.records import MAX_TOKENS, AgentContext
 from strands_manga_memory.memory.statements import (
     LoggedChanges,
@@ -81,7 +82,7 @@ class ProfileCache:
         self._lock = threading.RLock()
         self._erased_at = -math.inf  # time of the last known erasure
         self._unpublished: list[Statement] = []  # statements that the last known record lacks
-        self._log_version: str | None = None  # of the preference log that was read last
+        self._log_items: object = None  # the preference log that was read last
         self._replace_state(ProfileState(), AgentContext())
 
     @property
@@ -214,12 +215,13 @@ class ProfileCache:
         Returns:
             The new state of the record.
         """
-        revision, version = self._log.versions()
+        items = self._log.read_items()
+        revision = revision_of(*items)
         is_renewed = revision != state.revision
-        if not is_renewed and version == self._log_version:
+        if not is_renewed and items == self._log_items:
             return state
         try:
-            logged = self._log.read()[0]
+            logged = self._log.logged(*items)
         except CorruptRecordError as error:  # the statements of the hot tier are used
             logger.warning(
                 "error=<%s> | failed to read the preferences of other processes",
@@ -236,7 +238,7 @@ class ProfileCache:
             return new if state.exists else None
 
         followed = self._profile.update(changed, drops=True)
-        self._log_version = version
+        self._log_items = items
         return followed
 
     def _load_context(self, state: ProfileState) -> None:

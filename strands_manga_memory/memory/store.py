@@ -24,7 +24,7 @@ from strands_manga_memory.memory.older_memories import delete_word_list
 from strands_manga_memory.memory.partition import UserPartition
 from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preference_log import (
-    SET_VALUES,
+    SET_VALUE,
     PreferenceLog,
     slot_and_value,
     slot_of,
@@ -277,7 +277,7 @@ class UserMemoryStore(MemoryStore):
                 **self.pii.metadata(metadata or {}),
                 "preference_key": shown,
                 "value": value,
-                SET_VALUES: [[value, now]],
+                SET_VALUE: [value, now],
             },
         )
         changed = self.preference_log.apply(PreferenceChange(record=record))
@@ -424,7 +424,7 @@ class UserMemoryStore(MemoryStore):
                 record = self.partition.get(memory_id)
         if record is None:
             if exists := self.partition.table.get(self.owner.partition, memory_id) is not None:
-                self.preference_log.record_deletion(memory_id)
+                self.preference_log.add_deletions({message_digest(memory_id): now})
             self._delete([memory_id])
             return exists
         removal = Removal.of_preference(*slot_and_value(record), max(now, record.updated_at))
