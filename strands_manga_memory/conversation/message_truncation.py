@@ -6,10 +6,10 @@ other media are replaced by short notes. With a tool, the model can read the ful
 
 from __future__ import annotations
 
-import itertools
 import re
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, cast
 
 from strands import tool
@@ -52,9 +52,7 @@ def shows_short_name(messages: Iterable[Message]) -> bool:
 
     The model can request the full text of a truncated message by its short name.
     """
-    texts = (
-        text for message in messages for text in _strings(message["content"]) if READER in text
-    )
+    texts = (text for message in messages for text in _shown_texts(message))
     return any(found[2] for text in texts for found in CUT_MARKER.finditer(text))
 
 
@@ -63,9 +61,9 @@ def is_truncated(message: Message) -> bool:
 
     A truncated message contains a note such as ``[... 900 characters cut ...]``.
     """
-    texts = _strings(message["content"])
     return any(
-        text == PLACEHOLDER or CUT_MARKER.search(text) or _LEFT_OUT.search(text) for text in texts
+        text == PLACEHOLDER or CUT_MARKER.search(text) or _LEFT_OUT.search(text)
+        for text in _shown_texts(message)
     )
 
 
@@ -84,8 +82,7 @@ def size_limit(sizes: Iterable[int], excess: int, floor: int) -> int:
     """
     left = excess
     ordered = sorted(sizes, reverse=True)
-    for number, size in enumerate(ordered, start=1):
-        following = ordered[number] if number < len(ordered) else floor
+    for number, (size, following) in enumerate(pairwise([*ordered, floor]), start=1):
         if left <= number * (size - following):
             return max(floor, size - -(-left // number))
         left -= number * (size - following)
@@ -143,28 +140,23 @@ class MessageTruncator:
         """
         if self.tokens <= target:
             return
-        pieces: list[tuple[int, int, int]] = []
-        for at in positions:
-            for index, block in enumerate(
-                self.messages[at]["content"] if at not in self._locked else ()
-            ):
-                if kind in block or (kind == "text" and not _OTHER_TEXTS.isdisjoint(block)):
-                    size = self._text_tokens(_text_of(block))
-                    if size > floor:
-                        pieces.append((at, index, size))
-        if not pieces:
-            return
+        kinds = _TEXTS if kind == "text" else {kind}
+        pieces = [
+            (at, index, size)
+            for at, index, block in self._blocks(positions)
+            if not kinds.isdisjoint(block) and (size := self._text_tokens(_text_of(block))) > floor
+        ]
         cap = size_limit([size for _, _, size in pieces], self.tokens - target, floor)
-        for at, index, size in reversed(
-            pieces
-        ):  # a note next to a block moves the blocks behind it
+        for at, index, size in reversed(pieces):  # an added note moves the blocks behind it
             if size > cap:
-                whole = cast("dict[str, Any]", self.messages[at]["content"][index])
-                self._replace(
-                    at,
-                    index,
-                    _TRUNCATE[kind](whole, cap, self._text_tokens, short_name(self.messages[at])),
-                )
+                block: Any = self.messages[at]["content"][index]
+                rest = cap, self._text_tokens, short_name(self.messages[at])
+                if kind == "toolUse":
+                    self._replace(at, index, _truncate_input(block, *rest))
+                else:
+                    self._replace(
+                        at, index, [_with_text(block, truncate_text(_text_of(block), *rest))]
+                    )
 
     def replace_media(self, positions: Iterable[int], target: int) -> None:
         """Replace images, documents, video and audio by notes, until all messages fit a target.
@@ -177,26 +169,27 @@ class MessageTruncator:
                 position are replaced first.
             target: Total tokens to reach for all messages.
         """
+        for at, index, block in self._blocks(positions):
+            if self.tokens <= target:
+                return
+            noted = _without_media(block)
+            if noted != block:
+                self._replace(at, index, [noted])
+
+    def _blocks(self, positions: Iterable[int]) -> Iterator[tuple[int, int, dict[str, Any]]]:
+        """Yield the content blocks that may change, with their positions."""
         for at in positions:
-            for index, block in enumerate(
-                self.messages[at]["content"] if at not in self._locked else ()
-            ):
-                if self.tokens <= target:
-                    return
-                noted = _without_media(cast("dict[str, Any]", block))
-                if noted != block:
-                    self._replace(at, index, [noted])
+            if at not in self._locked:
+                for index, block in enumerate(self.messages[at]["content"]):
+                    yield at, index, cast("dict[str, Any]", block)
 
     def _text_tokens(self, text: str) -> int:
         return self._count({"role": "user", "content": [{"text": text}]})
 
     def _replace(self, at: int, index: int, blocks: Sequence[Any]) -> None:
         message = self.messages[at]
-        content: Sequence[Any] = [
-            *message["content"][:index],
-            *blocks,
-            *message["content"][index + 1 :],
-        ]
+        content: list[Any] = list(message["content"])
+        content[index : index + 1] = blocks
         smaller = cast("Message", {**message, "content": content})
         size = self._count(smaller)
         if size < self._sizes[at]:
@@ -206,7 +199,8 @@ class MessageTruncator:
 
 # --- Blocks ---------------------------------------------------------------------------------------
 
-_OTHER_TEXTS = frozenset({"guardContent", "citationsContent"})
+_TEXTS = frozenset({"text", "guardContent", "citationsContent"})
+_VALUES = frozenset({"text", "json"})
 _LEFT_OUT = re.compile(LEFT_OUT)
 _INPUT_NOTE_TOKENS = 40
 """Tokens that are reserved for the note about a shortened tool input."""
@@ -215,6 +209,7 @@ _MOST_KEYS_NAMED = 80
 
 
 def _text_of(block: Any) -> str:
+    """Return the text of a content block: its text, tool input or tool result; empty for media."""
     if "toolResult" in block:
         return result_text(block["toolResult"])
     if "toolUse" in block:
@@ -222,28 +217,17 @@ def _text_of(block: Any) -> str:
     return spoken_text(block) or ""
 
 
-def truncate_result(
-    block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str
-) -> list[dict[str, Any]]:
-    """Truncate the text of a tool result block to about ``tokens`` tokens.
-
-    The texts and JSON values of the result become one text. The id, the status and media stay
-    unchanged.
-    """
-    result = block["toolResult"]
-    text = truncate_text(result_text(result), tokens, count, name)
-    texts = [{"text": text}] if text else []
-    return [{**block, "toolResult": {**result, "content": [*texts, *media_of(result)]}}]
-
-
-def _truncate_text_block(
-    block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str
-) -> list[dict[str, Any]]:
-    text = truncate_text(_text_of(block), tokens, count, name)
+def _with_text(block: dict[str, Any], text: str) -> dict[str, Any]:
+    """Replace the text of a content block. Media of a tool result stay."""
+    if "toolResult" in block:
+        result = block["toolResult"]
+        media = [item for item in blocks_of(result["content"]) if item.keys().isdisjoint(_VALUES)]
+        content = [*([{"text": text}] if text else []), *media]
+        return {**block, "toolResult": {**result, "content": content}}
     if "guardContent" in block:
         guarded = block["guardContent"]
-        return [{**block, "guardContent": {**guarded, "text": {**guarded["text"], "text": text}}}]
-    return [{"text": text}]
+        return {**block, "guardContent": {**guarded, "text": {**guarded["text"], "text": text}}}
+    return {"text": text}
 
 
 def _truncate_input(
@@ -257,52 +241,35 @@ def _truncate_input(
     use = block["toolUse"]
     members = use["input"] if isinstance(use["input"], dict) else {}
     room = tokens - _INPUT_NOTE_TOKENS
-    kept: set[str] = set()
+    left_out = set()
     for key in sorted(members, key=lambda key: len(as_json(members[key]))):
         room -= count(as_json({key: members[key]}))
         if room < 0:
-            break
-        kept.add(key)
-    shorter = {key: value for key, value in members.items() if key in kept}
-    left_out = ", ".join([str(key) for key in members if key not in kept])[:_MOST_KEYS_NAMED]
+            left_out.add(key)
+    shorter = {key: value for key, value in members.items() if key not in left_out}
     gone = len(as_json(use["input"])) - len(as_json(shorter))
-    note = f"Input of {use['name']} not shown: {left_out}{cut_marker(gone, name)}"
-    return (
-        [{"text": note}, {**block, "toolUse": {**use, "input": shorter}}] if gone > 0 else [block]
-    )
-
-
-_TRUNCATE: dict[str, Callable[..., list[dict[str, Any]]]] = {
-    "text": _truncate_text_block,
-    "toolResult": truncate_result,
-    "toolUse": _truncate_input,
-}
+    if gone <= 0:
+        return [block]
+    names = ", ".join(str(key) for key in members if key in left_out)[:_MOST_KEYS_NAMED]
+    note = f"Input of {use['name']} not shown: {names}{cut_marker(gone, name)}"
+    return [{"text": note}, {**block, "toolUse": {**use, "input": shorter}}]
 
 
 def _without_media(block: dict[str, Any]) -> dict[str, Any]:
     if "toolResult" in block:
         result = block["toolResult"]
-        return {
-            **block,
-            "toolResult": {
-                **result,
-                "content": [_without_media(item) for item in blocks_of(result["content"])],
-            },
-        }
+        content = [_without_media(item) for item in blocks_of(result["content"])]
+        return {**block, "toolResult": {**result, "content": content}}
     return {"text": media_note(block)} if media_kind(block) else block
 
 
-def _strings(value: Any) -> Iterator[str]:
-    """Yield all strings in a message, except those in JSON values of tool results."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for kind, item in value.items():
-            if kind != "json":
-                yield from _strings(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _strings(item)
+def _shown_texts(message: Message) -> Iterator[str]:
+    """Yield the texts in a message, except JSON values and inputs of tools."""
+    for block in message["content"]:
+        if "toolResult" in block:
+            yield from result_texts(block["toolResult"], lambda value: "")
+        else:
+            yield spoken_text(block) or ""
 
 
 # --- Short forms ----------------------------------------------------------------------------------
@@ -333,25 +300,22 @@ def condensed_message(message: Message) -> Message | None:
     assistant's or was truncated before.
     """
     content = cast("list[Any]", message["content"])
+    name = short_name(message)
     short: list[Any] = []
     for block in content if message["role"] == "user" else ():
+        text = _text_of(block)
         if "toolResult" in block:
-            short.append(_condensed_result(block["toolResult"], short_name(message)))
-        elif [*block] == ["text"] and isinstance(block["text"], str):
-            is_small_talk = len(content) > 1 and _is_small_talk(block["text"])
-            short.append(
-                {
-                    "text": PLACEHOLDER
-                    if is_small_talk
-                    else _important_passages(block["text"], message)
-                }
-            )
-        else:
+            excerpt = excerpt_text(text, _MOST_CONDENSED, name)
+            short.append(_without_media(_with_text(block, excerpt) if text.strip() else block))
+        elif block != {"text": text}:
             return None
-    if all(block.get("text") == PLACEHOLDER for block in short):
+        elif len(content) > 1 and _is_small_talk(text):
+            short.append({"text": PLACEHOLDER})
+        else:
+            short.append({"text": _important_passages(text, name)})
+    if short == content or all(block.get("text") == PLACEHOLDER for block in short):
         return None
-    is_shorter = bool(short) and short != content and not is_truncated(message)
-    return cast("Message", {**message, "content": short}) if is_shorter else None
+    return None if is_truncated(message) else cast("Message", {**message, "content": short})
 
 
 def _is_small_talk(text: str) -> bool:
@@ -367,59 +331,37 @@ def _is_small_talk(text: str) -> bool:
     )
 
 
-def _important_passages(text: str, message: Message) -> str:
+def _important_passages(text: str, name: str) -> str:
     """Return the important passages of a user's long text, such as wishes and corrections.
 
-    A truncation marker shows the number of removed characters. If no important passage is short
-    enough, the text is truncated to about 600 characters. A text of at most 2,000 bytes, or without
-    a recognized purpose, stays unchanged.
+    A truncation marker shows the number of removed characters, and the short name of the message.
+    If no important passage is short enough, the text is truncated to about 600 characters. A text
+    of at most 2,000 bytes, or without a recognized purpose, stays unchanged.
     """
     if len(text.encode(errors="replace")) <= _LONG_TEXT:
         return text
-    name = short_name(message)
     passages = split_passages(text)
-    first = max(0, len(passages) - _MOST_PASSAGES)
-    acts = {at: dialogue_act(passages[at], "user") for at in range(first, len(passages))}
-    important = [
-        at
-        for at, act in acts.items()
-        if act != DialogueAct.UNMATCHED and act not in SMALL_TALK_ACTS
-    ]
+    important: list[tuple[float, int]] = []
+    for at in range(max(0, len(passages) - _MOST_PASSAGES), len(passages)):
+        act = dialogue_act(passages[at], "user")
+        if act != DialogueAct.UNMATCHED and act not in SMALL_TALK_ACTS:
+            important.append((getattr(WEIGHTS, act), at))
     kept: list[int] = []
     room = _MOST_CONDENSED
-    for at in sorted(important, key=lambda at: (getattr(WEIGHTS, acts[at]), at), reverse=True):
+    for _, at in sorted(important, reverse=True):
         if len(passages[at]) <= room:
             kept.append(at)
             room -= len(passages[at])
     if not kept:
-        return (
-            text
-            if dialogue_act(text, "user") == DialogueAct.UNMATCHED
-            else truncate_text(text, _MOST_CONDENSED, len, name)
-        )
+        has_purpose = dialogue_act(text, "user") != DialogueAct.UNMATCHED
+        return truncate_text(text, _MOST_CONDENSED, len, name) if has_purpose else text
     kept.sort()
-    gaps = [
-        after - before for before, after in zip([-1, *kept], [*kept, len(passages)], strict=True)
-    ]
+    gaps = [after - before for before, after in pairwise([-1, *kept, len(passages)])]
     widest = gaps.index(max(gaps))
-    head, tail = (
-        "".join(passages[at] for at in part).strip() for part in (kept[:widest], kept[widest:])
-    )
+    head = "".join(passages[at] for at in kept[:widest]).strip()
+    tail = "".join(passages[at] for at in kept[widest:]).strip()
     short = f"{head}{cut_marker(len(text) - len(head) - len(tail), name)}{tail}"
     return short if len(short) < len(text) else text
-
-
-def _condensed_result(result: Any, name: str) -> dict[str, Any]:
-    notes = [{"text": media_note(block)} for block in media_of(result) if media_kind(block)]
-    text = result_text(result)
-    if not text.strip():
-        return {"toolResult": {**result, "content": notes or result["content"]}}
-    return {
-        "toolResult": {
-            **result,
-            "content": [{"text": excerpt_text(text, _MOST_CONDENSED, name)}, *notes],
-        }
-    }
 
 
 # --- Tool results ---------------------------------------------------------------------------------
@@ -433,15 +375,6 @@ def results_of(message: Message) -> Iterator[Any]:
 def result_text(result: Any) -> str:
     """Return a tool result as one text: its texts and JSON values, joined by line breaks."""
     return "\n".join(result_texts(result, as_json))
-
-
-def media_of(result: Any) -> list[dict[str, Any]]:
-    """Return the media of a tool result: all its content blocks that are neither text nor JSON."""
-    return [
-        block
-        for block in blocks_of(result["content"])
-        if "text" not in block and "json" not in block
-    ]
 
 
 # --- Full texts of truncated messages -------------------------------------------------------------
@@ -499,9 +432,13 @@ class FullTextArchive:
         """
         # The log is searched first, because a message may have been redacted there.
         log = self.log() if self.log is not None else ()
-        for message in itertools.chain(log, self._latest):
+        for message in chain(log, self._latest):
             if name and short_name(message) == name:
-                return _page("\n".join(filter(None, texts_of(message))), offset)
+                text = "\n".join(filter(None, texts_of(message)))
+                start = max(0, offset)
+                end = min(len(text), start + PAGE)
+                more = f"\n[characters {start} to {end} of {len(text)}; go on with offset={end}]"
+                return text[start:end] + (more if end < len(text) else "")
         return f"There is no message with the name {name!r}."
 
 
@@ -511,15 +448,3 @@ def texts_of(message: Message) -> list[str]:
     The text of an image or another medium is empty.
     """
     return list(map(_text_of, message["content"]))
-
-
-def _page(text: str, offset: int) -> str:
-    start = max(0, offset)
-    page = text[start : start + PAGE]
-    end = start + len(page)
-    more = (
-        f"\n[characters {start} to {end} of {len(text)}; go on with offset={end}]"
-        if end < len(text)
-        else ""
-    )
-    return page + more
