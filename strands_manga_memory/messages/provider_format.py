@@ -17,7 +17,9 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, cast
 
 from strands.types.content import Message
@@ -77,44 +79,32 @@ def _is_plain_text(message: Message) -> bool:
     return isinstance(block, dict) and [*block] == ["text"] and _has_content(block["text"])
 
 
+_BETWEEN = frozenset({"reasoningContent", "cachePoint"})
+"""Blocks that providers accept only next to blocks of other kinds."""
+
+_ROLES = {"toolUse": "assistant", "reasoningContent": "assistant", "toolResult": "user"}
+"""Role of the messages in which providers accept a block, by the kind of the block."""
+
+
 def _with_valid_blocks(message: Message) -> Message:
     """Remove or replace the blocks of a message that model providers reject.
 
     A message without such blocks is returned unchanged.
     """
-    content = message["content"]
+    content, role = message["content"], message["role"]
+    kept = [valid for block in content if (valid := _valid_block(block, role)) is not None]
+    # Reasoning must come before a block of another kind, and a cache point after one.
+    others = [at for at, block in enumerate(kept) if _BETWEEN.isdisjoint(block)]
+    first, last = (others[0], others[-1]) if others else (len(kept), -1)
     kept = [
-        valid for block in content if (valid := _valid_block(block, message["role"])) is not None
-    ]
-    contents = [
-        at
+        block
         for at, block in enumerate(kept)
-        if "reasoningContent" not in block and "cachePoint" not in block
-    ]
-    kept = [
-        block for at, block in enumerate(kept) if contents and _is_allowed_at(block, at, contents)
+        if (at < last or "reasoningContent" not in block)
+        and (at > first or "cachePoint" not in block)
     ]
     if any("document" in block for block in kept) and not any("text" in block for block in kept):
         kept.insert(0, {"text": PLACEHOLDER})  # Bedrock accepts documents only with a text
-    if not kept and not any("toolResult" in block for block in content if isinstance(block, dict)):
-        kept = [{"text": PLACEHOLDER}]
-    return cast("Message", _with_content(message, kept))
-
-
-def _is_allowed_at(block: dict[str, Any], at: int, contents: Sequence[int]) -> bool:
-    """Return whether providers accept a reasoning block or cache point at a position in a message.
-
-    Reasoning must come before a block of another kind, and a cache point after one. Blocks of other
-    kinds are accepted at each position.
-
-    Args:
-        block: The block.
-        at: Position of the block in the message.
-        contents: Positions of the message's blocks of other kinds.
-    """
-    if "reasoningContent" in block:
-        return at < contents[-1]
-    return "cachePoint" not in block or at > contents[0]
+    return cast("Message", _with_content(message, kept or [{"text": PLACEHOLDER}]))
 
 
 def _valid_block(block: Any, role: str) -> Any:
@@ -124,34 +114,23 @@ def _valid_block(block: Any, role: str) -> Any:
     """
     if not isinstance(block, dict) or not block or "SDK_UNKNOWN_MEMBER" in block:
         return None
+    if any(kind in block and role != allowed for kind, allowed in _ROLES.items()):
+        return None
     if "toolUse" in block:
-        return _valid_call(block) if role == "assistant" else None
+        use = block["toolUse"]
+        given = use.get("input")
+        valid_input = given if isinstance(given, dict) else {"input": given}
+        return {**block, "toolUse": {**use, "input": valid_input}}
     if "toolResult" in block:
-        return _valid_result(block) if role == "user" else None
-    if "reasoningContent" in block:
-        return block if role == "assistant" else None
-    guarded = block.get("guardContent")
-    if isinstance(guarded, dict) and guarded and "text" not in guarded:
-        return block  # an image
+        return _valid_result(block)
+    if media_kind(block.get("guardContent")):
+        return block
     text = spoken_text(block)
     return block if text is None or _has_content(text) else None
 
 
 def _has_content(text: Any) -> bool:
-    return isinstance(text, str) and bool(text) and not text.isspace()
-
-
-def _valid_call(block: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool call whose input is a JSON object, as providers require.
-
-    Any other input is wrapped in an object.
-    """
-    use = block["toolUse"]
-    return (
-        block
-        if isinstance(use.get("input"), dict)
-        else {**block, "toolUse": {**use, "input": {"input": use.get("input")}}}
-    )
+    return isinstance(text, str) and text.strip() != ""
 
 
 def _valid_result(block: dict[str, Any]) -> dict[str, Any]:
@@ -160,13 +139,10 @@ def _valid_result(block: dict[str, Any]) -> dict[str, Any]:
     A missing status or empty content is filled in. JSON that is not an object becomes text.
     """
     result = block["toolResult"]
-    content = [
-        valid
-        for item in blocks_of(result.get("content"))
-        if (valid := _valid_result_block(item)) is not None
-    ]
+    items = map(_valid_result_block, blocks_of(result.get("content")))
+    content = [item for item in items if item is not None]
     valid_result = {"status": "success", **result, "content": content or [{"text": NO_OUTPUT}]}
-    return block if valid_result == result else {**block, "toolResult": valid_result}
+    return {**block, "toolResult": valid_result}
 
 
 def _valid_result_block(block: dict[str, Any]) -> dict[str, Any] | None:
@@ -180,135 +156,115 @@ def _valid_result_block(block: dict[str, Any]) -> dict[str, Any] | None:
 # --- Tool calls and results -----------------------------------------------------------------------
 
 
-class UniqueNames:
-    """Generator of names that are unique in a request: ids of tool calls, or names of documents.
+def _unique_names(max_characters: int, suffix: str) -> Callable[[str], str]:
+    """Return a function that makes names unique: ids of tool calls, or names of documents.
+
+    The function truncates a name to the maximum length, and adds a number if an earlier call has
+    returned the name.
 
     Args:
         max_characters: Maximum number of characters of a name.
         suffix: Suffix of a repeated name, with ``{}`` for its number.
     """
+    used: set[str] = set()
+    numbers: dict[str, int] = {}
 
-    def __init__(self, max_characters: int, suffix: str) -> None:
-        self._max_characters = max_characters
-        self._suffix = suffix
-        self._used: set[str] = set()
-        self._next: dict[str, int] = {}
+    def unique(name: str) -> str:
+        base = shown = name[:max_characters]
+        while shown in used:
+            numbers[base] = numbers.get(base, 1) + 1
+            end = suffix.format(numbers[base])
+            shown = base[: max_characters - len(end)] + end
+        used.add(shown)
+        return shown
 
-    def unique(self, base: str) -> str:
-        """Return ``base`` as a name that no earlier call has returned.
-
-        The name is truncated to the maximum length, and gets a number if it is taken.
-        """
-        base = base[: self._max_characters]
-        name, number = base, self._next.get(base, 2)
-        while name in self._used:
-            suffix = self._suffix.format(number)
-            name = base[: self._max_characters - len(suffix)] + suffix
-            number += 1
-        self._next[base] = number
-        self._used.add(name)
-        return name
-
-
-class _Call:
-    """Tool call in a request, with its unique id and its result.
-
-    The result is an error message until a result of the call is found in the history.
-    """
-
-    def __init__(self, id_: str) -> None:
-        self.id = id_
-        self.place = (-1, 0)
-        self.result: dict[str, Any] = {
-            "toolResult": {"toolUseId": id_, "status": "error", "content": [{"text": CUT_TEXT}]},
-        }
+    return unique
 
 
 def _pair_results(messages: list[Message]) -> list[Message]:
     """Give each tool call in a history exactly one result, in the next message.
 
-    Of several results, the last is used. A call without a result gets an error as its result.
-    Results without a call are removed.
+    A call without a result gets an error as its result. Results without a call are removed.
     """
-    ids = UniqueNames(_MOST_IN_ID, "_{}")
-    calls: dict[int, list[_Call]] = {}
-    latest: dict[str, list[_Call]] = {}
-    for at, message in enumerate(messages):
-        uses = [block["toolUse"] for block in message["content"] if "toolUse" in block]
-        if uses:
-            given = [_NOT_IN_ID.sub("_", str(use.get("toolUseId"))) for use in uses]
-            calls[at] = [_Call(ids.unique(id_ or "call")) for id_ in given]
-            latest |= {str(use.get("toolUseId")): [] for use in uses}
-            for use, call in zip(uses, calls[at], strict=True):
-                latest[str(use.get("toolUseId"))].append(call)
-        else:
-            _assign_results(message, at, latest)
+    calls = _calls_with_results(messages)
     shown: list[Message] = []
     for at, message in enumerate(messages):
+        content: list[Any] = message["content"]
         if at in calls:
-            shown.append(_with_ids(message, calls[at]))
-            shown.append(_result_message(messages, at, calls[at]))
-        elif any("toolResult" in block for block in message["content"]):
+            new_ids = iter([id_ for id_, _ in calls[at]])
             content = [
-                block
-                for block in message["content"]
-                if "toolResult" not in block and "cachePoint" not in block
+                _with_id(block, "toolUse", next(new_ids)) if "toolUse" in block else block
+                for block in content
             ]
-            if content:
-                shown.append(cast("Message", {**message, "content": content}))
-        elif message["content"]:
-            shown.append(message)
+            results = []
+            for id_, found in calls[at]:
+                place, result = found.popleft() if found else _NO_RESULT
+                results.append((place, _with_id(result, "toolResult", id_)))
+            results.sort(key=itemgetter(0))
+            shown.append(_with_content(message, content))
+            following = messages[at + 1 : at + 2]
+            shown.append(_result_message([result for _, result in results], following))
+            continue
+        if any("toolResult" in block for block in content):
+            content = [block for block in content if block.keys().isdisjoint(_OF_RESULTS)]
+        if content:
+            shown.append(_with_content(message, content))
     return shown
 
 
-def _assign_results(message: Message, at: int, latest: dict[str, list[_Call]]) -> None:
-    """Assign each tool result in a message to the earlier tool call with the same id.
+def _calls_with_results(messages: list[Message]) -> dict[int, list[tuple[str, deque[Any]]]]:
+    """Find the tool calls of each message of a history, and their results.
 
-    A model may use an id again. The result then belongs to the last message with calls of this id.
-    Several calls of this message with the same id get their results in order. If there are more
-    results than calls, the last results are used.
+    A result belongs to the last message before it that calls a tool with the id of the result. Of
+    several results, the last is used. If several calls of a message have one id, they get their
+    results in order.
 
-    Args:
-        message: The message with the results.
-        at: Position of the message.
-        latest: Calls of the last message that used an id, keyed by the id.
+    Returns:
+        For each position of a message with calls, the unique id of each call, and its results with
+        their places. Calls of a message with one id share their results.
     """
-    found: dict[str, list[tuple[int, Any]]] = {}
-    for index, block in enumerate(message["content"]):
-        if "toolResult" in block:
-            found.setdefault(str(block["toolResult"].get("toolUseId")), []).append((index, block))
-    for id_, results in found.items():
-        calls = latest.get(id_, [])
-        for call, (index, block) in zip(calls, results[-len(calls) :], strict=False):
-            call.place = (at, index)
-            call.result = _with_id(block, "toolResult", call.id)
+    unique = _unique_names(_MOST_IN_ID, "_{}")
+    calls: dict[int, list[tuple[str, deque[Any]]]] = {}
+    latest: dict[str, deque[Any]] = {}
+    for at, message in enumerate(messages):
+        ids = [
+            str(each["toolUse"].get("toolUseId"))
+            for each in message["content"]
+            if "toolUse" in each
+        ]
+        latest |= {id_: deque(maxlen=count) for id_, count in Counter(ids).items()}
+        if ids:
+            calls[at] = [(unique(_NOT_IN_ID.sub("_", id_) or "call"), latest[id_]) for id_ in ids]
+        for index, block in enumerate(message["content"]):
+            if "toolResult" not in block:
+                continue
+            id_ = str(block["toolResult"].get("toolUseId"))
+            if id_ in latest:
+                latest[id_].append(((at, index), block))
+    return calls
 
 
-def _with_ids(message: Message, calls: Sequence[_Call]) -> Message:
-    left = iter(calls)
-    content = [
-        _with_id(block, "toolUse", next(left).id) if "toolUse" in block else block
-        for block in message["content"]
-    ]
-    return cast("Message", _with_content(message, content))
+_OF_RESULTS = frozenset({"toolResult", "cachePoint"})
+"""Blocks that are moved to the message with the results of a call."""
+
+_NO_RESULT = (-1, 0), {"toolResult": {"status": "error", "content": [{"text": CUT_TEXT}]}}
 
 
 def _with_id(block: Any, kind: str, id_: str) -> Any:
     return {**block, kind: {**block[kind], "toolUseId": id_}}
 
 
-def _result_message(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Message:
-    """Return the message with the results of ``calls``, the tool calls in the message at ``at``.
+def _result_message(results: list[Any], following: Sequence[Message]) -> Message:
+    """Return the message with the results of tool calls.
 
-    It replaces the next message if that has tool results, whose cache points stay. Otherwise, it is
-    an additional message.
+    It replaces the message that follows the calls if that has tool results, whose cache points
+    stay. Otherwise, it is an additional message.
     """
-    content: list[Any] = [call.result for call in sorted(calls, key=lambda call: call.place)]
-    following = messages[at + 1] if at + 1 < len(messages) else None
-    if following is None or following["role"] != "user" or is_user_input(following):
-        return cast("Message", {"role": "user", "content": content})
-    content += [block for block in following["content"] if "cachePoint" in block]
-    return cast("Message", _with_content(following, content))
+    for message in following:
+        if message["role"] == "user" and not is_user_input(message):
+            cache_points = [block for block in message["content"] if "cachePoint" in block]
+            return cast("Message", _with_content(message, [*results, *cache_points]))
+    return {"role": "user", "content": results}
 
 
 # --- Roles ----------------------------------------------------------------------------------------
@@ -367,7 +323,7 @@ MOST_DOCUMENTS = 5
 MOST_BYTES = 15_000_000
 """Most bytes of all media in a request. Encoded in base64, they have 20 MB."""
 
-_MOST_IN_NAME, _MOST_OF_GIVEN_NAME = 200, 180
+_MOST_IN_NAME = 180
 _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9\s()\[\]-]")
 _SPACE = re.compile(r"\s+")
 _NOT_IN_NOTE = re.compile(r'["\[\]\s]+')
@@ -388,12 +344,12 @@ def media_note(block: dict[str, Any]) -> str:
     return f"[{', '.join(parts)}, not kept]"
 
 
-def media_bytes(medium: dict[str, Any]) -> int:
+def media_bytes(medium: Any) -> int:
     """Return the number of bytes in an image or other medium.
 
     The number is 0 if the medium is only a reference, such as a URL.
     """
-    source = medium.get("source")
+    source = medium.get("source") if isinstance(medium, dict) else None
     value = source.get("bytes") if isinstance(source, dict) else None
     return len(value) if isinstance(value, bytes | bytearray | str) else 0
 
@@ -407,34 +363,27 @@ def limit_media(messages: Sequence[Message]) -> list[Message]:
     """
     left = {"image": MOST_IMAGES, "document": MOST_DOCUMENTS}
     room: float = math.inf
-    names = UniqueNames(_MOST_IN_NAME, " ({})")
+    unique = _unique_names(_MOST_IN_NAME, " ({})")
 
     def limited(block: dict[str, Any]) -> dict[str, Any]:
         nonlocal room
         kind = media_kind(block)
-        size = media_bytes(block[kind]) if isinstance(block[kind], dict) else 0
-        is_allowed = left.get(kind, 1) > 0
-        if not is_allowed or size > room:
-            room = 0 if is_allowed else room
+        left[kind] = left.get(kind, MOST_BYTES) - 1
+        size = media_bytes(block[kind])
+        if left[kind] < 0 or size > room:
+            room = room if left[kind] < 0 else 0
             return {"text": media_note(block)}
         room = max(0, min(room, MOST_BYTES) - size)
-        if kind in left:
-            left[kind] -= 1
         return block
 
     def named(block: dict[str, Any]) -> dict[str, Any]:
         document = block.get("document")
         if not isinstance(document, dict):
             return block
-        base = _SPACE.sub(" ", _NOT_IN_NAME.sub("-", str(document.get("name") or "")))[
-            :_MOST_OF_GIVEN_NAME
-        ].strip()
-        name = names.unique(base if base.strip("- ") else "document")
-        return (
-            block
-            if name == document.get("name")
-            else {**block, "document": {**document, "name": name}}
-        )
+        base = _SPACE.sub(" ", _NOT_IN_NAME.sub("-", str(document.get("name") or "")))
+        base = base[:_MOST_IN_NAME].strip()
+        name = unique(base if base.strip("- ") else "document")
+        return {**block, "document": {**document, "name": name}}
 
     newest_first = [_map_media(message, limited, step=-1) for message in reversed(messages)]
     return [_map_media(message, named) for message in reversed(newest_first)]
@@ -448,8 +397,7 @@ def _map_media(
     Media in tool results are included. With ``step=-1``, the last medium is changed first.
     """
     after = []
-    content = owner.get("content") or []
-    for block in content[::step]:
+    for block in owner["content"][::step]:
         if "toolResult" in block:
             block = {**block, "toolResult": _map_media(block["toolResult"], change, step)}
         elif "guardContent" in block and media_kind(block["guardContent"]):
@@ -458,11 +406,12 @@ def _map_media(
         elif media_kind(block):
             block = change(block)
         after.append(block)
-    return _with_content(owner, after[::step]) if after else owner
+    return _with_content(owner, after[::step])
 
 
 # --- Token usage ----------------------------------------------------------------------------------
 
+_CACHED_TOKENS = ("cacheReadInputTokens", "cacheWriteInputTokens")
 _CACHED_TOKENS_APART = frozenset(
     {"strands.models.anthropic.AnthropicModel", "strands.models.bedrock.BedrockModel"}
 )
@@ -483,12 +432,12 @@ def prompt_tokens(usage: Mapping[str, Any], model_class: type) -> int:
         usage: ``metadata.usage`` of a message. A missing value counts as 0.
         model_class: Class of the model that answered.
     """
-    tokens = usage.get("inputTokens") or 0
-    cached = (usage.get("cacheReadInputTokens") or 0) + (usage.get("cacheWriteInputTokens") or 0)
+    names = ("inputTokens", "outputTokens", "totalTokens", *_CACHED_TOKENS)
+    tokens, output, total, *cached = (usage.get(name) or 0 for name in names)
     classes = {f"{base.__module__}.{base.__qualname__}" for base in model_class.__mro__}
     are_apart = (
         not classes.isdisjoint(_CACHED_TOKENS_APART)
-        or cached > tokens
-        or tokens + (usage.get("outputTokens") or 0) != (usage.get("totalTokens") or 0)
+        or sum(cached) > tokens
+        or tokens + output != total
     )
-    return tokens + cached if are_apart else tokens
+    return tokens + sum(cached) if are_apart else tokens
