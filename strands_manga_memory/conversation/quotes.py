@@ -30,9 +30,6 @@ _COMPARED = 4
 _LEAST_ROOM = 50
 """Divisor: no further quote is added if less than 1/50 of the budget is left."""
 
-_WORTH_FILLING = 25
-"""Divisor: messages are tried once more while at least 1/25 of the budget is left."""
-
 _MOST_MISSES = 40
 """Number of messages that do not fit, after which no further message is tried."""
 
@@ -79,66 +76,34 @@ class QuoteFormatter:
             shown: Texts that the request already contains, with their positions in the conversation
                 (None if unknown). Passages of these texts are not quoted.
         """
-        chosen: dict[RecallHit, str] = {}
         shown = shown or {}
         latest = _latest_passages(hits, shown)
-        text, left = "", self.max_tokens - self._tokens(f"{CONTEXT_FRAME}\n{_HEAD}\n{_FOOT}")
-        while more := self._select_quotes(
-            [hit for hit in hits if hit not in chosen], left, chosen, terms, shown, latest
-        ):
-            longer, rest = self._render({**chosen, **more})
-            while rest < 0 and more:  # the whole may count more tokens than its lines
-                more.popitem()
-                longer, rest = self._render({**chosen, **more})
-            chosen.update(more)
-            # Lines together may count less than one by one: the difference is filled, too.
-            text, left = longer, rest
-            if not more or left < self.max_tokens // _WORTH_FILLING:
-                break
-        return text if chosen else ""
-
-    def _select_quotes(
-        self,
-        hits: Sequence[RecallHit],
-        left: int,
-        quoted: Mapping[RecallHit, str],
-        terms: Collection[str],
-        shown: Iterable[str],
-        latest: Mapping[str, int],
-    ) -> dict[RecallHit, str]:
-        """Select further messages to quote, while tokens remain. Return the text to quote of each.
-
-        Args:
-            hits: Messages that may be quoted, the best first.
-            left: Number of remaining tokens.
-            quoted: Texts that are already selected, keyed by message.
-            terms: Search terms of the question.
-            shown: Texts that the request already contains.
-            latest: Position of the last message that contains a passage, keyed by the passage with
-                ``#`` in place of each number. Earlier passages with other numbers are outdated and
-                not quoted.
-        """
-        chosen: dict[RecallHit, str] = {}
-        days = {_day(hit.message) for hit in quoted}
-        known = "\n".join([*shown, *quoted.values()])
-        misses = 0
-        for hit in hits:
-            if left < self.max_tokens // _LEAST_ROOM or misses > _MOST_MISSES:
-                break
-            omitted = functools.partial(_is_omitted, hit, known, latest)
-            if all(map(omitted, split_passages(hit.message.text))):
-                continue
-            day = _day(hit.message)
-            room = left - (self._tokens("\n2000-01-01") if day and day not in days else 0)
-            text, size = self._quote(hit, hits, room, terms, omitted)
-            if size > room:
-                misses += 1
-                continue
-            left = room - size
-            days.add(day)
-            known += f"\n{text}"
-            chosen[hit] = text
-        return chosen
+        quotes: dict[RecallHit, str] = {}
+        days, known = {0}, "\n".join(shown)
+        for _ in range(2):  # again, because lines together may count less than one by one
+            rendered = _render(quotes)
+            left, misses = self.max_tokens - self._tokens(f"{CONTEXT_FRAME}\n{rendered}"), 0
+            for hit in hits:
+                if left < self.max_tokens // _LEAST_ROOM or misses > _MOST_MISSES:
+                    break
+                omitted = functools.partial(_is_omitted, hit, known, latest)
+                if hit in quotes or all(map(omitted, split_passages(hit.message.text))):
+                    continue
+                day = _day(hit.message)
+                room = left - (0 if day in days else self._tokens("\n2000-01-01"))
+                text, size = self._quote(hit, hits, room, terms, omitted)
+                if size > room:
+                    misses += 1
+                    continue
+                left = room - size
+                days.add(day)
+                known += f"\n{text}"
+                quotes[hit] = text
+        rendered = _render(quotes)
+        while quotes and self._tokens(f"{CONTEXT_FRAME}\n{rendered}") > self.max_tokens:
+            quotes.popitem()  # the whole may count more tokens than its lines
+            rendered = _render(quotes)
+        return rendered if quotes else ""
 
     def _quote(
         self,
@@ -180,22 +145,19 @@ class QuoteFormatter:
         )
         return text, frame + self._tokens(_escaped(text)) if text else room + 1
 
-    def _render(self, chosen: Mapping[RecallHit, str]) -> tuple[str, int]:
-        """Return the text with all quotes, and the number of tokens left in the budget.
-
-        The number is negative if the text exceeds the budget.
-        """
-        lines, last = [_HEAD], 0
-        for hit in sorted(chosen, key=lambda hit: hit.number):
-            if (day := _day(hit.message)) and day != last:
-                lines.append(f"{datetime.fromtimestamp(day * _SECONDS_A_DAY, UTC):%Y-%m-%d}")
-                last = day
-            lines.append(_line(hit.message, chosen[hit]))
-        text = "\n".join([*lines, _FOOT])
-        return text, self.max_tokens - self._tokens(f"{CONTEXT_FRAME}\n{text}")
-
     def _tokens(self, text: str) -> int:
         return tokens_of(self._counter, text)
+
+
+def _render(quotes: Mapping[RecallHit, str]) -> str:
+    """Return the text with all quotes, in the order of the conversation, and with their days."""
+    lines, last = [_HEAD], 0
+    for hit in sorted(quotes, key=lambda hit: hit.number):
+        if (day := _day(hit.message)) and day != last:
+            lines.append(f"{datetime.fromtimestamp(day * _SECONDS_A_DAY, UTC):%Y-%m-%d}")
+            last = day
+        lines.append(_line(hit.message, quotes[hit]))
+    return "\n".join([*lines, _FOOT])
 
 
 def _latest_passages(hits: Iterable[RecallHit], shown: Mapping[str, int | None]) -> dict[str, int]:
