@@ -1,7 +1,5 @@
 """Fixtures of all tests: real servers, unique names, no AWS credentials, only this machine."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import ipaddress

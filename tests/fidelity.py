@@ -6,8 +6,6 @@ interfaces, so where ``unshare`` may make a network of its own (as root), everyt
 that has nothing but loopback.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Random histories of all content blocks, with interrupted turns and damaged logs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ are kept in git; ``--out DIR`` writes elsewhere, to see whether everything they 
 Names choose some of them.
 """
 
-from __future__ import annotations
-
 import argparse
 import base64
 import io

@@ -1,7 +1,5 @@
 """Transaction poolers for PostgreSQL: a small own one, and PgBouncer if installed."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 import struct

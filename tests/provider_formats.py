@@ -8,8 +8,6 @@ Sources: the API references of Converse, Messages, Chat Completions and generate
 service model; issues of Strands about refused requests.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json

@@ -4,8 +4,6 @@
 compares it.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Helpers of several folders: command line, child processes, background writes, models."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import AsyncIterable, Callable, Iterable, Sequence

@@ -5,8 +5,6 @@ A benchmark is a module with ``run() -> dict`` (row to value) and ``BUDGETS`` (r
 ``_s`` is a timing. A budget in ``_us`` is for a machine of usual speed; see ``slowness``.
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 import threading

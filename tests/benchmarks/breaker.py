@@ -6,8 +6,6 @@ that fails because of its caller, leave the breaker half-open, because neither s
 the service.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import time

@@ -5,8 +5,6 @@ with a window of 8,000 tokens. The summarizing model writes nothing useful, so t
 facts were kept by the mechanism itself. No data leaves this machine.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from pathlib import Path

@@ -6,8 +6,6 @@ and after, again for each index that lists the item, and twice in a transaction.
 consistent read costs a unit for each begun 4 KB, a read of an index half of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean

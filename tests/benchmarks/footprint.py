@@ -3,8 +3,6 @@
 Part of the benchmark ``turn``. The sentences are natural, the history is full.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import tempfile

@@ -3,8 +3,6 @@
 Unknown to the package.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 from typing import Any

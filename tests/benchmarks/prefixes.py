@@ -7,8 +7,6 @@ history has word for word, as a mean over the last turns, because a history that
 varies in size.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

@@ -1,7 +1,5 @@
 """restore: reads of restoring a conversation, from 10 to 10,000 logged messages."""
 
-from __future__ import annotations
-
 import asyncio
 import uuid
 

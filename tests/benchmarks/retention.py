@@ -5,8 +5,6 @@ with real agents, with and without recall. The kit's simple policies, and its po
 questions, are measured as well. That takes some ten minutes.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping

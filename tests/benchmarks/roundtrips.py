@@ -1,7 +1,5 @@
 """roundtrips: traffic of a turn to the stores, counted at their sockets and by Valkey itself."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Sequence

@@ -9,8 +9,6 @@ that would need the processors for itself.
 with sessions that end and begin (none), ``--plot`` the folder for plots.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import tempfile

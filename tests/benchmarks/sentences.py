@@ -4,8 +4,6 @@ They compress like English (zlib leaves 40 % of 10 KB, 37 % of the Python manual
 tokens, and contain as much to remember as messages of users and assistants. Random letters do not.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from functools import cache

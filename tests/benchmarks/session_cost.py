@@ -7,8 +7,6 @@ others are written to it. ``uncached``: every request is paid in full. The token
 that writes every requested fact are included. No data leaves this machine.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re

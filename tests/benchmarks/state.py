@@ -1,7 +1,5 @@
 """state: time of archiving a goal, and the size of goals before and after."""
 
-from __future__ import annotations
-
 import json
 import time
 from statistics import median

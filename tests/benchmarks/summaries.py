@@ -5,8 +5,6 @@ Summarizers are scripted: one drops each fact with probability .5, one invents, 
 copies. Strands' ``SummarizingConversationManager`` is measured with the same ones.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from typing import Any

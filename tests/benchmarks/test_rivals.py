@@ -1,7 +1,5 @@
 """Comparison with rivals: results of the installed ones, counts, and the table in the guide."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Load benchmark in small: every message is answered, stored and counted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -8,8 +8,6 @@ live agent. With ``--kit FOLDER``, recorded dialogues show the effect of trimmin
 prompt cache, and its cost; with ``--plot FILE`` also as a plot.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """usermemory: requests, processor time and tokens of a user's memories."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Iterator

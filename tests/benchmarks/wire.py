@@ -1,7 +1,5 @@
 """Stage: real stores behind proxies that record the traffic."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

@@ -1,7 +1,5 @@
 """The web chat as a process, and one headless Chromium with a context for each visitor."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack

@@ -1,7 +1,5 @@
 """The documentation site in a browser: search, copy buttons, no request to another host."""
 
-from __future__ import annotations
-
 import functools
 import http.server
 import subprocess

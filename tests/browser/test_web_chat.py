@@ -1,7 +1,5 @@
 """The web chat in a browser: visible content, restarts, and separation of visitors."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

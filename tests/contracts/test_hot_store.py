@@ -1,7 +1,5 @@
 """One contract for every HotStore: in memory, Redis (Valkey), and a Cluster of three nodes."""
 
-from __future__ import annotations
-
 import os
 import random
 import sys

@@ -1,7 +1,5 @@
 """``TieredStorage`` keeps the contract of Strands' ``Storage`` and serves its users."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import time

@@ -1,7 +1,5 @@
 """One contract for every Table: SQLite, and DynamoDB's API over a socket."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import sqlite3

@@ -7,8 +7,6 @@ stored. A seed always draws the same scenario; processes and servers keep their 
 take a few repetitions until one that failed fails again.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

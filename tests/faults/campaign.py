@@ -1,7 +1,5 @@
 """The campaign: scenarios on real servers with real workers, one seed after the other."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Stores for the fault campaigns, and processes that can be lost."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

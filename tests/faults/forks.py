@@ -1,7 +1,5 @@
 """Forked processes that talk with their parent over pipes, a JSON object a line."""
 
-from __future__ import annotations
-
 import faulthandler
 import json
 import os

@@ -4,8 +4,6 @@ Run it for long with ``python -m tests.faults.isolation --pairs 5000000 --seed 1
 is 1 after a collision.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

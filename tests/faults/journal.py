@@ -1,7 +1,5 @@
 """Journals of a seed's workers: each line is on disk before the next step."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Rules that a seed must keep, by acknowledgements, losses and stored data."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

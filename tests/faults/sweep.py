@@ -3,8 +3,6 @@
 Run it in full with ``python -m tests.faults.sweep --sessions 1000 --sweepers 50 --json``.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import logging

@@ -1,7 +1,5 @@
 """Common parts of the fault campaigns: distinguishable turns, and rules of messages."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -1,7 +1,5 @@
 """Agents built for one request each, with hundreds of writers in a conversation."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import random

@@ -1,7 +1,5 @@
 """Tool calls of cut or running turns, and direct tool calls, with another process."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 from typing import Any

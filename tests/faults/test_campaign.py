@@ -1,7 +1,5 @@
 """A slice of the fault campaign; and that it finds what is wrong."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Iterator

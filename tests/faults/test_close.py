@@ -1,7 +1,5 @@
 """``MangaMemory.close()`` and the saved conversations of agents that no longer exist."""
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Callable

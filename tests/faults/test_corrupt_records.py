@@ -1,7 +1,5 @@
 """Damaged, cut or newer stored records are refused by name and never overwritten."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

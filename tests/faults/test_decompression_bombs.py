@@ -1,7 +1,5 @@
 """Small stored values that would unpack to a huge size are unreadable, with a clear error."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import resource

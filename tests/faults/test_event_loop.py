@@ -1,7 +1,5 @@
 """The event loop never waits for a store."""
 
-from __future__ import annotations
-
 import asyncio
 import ctypes
 from collections.abc import Iterator

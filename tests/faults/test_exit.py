@@ -1,7 +1,5 @@
 """The end of the interpreter: what is pending is saved, unless the process is killed."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import subprocess

@@ -1,7 +1,5 @@
 """Processes that fork after the first use: parent and child go on as two writers."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

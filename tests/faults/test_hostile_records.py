@@ -1,7 +1,5 @@
 """Hostile stored data causes an error of this package: no other error, hang or empty result."""
 
-from __future__ import annotations
-
 import random
 import tracemalloc
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Any content of an agent is restored; a damaged record costs only its messages."""
 
-from __future__ import annotations
-
 import math
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """No text of users, models and tools blocks the event loop or takes more than linear time."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import time

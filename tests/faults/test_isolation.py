@@ -1,7 +1,5 @@
 """A slice of the isolation campaign, and that it finds what it looks for."""
 
-from __future__ import annotations
-
 import random
 from urllib.parse import quote
 

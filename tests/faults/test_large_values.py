@@ -1,7 +1,5 @@
 """Messages larger than a record of DynamoDB, and of an image's bytes."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Logs at info and above have no user id, session id or message text, also in failures."""
 
-from __future__ import annotations
-
 import ast
 import logging
 from collections.abc import Callable, Iterator

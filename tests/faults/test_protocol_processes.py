@@ -1,7 +1,5 @@
 """Real processes share a conversation in real stores, and are killed at any moment."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A slice of the simulation of the session protocol."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.faults.protocol.planted import PLANTED, SHOWN_BY

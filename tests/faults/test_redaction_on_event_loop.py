@@ -1,7 +1,5 @@
 """Redactions by a guardrail on the event loop neither block it nor keep an original."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

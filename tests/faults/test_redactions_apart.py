@@ -1,7 +1,5 @@
 """Saves of other processes do not bring back the original of a redacted message."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

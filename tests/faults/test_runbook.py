@@ -1,7 +1,5 @@
 """The incidents of the runbook: each has its symptom, and its remedy helps."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import shutil

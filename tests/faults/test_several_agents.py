@@ -1,7 +1,5 @@
 """Unsaved data of several agents of a session in one process is independent."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Iterator
 from typing import Any

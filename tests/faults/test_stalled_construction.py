@@ -1,7 +1,5 @@
 """Construction of agents while the hot store or the memory table accepts requests and is silent."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack

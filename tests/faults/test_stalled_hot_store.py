@@ -1,7 +1,5 @@
 """Turns and agent starts while the hot store or an environment source does not answer."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sqlite3

@@ -1,7 +1,5 @@
 """A refusing store: no turn fails, the cause is named once, and a repair is noticed."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """A durable store that is restored, removed or changed between turns of real agents."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import threading

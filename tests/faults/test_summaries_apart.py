@@ -1,7 +1,5 @@
 """Two processes summarize one session: facts survive, summaries and deletions are kept."""
 
-from __future__ import annotations
-
 import json
 import random
 import threading

@@ -1,7 +1,5 @@
 """Another process continues a summary run, which it finds through the session."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any

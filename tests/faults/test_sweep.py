@@ -1,7 +1,5 @@
 """Sweepers are killed at any moment: each session gets its one summary, written once."""
 
-from __future__ import annotations
-
 import os
 
 from tests.faults.sweep import campaign, running

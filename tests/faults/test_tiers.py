@@ -1,7 +1,5 @@
 """A tier that stops, stalls, forgets or goes back in time, in the middle of a conversation."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any

@@ -3,8 +3,6 @@
 What was said is saved, once.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress

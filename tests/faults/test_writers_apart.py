@@ -1,7 +1,5 @@
 """Writers cut off from the hot tier, killed twice, or started from a lost copy."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable

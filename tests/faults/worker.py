@@ -3,8 +3,6 @@
 Every turn has a tag that nothing else has: ``canary<seed>user<user>w<slot>.<life>n<number>``.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import functools
 import logging

@@ -1,7 +1,5 @@
 """The stores of the session tests."""
 
-from __future__ import annotations
-
 import pytest
 
 from strands_manga_memory.session import session_agent

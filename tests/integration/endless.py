@@ -1,7 +1,5 @@
 """A tool that goes on in its thread until somebody has the agent's answer."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

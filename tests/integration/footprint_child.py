@@ -3,8 +3,6 @@
 In a process of its own, because everything a process does at the time would be counted in.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

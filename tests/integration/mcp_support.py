@@ -1,7 +1,5 @@
 """What the tests of guarded tools share: a call of one tool, and what it answered."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor

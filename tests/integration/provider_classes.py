@@ -1,7 +1,5 @@
 """Model classes of the installed Strands, also without the SDKs of providers."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import pkgutil

@@ -1,7 +1,5 @@
 """A process that causes all telemetry and prints what an OpenTelemetry SDK received."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

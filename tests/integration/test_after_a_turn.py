@@ -1,7 +1,5 @@
 """Requests right after a turn, during its background writes; and a failed profile service."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """``MangaMemory`` builds agents: checked settings, merged arguments, and closing."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from collections.abc import Callable

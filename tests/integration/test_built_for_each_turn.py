@@ -1,7 +1,5 @@
 """An agent built for each turn sends the model the requests of a live agent."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable
 from pathlib import Path

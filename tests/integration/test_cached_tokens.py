@@ -1,7 +1,5 @@
 """Prompt tokens are counted once, whichever way a provider reports those it had cached."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The command line, run as its users run it: arguments in, text or JSON out, an exit status."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import io

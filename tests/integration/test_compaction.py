@@ -1,7 +1,5 @@
 """TieredCompactionConversationManager in a real agent, and its stages one by one."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

@@ -1,7 +1,5 @@
 """ImportanceWeightedConversationManager in a real agent, checked on what the model received."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import copy

@@ -1,7 +1,5 @@
 """The preset ``measured`` against sessions that are held on real servers."""
 
-from __future__ import annotations
-
 import pytest
 
 from strands_manga_memory.ops import Workload, session_use

@@ -1,7 +1,5 @@
 """A damaged record stops no turn, hides nothing, is exported, and is not overwritten."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import sqlite3

@@ -1,7 +1,5 @@
 """Known defects of other session managers for Strands, which this one lacks."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The demo's web chat, whose sessions the other commands show."""
 
-from __future__ import annotations
-
 import http.cookiejar
 import json
 import re

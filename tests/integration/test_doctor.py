@@ -1,7 +1,5 @@
 """doctor: each fault of a real server is found, with its remedy."""
 
-from __future__ import annotations
-
 import json
 import socket
 import sqlite3

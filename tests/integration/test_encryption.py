@@ -1,7 +1,5 @@
 """Client-side encryption on real servers: nothing stored is readable without the key."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

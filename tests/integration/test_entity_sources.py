@@ -1,7 +1,5 @@
 """Entities come from the user's words and checked ids, never from JSON or own blocks."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

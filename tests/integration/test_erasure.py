@@ -1,7 +1,5 @@
 """Erasure and export of one user in both tiers: all of their data, and no other."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -1,7 +1,5 @@
 """The examples do what they say: on servers here, and in ``.ci/run`` without them, too."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

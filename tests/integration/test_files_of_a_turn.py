@@ -1,7 +1,5 @@
 """The way of one turn through the package enters few files, so that a newcomer can follow it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """From an ended session to memories: finalizer, sweeper and roll-ups on every store."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

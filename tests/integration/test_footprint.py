@@ -1,7 +1,5 @@
 """Garbage and memory of live agents, of which a server may hold thousands."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

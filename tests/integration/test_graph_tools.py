@@ -1,7 +1,5 @@
 """Parallel nodes of a Graph share one invocation state; each tool gets its own agent."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from typing import Any

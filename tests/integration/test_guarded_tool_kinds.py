@@ -1,7 +1,5 @@
 """``guard_tool`` takes every kind of tool, and policies do not affect each other."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace

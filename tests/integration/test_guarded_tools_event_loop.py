@@ -1,7 +1,5 @@
 """Long texts of guarded tools do not hold up the event loop."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from typing import Any
 

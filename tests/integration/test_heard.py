@@ -1,7 +1,5 @@
 """Preferences are learned after a turn, as guardrails left it, and can be retracted."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path

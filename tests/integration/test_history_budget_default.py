@@ -1,7 +1,5 @@
 """The default budget of a history follows the model's context window."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """HistoryRecall in a real agent, checked on what the model received."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

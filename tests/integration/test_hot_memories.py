@@ -1,7 +1,5 @@
 """A worker with an agent for each message hardly reads the memory table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

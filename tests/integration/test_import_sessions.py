@@ -1,7 +1,5 @@
 """Import of sessions that Strands' own session managers have stored."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Injected texts are data: none ends its block, begins one, or fills the request."""
 
-from __future__ import annotations
-
 import re
 import time
 import unicodedata

@@ -1,7 +1,5 @@
 """JSON results of tools keep their keys and identifiers when the history is truncated."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """Histories whose latest messages hold large tool results, or tool inputs."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Preferences are learned by rules, and on request by a model in the background."""
 
-from __future__ import annotations
-
 import json
 import logging
 import threading

@@ -1,7 +1,5 @@
 """Parts of the MangaAssist application; ``tests/browser`` and ``--demo`` test the whole."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

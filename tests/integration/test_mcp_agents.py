@@ -1,7 +1,5 @@
 """Guarded tools in agents: Strands' features work, and no failure stops the agent."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

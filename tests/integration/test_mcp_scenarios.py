@@ -1,7 +1,5 @@
 """Failures between an agent and an MCP server, on real servers of each kind."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """A change of memories reaches every copy: tables, caches, signals, agents, sessions."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Reads of memories do not grow with their number; access counts are in the records."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter

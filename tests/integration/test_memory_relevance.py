@@ -1,7 +1,5 @@
 """A memory is injected only if its own text shares a content word with the user's question."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The query of Strands' memory search has the user's words and no injected text."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

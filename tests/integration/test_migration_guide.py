@@ -1,7 +1,5 @@
 """The diffs of the migration guide run on both sides."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

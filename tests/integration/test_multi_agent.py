@@ -1,7 +1,5 @@
 """Graph and Swarm continue in another process after an interrupt or a crash."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Inspection of conversations in both tiers, or in the durable one alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Searches and recalls of users who have more memories than a session reads."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Statistics, errors and logs have the driver's text of an outage, without ids."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from collections.abc import Callable, Iterator

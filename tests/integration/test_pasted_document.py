@@ -1,7 +1,5 @@
 """A pasted long document is whole in its turn, and readable later."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Least privilege: the whole package runs with what it says it needs, and with nothing less."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -1,7 +1,5 @@
 """Card numbers and other identifiers reach no state, summary, memory or quote."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

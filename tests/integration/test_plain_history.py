@@ -1,7 +1,5 @@
 """A trimmed history has the original messages; only requests have a provider's form."""
 
-from __future__ import annotations
-
 import html
 import itertools
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The package needs nothing that only POSIX systems have."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import strands_manga_memory as package

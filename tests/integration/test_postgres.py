@@ -1,7 +1,5 @@
 """PostgreSQL as durable tier: data, deadlines, restarts, permissions, hidden passwords."""
 
-from __future__ import annotations
-
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

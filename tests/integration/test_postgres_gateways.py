@@ -1,7 +1,5 @@
 """PostgreSQL behind transaction poolers, and behind gateways that drop idle connections."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 import time

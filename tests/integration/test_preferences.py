@@ -1,7 +1,5 @@
 """Preferences of a session: shared cache, outbox, sinks, and the model's view."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

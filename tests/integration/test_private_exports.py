@@ -1,7 +1,5 @@
 """Files with personal data are readable by their owner alone."""
 
-from __future__ import annotations
-
 import os
 import stat
 import threading

@@ -1,7 +1,5 @@
 """Origin of the texts about a user in the last request, and their removal."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Requests of agents are valid for every provider, whatever the history."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Iterator

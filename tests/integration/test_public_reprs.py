@@ -1,7 +1,5 @@
 """``repr`` and HTML of public objects: useful settings, no secret, no message text."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import json

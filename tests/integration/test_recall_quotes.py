@@ -1,7 +1,5 @@
 """Recall quotes answers to the question within a fixed part of the budget, and no noise."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """The recipes run as printed."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os

@@ -1,7 +1,5 @@
 """Evicted messages return to the window when there is room, and are restored exactly."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Secrets and what users say are in no log record, trace, exception or repr."""
 
-from __future__ import annotations
-
 import logging
 import traceback
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Several workers on one session: each message once, turns whole, or ``ConflictError``."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """A deleted session is gone from both tiers for good, and its id can be used again."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 from typing import Any

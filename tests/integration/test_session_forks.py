@@ -1,7 +1,5 @@
 """Forks, rewinds and pages of a session, with other processes, and by commands."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

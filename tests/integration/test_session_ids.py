@@ -1,7 +1,5 @@
 """No choice of ids lets one conversation reach another by any operation."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

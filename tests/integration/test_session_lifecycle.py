@@ -1,7 +1,5 @@
 """Everything an agent has besides messages, and every action between them, survives."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

@@ -1,7 +1,5 @@
 """The list of a user's sessions and of all users, page by page, and the deletion of one session."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A redacted text is in no tier, raw or decoded, and in no queue."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

@@ -1,7 +1,5 @@
 """A restored agent has exactly the live one's messages, in all combinations."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import itertools

@@ -1,7 +1,5 @@
 """Round trips, commands, bytes and write units of a turn, which do not grow with age."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

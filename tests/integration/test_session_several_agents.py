@@ -1,7 +1,5 @@
 """Several live agents of one session: durable requests, and flushes of others' turns."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from typing import Any

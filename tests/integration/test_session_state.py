@@ -1,7 +1,5 @@
 """Dialogue state belongs to the session: all its agents see slots, entities and goals."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

@@ -1,7 +1,5 @@
 """Agents behind Agent Squad, without the pitfalls of its own Strands agent and storages."""
 
-from __future__ import annotations
-
 import asyncio
 import builtins
 import importlib

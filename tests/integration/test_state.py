@@ -1,7 +1,5 @@
 """StateCoordinator in real Strands agents: restarts, rendering, tools, interrupts."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

@@ -1,7 +1,5 @@
 """Data that an earlier release stored are read and continued."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ The calls go through an agent with a scripted model. A tool that needs a network
 package is listed with the reason.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import os

@@ -1,7 +1,5 @@
 """Our policies as ``ContextStrategy`` of agents, next to Strands' own, restored exactly."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 from collections.abc import Callable

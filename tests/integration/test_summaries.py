@@ -1,7 +1,5 @@
 """VerifiedSummarizingConversationManager in a real agent: triggers, checks, races, restarts."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import dataclasses

@@ -1,7 +1,5 @@
 """A summary run belongs to the conversation: it goes on when the agent that began it is gone."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -1,7 +1,5 @@
 """Telemetry as an OpenTelemetry SDK receives it, in a process of its own."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 ``python -m tests.transcript en`` prints them for a reader.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Truncated tool results of many forms: what the model receives of them."""
 
-from __future__ import annotations
-
 import base64
 import json
 import random

@@ -1,7 +1,5 @@
 """The snippets of README, guides and recipes pass mypy."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Our session manager does what Strands and other packages expect of one."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import itertools

@@ -1,7 +1,5 @@
 """Upstream's conversation managers are restored exactly, from both tiers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Facts of users are memories: shown, replaced, explained, retractable."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """UserMemoryStore on a SQLite file and a DynamoDB server, alone and in an agent."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import threading

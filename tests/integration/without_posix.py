@@ -4,8 +4,6 @@ The packages that this one builds on are imported before, since they look at ``s
 not at the attributes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -5,8 +5,6 @@ hand. ``sdk1`` is there too if ``MCP_1_PYTHON`` names an interpreter that has mc
 (``uv venv build/mcp1 && uv pip install --python build/mcp1 'mcp<2'``).
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator

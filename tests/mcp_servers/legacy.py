@@ -6,8 +6,6 @@ do: the text of an exception, and of a pydantic error, is what the client sees. 
 ``POST /fault`` with ``0`` ends that.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import queue

@@ -3,8 +3,6 @@
 It runs by itself, so that an interpreter with mcp 1.x, and nothing of ours, can run it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

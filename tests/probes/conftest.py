@@ -1,7 +1,5 @@
 """A deployment: stores of one kind, and the processes that use them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

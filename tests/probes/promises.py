@@ -2,8 +2,6 @@
 ``python -m tests.probes.promises`` writes the page of the guide.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """The conversation tier, its time to live, its budget, summaries and compaction."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Operation of a deployment: other agents, prompts, privacy, costs, settings."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import json

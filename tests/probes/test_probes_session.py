@@ -1,7 +1,5 @@
 """What the model sees now, what survives, and where the task stands."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Any
 

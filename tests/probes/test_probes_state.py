@@ -1,7 +1,5 @@
 """Where the task stands, what the agent calls outside, and goals."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

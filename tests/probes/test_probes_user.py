@@ -1,7 +1,5 @@
 """What is known about a user."""
 
-from __future__ import annotations
-
 import re
 import threading
 from typing import Any

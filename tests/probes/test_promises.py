@@ -1,7 +1,5 @@
 """The page of promises matches the tests, and names no missing test."""
 
-from __future__ import annotations
-
 import re
 
 from tests.probes.promises import ROOT, TABLE, TOPICS, probes, promises, table

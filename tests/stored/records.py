@@ -4,8 +4,6 @@
 of a format that was released is never written again: it is what users have.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import sqlite3

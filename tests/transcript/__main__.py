@@ -5,8 +5,6 @@ uv run python -m tests.transcript ja --whole 20  # and all of the last request o
 uv run python -m tests.transcript en --rebuild   # an agent built for each turn
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile

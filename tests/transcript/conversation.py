@@ -1,7 +1,5 @@
 """Hold a shop conversation on a real agent, and keep every request that its model received."""
 
-from __future__ import annotations
-
 import itertools
 import uuid
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Two shop conversations, English and Japanese: user texts, tool calls, answers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tools of the shop: JSON results, and an order system that is down at first."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

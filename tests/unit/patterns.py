@@ -1,7 +1,5 @@
 """Finds all regular expressions of a package, and texts that may take them long."""
 
-from __future__ import annotations
-
 import base64
 import gc
 import importlib

@@ -1,7 +1,5 @@
 """Every public constructor and function names an argument of a wrong type."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Iterator

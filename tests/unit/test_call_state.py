@@ -1,7 +1,5 @@
 """The invocation state of one tool call: a shared dict with the call's own keys."""
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """The codec: bytes that come back unharmed, or an error that names the record."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """The demo of the command line: what it runs, and what it says where something is missing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Every public name is documented, and the documentation can be rendered."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import pkgutil

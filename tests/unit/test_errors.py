@@ -1,7 +1,5 @@
 """What an error tells of a bad value is short, whatever the value."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The root's names: sorted, true, loaded when they are used, and no driver with them before."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.resources
 import pkgutil

@@ -1,7 +1,5 @@
 """Messages: tool-call ids, turns, refusals of providers, repairs, fingerprints."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The stored outputs of the notebooks are those of their sources."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A history in the form that model providers take."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import operator

@@ -1,7 +1,5 @@
 """Modules are small enough to be read in one go, and import one another one way only."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

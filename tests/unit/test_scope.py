@@ -1,7 +1,5 @@
 """Storage ids: escaped, and never the same for two scopes."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Docstrings, comments and pages use standard terms in the listed folders."""
 
-from __future__ import annotations
-
 import ast
 import io
 import re

@@ -1,7 +1,5 @@
 """URLs of stores: what they open, and how they refuse."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

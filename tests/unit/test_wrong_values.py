@@ -3,8 +3,6 @@
 ``test_arguments.py`` has values of wrong types.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -5,8 +5,6 @@
 of its rows to the README, ``--installed`` compares only with Strands' own managers.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Rivals, and their environments."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Questions to each rival. Each function returns cells of the table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

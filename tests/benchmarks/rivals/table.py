@@ -1,7 +1,5 @@
 """Table of the comparison, as Markdown."""
 
-from __future__ import annotations
-
 import datetime as dt
 import importlib.metadata
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """``python -m tests.faults.hostile --seconds 600``: draw cases; print failures."""
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

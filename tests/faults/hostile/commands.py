@@ -1,7 +1,5 @@
 """Commands: what they print and their exit status must be what another look at the stores finds."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Draws: messages, states and metadata of any shape that Strands lets an agent live with."""
 
-from __future__ import annotations
-
 import random
 from datetime import UTC, date, datetime
 from decimal import Decimal

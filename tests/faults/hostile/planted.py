@@ -1,7 +1,5 @@
 """Hostile records, as written by somebody with access to a store."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os

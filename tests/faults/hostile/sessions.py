@@ -1,7 +1,5 @@
 """Sessions: an agent gets drawn values, its process dies, another one must find all."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random

@@ -1,7 +1,5 @@
 """Shapes: messages with any value at one place, which an agent accepts or never gets."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any

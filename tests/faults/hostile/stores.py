@@ -1,7 +1,5 @@
 """Stores of the cases: embedded ones, and a real Valkey with a DynamoDB server."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

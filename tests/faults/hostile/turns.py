@@ -1,7 +1,5 @@
 """Turns: any texts while the stores refuse; no turn raises or blocks, and nothing is lost."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

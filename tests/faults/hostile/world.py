@@ -1,7 +1,5 @@
 """World: stores with a conversation and memories that can be damaged and mended."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Any

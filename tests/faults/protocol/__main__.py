@@ -1,7 +1,5 @@
 """Run the simulation: ``python -m tests.faults.protocol --set everything --seeds 1000``."""
 
-from __future__ import annotations
-
 import argparse
 import time
 import traceback

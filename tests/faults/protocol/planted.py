@@ -1,7 +1,5 @@
 """Faults planted into the protocol one at a time, which the simulation must notice."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack

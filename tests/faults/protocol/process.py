@@ -1,7 +1,5 @@
 """A real process that takes turns of a conversation and journals acknowledged turns."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import random

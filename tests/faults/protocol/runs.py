@@ -1,7 +1,5 @@
 """Runs of the simulation: steps of a seed, the broken promise, the fewest steps."""
 
-from __future__ import annotations
-
 import logging
 import random
 import secrets

@@ -1,7 +1,5 @@
 """Stores of the simulation in memory, behind proxies that pause and fail."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from functools import lru_cache

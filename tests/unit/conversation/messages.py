@@ -1,7 +1,5 @@
 """Short ways to write messages."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the archive keeps, finds and forgets, by words and by vectors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A background run that is stopped ends with an error, not with the process."""
 
-from __future__ import annotations
-
 import pytest
 
 from strands_manga_memory.conversation.background import BackgroundTask

@@ -1,7 +1,5 @@
 """Learning a model's token ratio, and a whole request's plan."""
 
-from __future__ import annotations
-
 import pytest
 from strands.types.content import Message
 

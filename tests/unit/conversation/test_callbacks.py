@@ -1,7 +1,5 @@
 """Callbacks of the managers, called as Strands calls them and as others do."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

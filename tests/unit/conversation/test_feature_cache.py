@@ -1,7 +1,5 @@
 """Token counts of messages are cached until the content changes."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

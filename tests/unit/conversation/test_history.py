@@ -1,7 +1,5 @@
 """A history copies itself like copy.deepcopy, in less time."""
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any

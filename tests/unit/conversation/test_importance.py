@@ -1,7 +1,5 @@
 """The manager in a real agent with a scripted model, without a session."""
 
-from __future__ import annotations
-
 import json
 import logging
 from typing import Any

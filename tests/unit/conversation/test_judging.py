@@ -1,7 +1,5 @@
 """Scorers that answer later: rules until then, and after failures."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading

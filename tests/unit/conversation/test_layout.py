@@ -1,7 +1,5 @@
 """The layout restores the exact history from a log of messages."""
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any

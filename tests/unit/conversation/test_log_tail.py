@@ -1,7 +1,5 @@
 """The log tail: evicted messages return in order unless another changed the history."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import given

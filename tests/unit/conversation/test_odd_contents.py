@@ -1,7 +1,5 @@
 """A history stays within its budget with blocks of any shape."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import AsyncGenerator

@@ -1,7 +1,5 @@
 """Quotes of the archive: within the budget, and counted once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What is found for a question, and how much of a request it may take."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest

@@ -1,7 +1,5 @@
 """What messages are worth."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What stays under a budget."""
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any

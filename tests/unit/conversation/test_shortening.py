@@ -1,7 +1,5 @@
 """A long text of the user is condensed to its wishes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

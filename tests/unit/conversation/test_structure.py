@@ -1,7 +1,5 @@
 """What a message is, from its place in the conversation before its words."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

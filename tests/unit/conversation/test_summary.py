@@ -1,7 +1,5 @@
 """The record of a summary, how it is shown, and what goes when there is no room."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The cache of drafts: by content, for a day, readable only by who holds the content."""
 
-from __future__ import annotations
-
 import pytest
 
 from strands_manga_memory.conversation import SummaryCache

@@ -1,7 +1,5 @@
 """Token counting: with a vocabulary on the disk, by estimate, and of every kind of content."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 from typing import Any

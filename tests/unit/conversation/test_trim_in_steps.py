@@ -1,7 +1,5 @@
 """Between trimmings a history only grows, and requests keep their prefix."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

@@ -1,7 +1,5 @@
 """Truncation keeps identifiers of JSON, lines of tables and code, and sentences."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """Dialogue acts in English and Japanese."""
 
-from __future__ import annotations
-
 import pytest
 
 from strands_manga_memory.language import DialogueAct, dialogue_act

@@ -1,7 +1,5 @@
 """Corrections: which of the values said before they replace, and how that is told."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Entities: found by patterns, refused by validators, the same in every spelling."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Texts that are read stretch by stretch give what they give when they are read at once."""
 
-from __future__ import annotations
-
 import re
 
 from hypothesis import given, settings

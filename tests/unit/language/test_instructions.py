@@ -1,7 +1,5 @@
 """Standing instructions: known by their form, in effect until they are taken back."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest

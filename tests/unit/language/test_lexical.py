@@ -1,7 +1,5 @@
 """The lexical index: what is found in English and Japanese, and that no query breaks it."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

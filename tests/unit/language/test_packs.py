@@ -1,7 +1,5 @@
 """Language packs: patterns find their examples and reject the counterexamples."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

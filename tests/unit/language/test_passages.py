@@ -1,7 +1,5 @@
 """Passages of a text, and those that fit a question."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

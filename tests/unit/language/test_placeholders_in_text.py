@@ -1,7 +1,5 @@
 """What the package itself writes into a history is nobody's words."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What a user's message does depends on what it replies to."""
 
-from __future__ import annotations
-
 import pytest
 
 from strands_manga_memory.language import dialogue_act

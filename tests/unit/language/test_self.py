@@ -1,7 +1,5 @@
 """What users say of themselves is kept; what they ask about themselves is not taken for it."""
 
-from __future__ import annotations
-
 import pytest
 
 from strands_manga_memory.conversation import RuleScorer

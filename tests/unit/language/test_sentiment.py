@@ -1,7 +1,5 @@
 """The sentiment of what a user says, on lines of our own in two languages."""
 
-from __future__ import annotations
-
 import pytest
 
 from strands_manga_memory.language.session_summaries import classify_sentiment

@@ -1,7 +1,5 @@
 """Japanese shop talk: what lines do, and whether a question finds the line that answers it."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """Short answers to questions of the assistant state the user's tastes and facts."""
 
-from __future__ import annotations
-
 import pytest
 
 from strands_manga_memory.language import RuleSessionSummarizer

@@ -6,8 +6,6 @@ preference is (slots, text): one of the slots, separated by ``|``, has a value t
 text. Without slots any slot may have it.
 """
 
-from __future__ import annotations
-
 import unicodedata
 
 import pytest

@@ -1,7 +1,5 @@
 """Changes of subject, and texts that are put beside a conversation."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Summaries by rules, preferences, and the estimate of tokens."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -1,7 +1,5 @@
 """Slots: what must not be lost, and which of it is current."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Preferences are extracted by slot and polarity; a change of mind leaves one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

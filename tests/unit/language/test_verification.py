@@ -1,7 +1,5 @@
 """Verification: what a draft must hold, and what it must not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Unhurried work: everything in its order, with pauses."""
 
-from __future__ import annotations
-
 import pytest
 
 from strands_manga_memory.language import text_features as module

@@ -1,7 +1,5 @@
 """The breaker under any sequence of calls, outcomes and waits, against a model."""
 
-from __future__ import annotations
-
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (

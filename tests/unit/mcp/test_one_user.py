@@ -1,7 +1,5 @@
 """What one user alone gets to hear from a tool shuts nobody else out."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Any result or error of a tool ends in a tool result and reaches the breaker."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Texts of turns that user memory keeps for recall."""
 
-from __future__ import annotations
-
 from strands_manga_memory.memory.transcript_contents import passages_of
 from strands_manga_memory.messages.transcripts import Utterance
 

@@ -1,7 +1,5 @@
 """The PII policy: recall on 200 lines in two languages, precision, and actions."""
 
-from __future__ import annotations
-
 import re
 from random import Random
 

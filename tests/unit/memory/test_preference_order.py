@@ -1,7 +1,5 @@
 """Changes of a user's preferences give the same result in whatever order they arrive."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import permutations
 

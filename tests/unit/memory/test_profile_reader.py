@@ -1,7 +1,5 @@
 """An agent starts in time with its own memories, whatever a profile source does."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

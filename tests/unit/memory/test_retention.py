@@ -1,7 +1,5 @@
 """Retention and ranking: what is kept how long, and what it is worth."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The template makes the tables that create_if_missing makes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

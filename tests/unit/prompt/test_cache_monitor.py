@@ -1,7 +1,5 @@
 """PromptCacheMonitor: hit rates, and what broke the prefix."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Instruction files: order, origin, size, and folders that tools can write to."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Write access: the file, its folder, each folder above it, and whose they are."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Conversion of an agent's history to references to stored messages, and back."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

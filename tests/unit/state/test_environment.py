@@ -1,7 +1,5 @@
 """Environments and their sources."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The state under random use is valid, small, and restored exactly."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The parts of the state alone: phases, slots, steps, entities, goals."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """An answer that ends within its headers proves neither presence nor absence."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """SQLiteTable: what the contract suite cannot see."""
 
-from __future__ import annotations
-
 import signal
 import sqlite3
 import subprocess

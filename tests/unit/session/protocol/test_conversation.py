@@ -1,7 +1,5 @@
 """Requests and bytes of a conversation's turns, with many live agents and earlier writers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The record of one process, and its agent's changes while a flush is under way."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from strands_manga_memory.session.protocol.local_copy import MAX_EVICTED, LocalCopy

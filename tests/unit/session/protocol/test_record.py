@@ -1,7 +1,5 @@
 """Join of two records: properties that hold for any pair, and the cases of the protocol's page."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """A record in each kind of store is read back: compare-and-set, readable JSON."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator
