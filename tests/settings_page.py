@@ -27,19 +27,10 @@ from strands_manga_memory.state import StateLimits
 
 PAGE = Path(__file__).parents[1] / "strands_manga_memory/guide/settings.md"
 DOCUMENTED: tuple[type, ...] = (
-    TieredSessionManager,
-    TtlPolicy,
-    ImportanceWeightedConversationManager,
-    HistoryRecall,
-    VerifiedSummarizingConversationManager,
-    SummaryTrigger,
-    SummarySchedule,
-    TieredCompactionConversationManager,
-    StateCoordinator,
-    StateLimits,
-    BreakerPolicy,
-    PiiPolicy,
-)
+    TieredSessionManager, TtlPolicy, ImportanceWeightedConversationManager, HistoryRecall,
+    VerifiedSummarizingConversationManager, SummaryTrigger, SummarySchedule,
+    TieredCompactionConversationManager, StateCoordinator, StateLimits, BreakerPolicy, PiiPolicy,
+)  # fmt: skip
 
 
 def page() -> str:

@@ -263,21 +263,9 @@ def test_of_many_writers_exactly_one_wins_each_version(store: HotStore) -> None:
 
 def test_names_never_cross(store: HotStore) -> None:
     ids = [
-        "a",
-        "a*",
-        "a:b",
-        "a#b",
-        "a?",
-        "[a]",
-        "{x}",
-        "x",
-        "日本",
-        "a/b",
-        "a%3Ab",
-        "a" * 512,
-        "a" * 511,
-        "日" * 512,
-    ]
+        "a", "a*", "a:b", "a#b", "a?", "[a]", "{x}", "x", "日本", "a/b", "a%3Ab", "a" * 512,
+        "a" * 511, "日" * 512,
+    ]  # fmt: skip
     names = [ConversationScope("u", id_).storage_session_id for id_ in ids]
     names += [ConversationScope(id_, "s").storage_session_id for id_ in ids]
     names += [ConversationScope("u", "s", tenant=id_).storage_session_id for id_ in ids]

@@ -32,23 +32,12 @@ _HOT_FAULTS = {
 }
 _DURABLE_FAULTS = {
     "none": (),
-    "dynamodb": (
-        "throttle",
-        "server_error",
-        "durable_timeout",
-        "durable_reset",
-        "durable_delay",
-        "durable_drop_answers",
-    ),
+    "dynamodb": ("throttle", "server_error", "durable_timeout", "durable_reset", "durable_delay",
+        "durable_drop_answers"),
     "sqlite": ("disk_full", "disk_full"),
-    "postgres": (
-        "durable_half_open",
-        "durable_timeout",
-        "durable_reset",
-        "durable_delay",
-        "durable_drop_answers",
-    ),
-}
+    "postgres": ("durable_half_open", "durable_timeout", "durable_reset", "durable_delay",
+        "durable_drop_answers"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -165,26 +165,8 @@ def test_the_same_seed_draws_the_same_scenario() -> None:
         Scenario.drawn(seed) for seed in range(50)
     ]
     assert {name for seed in range(400) for name in Scenario.drawn(seed).faults} >= {
-        *(
-            "kill",
-            "stop",
-            "reset",
-            "delay",
-            "blackhole",
-            "half_open",
-            "drip",
-            "drop_answers",
-            "hot_pause",
-            "hot_empty",
-        ),
-        *(
-            "memory_pressure",
-            "failover",
-            "reshard",
-            "all_lost",
-            "throttle",
-            "server_error",
-            "durable_timeout",
-            "disk_full",
-        ),
-    }
+        *("kill", "stop", "reset", "delay", "blackhole", "half_open", "drip", "drop_answers",
+            "hot_pause", "hot_empty"),
+        *("memory_pressure", "failover", "reshard", "all_lost", "throttle", "server_error",
+            "durable_timeout", "disk_full"),
+    }  # fmt: skip

@@ -44,20 +44,9 @@ TEXTS = {
 }
 
 PIECES_OF = {
-    "personal data": (
-        "a",
-        "x.",
-        "1 ",
-        "1-2 A",
-        "東京都",
-        "1 Main ",
-        "東市",
-        "A, ",
-        "@",
-        "0",
-        "call ",
-    )
-}
+    "personal data": ("a", "x.", "1 ", "1-2 A", "東京都", "1 Main ", "東市", "A, ", "@", "0",
+        "call "),
+}  # fmt: skip
 """Further texts for a reader, made of what its rules begin with."""
 
 

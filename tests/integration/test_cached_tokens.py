@@ -100,19 +100,11 @@ def _llama_cpp(call: Call) -> Any:
 
 
 _API_USAGE = {
-    "AnthropicModel": _anthropic,
-    "BedrockModel": _converse,
-    "GeminiModel": _gemini,
-    "LiteLLMModel": _openai,
-    "LlamaAPIModel": _llama_api,
-    "LlamaCppModel": _llama_cpp,
-    "MistralModel": _openai,
-    "OllamaModel": _ollama,
-    "OpenAIModel": _openai,
-    "OpenAIResponsesModel": _openai_responses,
-    "SageMakerAIModel": _openai,
-    "WriterModel": _openai,
-}
+    "AnthropicModel": _anthropic, "BedrockModel": _converse, "GeminiModel": _gemini,
+    "LiteLLMModel": _openai, "LlamaAPIModel": _llama_api, "LlamaCppModel": _llama_cpp,
+    "MistralModel": _openai, "OllamaModel": _ollama, "OpenAIModel": _openai,
+    "OpenAIResponsesModel": _openai_responses, "SageMakerAIModel": _openai, "WriterModel": _openai,
+}  # fmt: skip
 """Usage as the API of each provider reports it."""
 
 _WITHOUT_CACHE = {"LlamaAPIModel", "MistralModel", "OllamaModel", "WriterModel"}

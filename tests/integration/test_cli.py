@@ -437,17 +437,9 @@ def test_sweep_with_a_model_needs_a_memory_table(url: str, capsys: Any) -> None:
 def test_sweep_loop_ends_in_good_order(url: str) -> None:
     held(url, clock=lambda: time.time() - 7200)
     command = [
-        sys.executable,
-        "-m",
-        "strands_manga_memory.cli",
-        "sweep",
-        "--loop",
-        "--json",
-        "--durable",
-        url,
-        "--users",
-        "true",
-    ]
+        sys.executable, "-m", "strands_manga_memory.cli", "sweep", "--loop", "--json", "--durable",
+        url, "--users", "true",
+    ]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         assert json.loads(child.stdout.readline())["finished"] == 1

@@ -104,25 +104,12 @@ def test_a_deployment_in_order_passes(
     assert status == 0
     checks = {finding.check for finding in found}
     assert checks >= {
-        *(
-            "hot.reach",
-            "hot.version",
-            "hot.eviction",
-            "hot.persistence",
-            "hot.clock",
-            "hot.permission",
-            "hot.memory",
-        ),
-        *(
-            "durable.reach",
-            "durable.schema",
-            "durable.ttl",
-            "durable.clock",
-            "durable.permission",
-            "durable.sweeper",
-        ),
+        *("hot.reach", "hot.version", "hot.eviction", "hot.persistence", "hot.clock",
+            "hot.permission", "hot.memory"),
+        *("durable.reach", "durable.schema", "durable.ttl", "durable.clock", "durable.permission",
+            "durable.sweeper"),
         *("users.index", "users.ttl", "users.permission", "process.vocabulary"),
-    }
+    }  # fmt: skip
     for key in servers.redis.Redis(port=replica.port).scan_iter():
         assert (
             b"doctor" not in key or servers.redis.Redis(port=replica.port).ttl(key) != -1

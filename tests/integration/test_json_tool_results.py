@@ -17,18 +17,8 @@ from tests.unit.session.support import tool_use
 
 ORDERS = 20
 WORDS = [
-    "dark",
-    "dreary",
-    "spiral",
-    "town",
-    "ghost",
-    "story",
-    "sea",
-    "silent",
-    "moon",
-    "paper",
-    "old",
-]
+    "dark", "dreary", "spiral", "town", "ghost", "story", "sea", "silent", "moon", "paper", "old",
+]  # fmt: skip
 FORMS: dict[str, Callable[[Any], str]] = {
     "compact": lambda value: json.dumps(value, separators=(",", ":")),
     "escaped": json.dumps,

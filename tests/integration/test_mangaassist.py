@@ -188,43 +188,28 @@ async def test_a_shop_goes_on_after_a_restart_and_its_view_tells_what_became_of_
 @pytest.mark.parametrize(
     "talk",
     [
-        {
-            "Is The Cat and the Crossing Keeper volume 2 in stock?": "18 copies",
+        {"Is The Cat and the Crossing Keeper volume 2 in stock?": "18 copies",
             "I would like to buy it.": "Paper or digital?",
-            "Paper.": "Volume 2 (paper) is in your basket.",
-        },
-        {
-            "『猫と踏切番』2巻は在庫ありますか？": "18冊",
-            "それを買いたいです。": "電子版、どちらに",
-            "紙で": "第2巻（紙の本）をかごに",
-        },
-        {
-            "Show me The Tide-Waiting Diner.": "18 volumes",
+            "Paper.": "Volume 2 (paper) is in your basket."},
+        {"『猫と踏切番』2巻は在庫ありますか？": "18冊", "それを買いたいです。": "電子版、どちらに",
+            "紙で": "第2巻（紙の本）をかごに"},
+        {"Show me The Tide-Waiting Diner.": "18 volumes",
             "And volume 3?": "The Tide-Waiting Diner, volume 3",
-            "Is The Cat and the Crossing Keeper in stock?": "volume 1",
-            "buy it": "Which volume",
-            "5": "Paper or digital?",
-        },
+            "Is The Cat and the Crossing Keeper in stock?": "volume 1", "buy it": "Which volume",
+            "5": "Paper or digital?"},
         {"Is volume 9 of The Cat and the Crossing Keeper in stock?": "has volumes 1 to 5"},
         {"My name is Ken.": "Nice to meet you, Ken", "What is my name?": "Ken"},
         {"私の名前はケンです。": "ケン様", "私の名前は何ですか？": "ケン"},
-        {
-            "Is there a cheaper edition of The Lighthouse Star Post?": "These cost less",
-            "もっと安い版は？": "もっと安い作品",
-        },
+        {"Is there a cheaper edition of The Lighthouse Star Post?": "These cost less",
+            "もっと安い版は？": "もっと安い作品"},
         {"Is there a cheaper edition of Lodgers of Echo House?": "(16 volumes, 561 yen)"},
-        {
-            "Do you have horror?": "We have no horror",
-            "ホラー漫画はありますか？": "ホラーの作品は取り扱いがありません",
-        },
-        {
-            "Where is my order?": "ORD-",
-            "Thanks!": "You are welcome",
-            "Do you have sports manga?": "We have no sports",
-        },
+        {"Do you have horror?": "We have no horror",
+            "ホラー漫画はありますか？": "ホラーの作品は取り扱いがありません"},
+        {"Where is my order?": "ORD-", "Thanks!": "You are welcome",
+            "Do you have sports manga?": "We have no sports"},
     ],
     ids=lambda talk: next(iter(talk)),
-)
+)  # fmt: skip
 async def test_the_script_answers_from_the_conversation(
     tmp_path: Path, talk: dict[str, str]
 ) -> None:

@@ -48,19 +48,11 @@ _JAPANESE = (
     "行う。",
 )
 DOCUMENTS = {
-    "English": (
-        _ENGLISH,
-        " ",
-        "Clause 57: the penalty for late delivery is 4,217 dollars a day.",
-        "What is the penalty?",
-    ),
-    "Japanese": (
-        _JAPANESE,
-        "",
-        "第57条　遅延損害金は一日につき4,217円とする。",
-        "遅延損害金はいくらですか。",
-    ),
-}
+    "English": (_ENGLISH, " ", "Clause 57: the penalty for late delivery is 4,217 dollars a day.",
+        "What is the penalty?"),
+    "Japanese": (_JAPANESE, "", "第57条　遅延損害金は一日につき4,217円とする。",
+        "遅延損害金はいくらですか。"),
+}  # fmt: skip
 
 
 def pasted(language: str) -> tuple[str, str]:

@@ -53,29 +53,21 @@ def test_every_public_class_has_a_repr_of_its_own() -> None:
     [
         (lambda: Codec(), "Codec(encrypts=False, compress_from=1024)"),
         (lambda: HistoryRecall(512), "HistoryRecall(max_tokens=512)"),
-        (
-            lambda: ImportanceWeightedConversationManager(1_000, max_turns=20),
-            "ImportanceWeightedConversationManager(max_tokens=1000, max_turns=20)",
-        ),
+        (lambda: ImportanceWeightedConversationManager(1_000, max_turns=20),
+            "ImportanceWeightedConversationManager(max_tokens=1000, max_turns=20)"),
         (lambda: InMemoryHotStore(), "InMemoryHotStore(conversations=0)"),
         (lambda: MicroCompaction(200), "MicroCompaction(characters=200)"),
         (lambda: RuleScorer(), f"RuleScorer(weights={ImportanceWeights()!r})"),
         (lambda: InstructionFiles(["docs"]), "InstructionFiles(['docs'])"),
         (lambda: PromptCacheMonitor(lifetime=60.0), "PromptCacheMonitor(lifetime=60.0)"),
-        (
-            lambda: StateCoordinator(max_tokens=99, offer_tools=False),
-            "StateCoordinator(max_tokens=99, tools=[])",
-        ),
-        (
-            lambda: TieredCompactionConversationManager([], trigger=0.7),
-            "TieredCompactionConversationManager(stages=[], trigger=0.7)",
-        ),
-        (
-            lambda: VerifiedSummarizingConversationManager(),
-            "VerifiedSummarizingConversationManager(trigger_tokens=8000, trigger_turns=20)",
-        ),
+        (lambda: StateCoordinator(max_tokens=99, offer_tools=False),
+            "StateCoordinator(max_tokens=99, tools=[])"),
+        (lambda: TieredCompactionConversationManager([], trigger=0.7),
+            "TieredCompactionConversationManager(stages=[], trigger=0.7)"),
+        (lambda: VerifiedSummarizingConversationManager(),
+            "VerifiedSummarizingConversationManager(trigger_tokens=8000, trigger_turns=20)"),
     ],
-)
+)  # fmt: skip
 def test_repr_shows_settings(made: Any, shown: str) -> None:
     assert repr(made()) == shown
 

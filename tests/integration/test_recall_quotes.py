@@ -154,31 +154,23 @@ def test_answers_that_report_a_failed_tool_are_not_quoted() -> None:
 @pytest.mark.parametrize(
     ("said", "question"),
     [
-        (
-            "One copy of it costs 2,800 yen.",
-            "She already has volume 1. What about volume 2 of Natsume?",
-        ),
+        ("One copy of it costs 2,800 yen.",
+            "She already has volume 1. What about volume 2 of Natsume?"),
         ("Volume 2 will be wrapped.", "Put volume 1 of PTSD Radio on my wish list."),
-        (
-            "We still have it, sorry, if you need it again.",
-            "I still need an answer about shipping again, please.",
-        ),
+        ("We still have it, sorry, if you need it again.",
+            "I still need an answer about shipping again, please."),
         ("I could recommend something like Uzumaki.", "Recommend a cookbook with soups."),
         ("I love horror manga.", "She loved it. What does she get next?"),
-        (
-            "OK, then Uzumaki it is. Actually, make it two copies.",
-            "Actually I prefer paperback, not hardcover.",
-        ),
-        (
-            "カード番号はチャットに送らないでください。",
-            "ハードカバーではなくペーパーバックがいいです。",
-        ),
+        ("OK, then Uzumaki it is. Actually, make it two copies.",
+            "Actually I prefer paperback, not hardcover."),
+        ("カード番号はチャットに送らないでください。",
+            "ハードカバーではなくペーパーバックがいいです。"),
         ("カード番号はチャットに送らないでください。", "注文番号は何でしたっけ？"),
         ("システムに接続できません。", "ホラーはもういいです。今はミステリーが好きです。"),
         ("予算は3000円です。", "いくらですか？"),
         ("「うずまき」2冊にします。", "それにします。ありがとう、さようなら。"),
     ],
-)
+)  # fmt: skip
 def test_words_of_every_request_bring_no_quotes(said: str, question: str) -> None:
     """A number, "again", or a part of a katakana word is no match."""
     assert quotes_for(question, said) == ""

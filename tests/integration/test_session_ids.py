@@ -10,36 +10,10 @@ from strands_manga_memory.scope import encoded_id
 from tests.unit.session.support import Stores, agent, texts
 
 NASTY = (
-    "a",
-    "a*",
-    "a?",
-    "[a]",
-    "a:b",
-    "a#b",
-    "a#HEAD",
-    "a/b",
-    "a%2Fb",
-    "a~b",
-    "a~001",
-    "a b",
-    "a\nb",
-    "a\x00b",
-    "{x}",
-    "{x}:y",
-    "日本",
-    "日本語",
-    "A",
-    "aa",
-    ".",
-    "-",
-    "a!b",
-    "x" * 512,
-    "x" * 511,
-    "日" * 512,
-    "日" * 511 + "本",
-    "y" * 300 + "1",
-    "y" * 300 + "2",
-)
+    "a", "a*", "a?", "[a]", "a:b", "a#b", "a#HEAD", "a/b", "a%2Fb", "a~b", "a~001", "a b", "a\nb",
+    "a\x00b", "{x}", "{x}:y", "日本", "日本語", "A", "aa", ".", "-", "a!b", "x" * 512, "x" * 511,
+    "日" * 512, "日" * 511 + "本", "y" * 300 + "1", "y" * 300 + "2",
+)  # fmt: skip
 
 
 def test_sessions_do_not_cross(both: Stores) -> None:

@@ -550,23 +550,11 @@ def test_stats(both: Stores) -> None:
     clock.advance(5)
     stats = live._session_manager.stats()
     assert stats == {
-        "turns": 2,
-        "messages": 4,
-        "window_messages": 2,
-        "left_messages": 2,
-        "unsaved_messages": 0,
-        "dropped_messages": 0,
-        "possible_loss": False,
-        "hot": "up",
-        "hot_error": "",
-        "durable": "up",
-        "durable_error": "",
-        "tokens": None,
-        "budget": None,
-        "left": None,
-        "age": 65.0,
-        "oldest_turn_age": 5.0,
-    }
+        "turns": 2, "messages": 4, "window_messages": 2, "left_messages": 2, "unsaved_messages": 0,
+        "dropped_messages": 0, "possible_loss": False, "hot": "up", "hot_error": "",
+        "durable": "up", "durable_error": "", "tokens": None, "budget": None, "left": None,
+        "age": 65.0, "oldest_turn_age": 5.0,
+    }  # fmt: skip
     assert both.manager(clock=clock).stats() == stats
 
 

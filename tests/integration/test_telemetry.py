@@ -39,20 +39,11 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_everything_that_happens_has_a_span(told: dict[str, Any]) -> None:
     names = {span["name"] for span in told["spans"]}
     assert names >= {
-        *(
-            "manga_memory.turn",
-            "manga_memory.trim",
-            "manga_memory.summary",
-            "manga_memory.recall",
-            "manga_memory.handoff",
-        ),
-        *(
-            "manga_memory.breaker.transition",
-            "manga_memory.restore",
-            "put manga_sessions",
-            "query manga_user_memory",
-        ),
-    }
+        *("manga_memory.turn", "manga_memory.trim", "manga_memory.summary", "manga_memory.recall",
+            "manga_memory.handoff"),
+        *("manga_memory.breaker.transition", "manga_memory.restore", "put manga_sessions",
+            "query manga_user_memory"),
+    }  # fmt: skip
     assert all(span["seconds"] >= 0 for span in told["spans"])
 
 

@@ -401,19 +401,11 @@ def answer_of(id_: str) -> dict[str, Any]:
 ORPHANS = {
     "at the beginning": [user(answer_of("gone")), assistant("so it is")],
     "after an answer": [user("one"), assistant("two"), user(answer_of("gone")), assistant("three")],
-    "beside a text": [
-        user("one"),
-        assistant("two"),
-        user(answer_of("gone"), "and more"),
-        assistant("three"),
-    ],
-    "beside a result": [
-        user("one"),
-        assistant(tool_use("c1", "find")),
-        user(answer_of("c1"), answer_of("gone")),
-        assistant("x"),
-    ],
-}
+    "beside a text": [user("one"), assistant("two"), user(answer_of("gone"), "and more"),
+        assistant("three")],
+    "beside a result": [user("one"), assistant(tool_use("c1", "find")),
+        user(answer_of("c1"), answer_of("gone")), assistant("x")],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("messages", ORPHANS.values(), ids=ORPHANS)

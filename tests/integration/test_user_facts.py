@@ -34,25 +34,15 @@ CHANGED = [
     (["I love strawberries.", "I'm not allergic to strawberries."], {"likes": "strawberries"}),
 ]
 NOT_STATED = [
-    "My sister is allergic to nuts and lives in Berlin.",
-    "My name badge fell off.",
-    "My name was misspelled on the parcel.",
-    "I'm not allergic to anything.",
-    "What if I'm allergic to the ink?",
-    "Am I allergic to dust?",
-    "If I'm allergic to dust the old books go back.",
-    'The song "I\'m from Leeds" is on it.',
-    "I'm Japanese.",
-    "I'm from the marketing team.",
-    "夫はナッツアレルギーです。",
-    "アレルギーは特にありません。",
-    "もし猫アレルギーだったら困ります。",
-    "名札の名前が間違っていました。",
-    "彼はトムといって、名古屋に住んでいます。",
-    "大阪に住んでいますか？",
-    "作中の探偵は横浜に住んでいます。",
-    "祖母は金沢出身です。",
-]
+    "My sister is allergic to nuts and lives in Berlin.", "My name badge fell off.",
+    "My name was misspelled on the parcel.", "I'm not allergic to anything.",
+    "What if I'm allergic to the ink?", "Am I allergic to dust?",
+    "If I'm allergic to dust the old books go back.", 'The song "I\'m from Leeds" is on it.',
+    "I'm Japanese.", "I'm from the marketing team.", "夫はナッツアレルギーです。",
+    "アレルギーは特にありません。", "もし猫アレルギーだったら困ります。",
+    "名札の名前が間違っていました。", "彼はトムといって、名古屋に住んでいます。",
+    "大阪に住んでいますか？", "作中の探偵は横浜に住んでいます。", "祖母は金沢出身です。",
+]  # fmt: skip
 
 OWN = [
     (["My sister likes shojo, but I love horror."], {"genre": "horror"}),

@@ -322,37 +322,27 @@ def test_unknown_attributes_are_kept(quick: SQLiteTable) -> None:
         (lambda store: store.prefer("k" * 201, "x"), "key must have at most 200"),
         (lambda store: store.recall(query=5), "query must be a text or None, got 5"),
         (lambda store: store.retract(3), "message_id must be a text that is not empty, got 3"),
-        (
-            lambda store: store.retract("m1", at="today"),
-            "at must be a positive number of seconds, got 'today'",
-        ),
+        (lambda store: store.retract("m1", at="today"),
+            "at must be a positive number of seconds, got 'today'"),
         (lambda store: store.recall(limit=0), "limit must be a positive whole number"),
         (lambda store: store.recall(min_importance=-1), "min_importance must be from 0 to 1"),
         (lambda store: store.forget("~erased"), "memory_id must be"),
         (lambda store: store.remember("x", metadata=["y"]), "metadata must be a mapping"),
-        (
-            lambda store: store.store_session_summary("s", "x", topics="ab"),
-            "topics must be a list of texts",
-        ),
-        (
-            lambda store: store.store_session_summary("s", "x", open_questions=[None]),
-            "open_questions must be a list of texts",
-        ),
-        (
-            lambda store: store.store_session_summary("s", "x", topics=(each for each in "ab")),
-            "topics must be a list of texts",
-        ),
+        (lambda store: store.store_session_summary("s", "x", topics="ab"),
+            "topics must be a list of texts"),
+        (lambda store: store.store_session_summary("s", "x", open_questions=[None]),
+            "open_questions must be a list of texts"),
+        (lambda store: store.store_session_summary("s", "x", topics=(each for each in "ab")),
+            "topics must be a list of texts"),
         (lambda store: store.record_feedback("x", rating="five"), "rating must be a number"),
-        (
-            lambda store: store.record_feedback("x", rating=math.nan),
-            "rating must be a finite number, got nan",
-        ),
+        (lambda store: store.record_feedback("x", rating=math.nan),
+            "rating must be a finite number, got nan"),
         (lambda store: store.record_feedback("x", metadata=[1]), "metadata must be Mapping"),
         (lambda store: store.recall(since=math.nan), "since must be seconds since 1970"),
         (lambda store: store.retract(""), "message_id must be a text that is not empty"),
         (lambda store: store.build_agent_context(0), "max_tokens must be a positive whole number"),
     ],
-)
+)  # fmt: skip
 def test_bad_arguments(quick: SQLiteTable, call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call(UserMemoryStore(quick, user_id="u1"))

@@ -75,21 +75,10 @@ def test_odd_values_come_back_with_their_types(value: Any) -> None:
 @pytest.mark.parametrize(
     "number",
     [
-        2**63 - 1,
-        -(2**63),
-        2**63,
-        2**64,
-        -(10**400),
-        0.1,
-        -0.0,
-        5e-324,
-        1.7976931348623157e308,
-        1e16,
-        math.inf,
-        -math.inf,
-        math.nan,
+        2**63 - 1, -(2**63), 2**63, 2**64, -(10**400), 0.1, -0.0, 5e-324, 1.7976931348623157e308,
+        1e16, math.inf, -math.inf, math.nan,
     ],
-)
+)  # fmt: skip
 def test_every_number_comes_back_as_it_was(number: float, beside: Any) -> None:
     back = load(dump({"number": [number], "beside": beside}))
     assert repr(back["number"]) == repr([number])

@@ -51,35 +51,23 @@ def test_turns_are_a_request_with_all_that_follows_it() -> None:
     ("history", "says"),
     [
         ([assistant()], "message 0 is not a plain user message but of role assistant"),
-        (
-            [results("a")],
-            "message 0 is not a plain user message but of role user with tool results",
-        ),
+        ([results("a")],
+            "message 0 is not a plain user message but of role user with tool results"),
         ([user(), user()], "messages 0 and 1 are both of role user"),
-        (
-            [user(), calls("a"), user()],
-            "message 1 calls tools that message 2 does not answer one for one",
-        ),
-        (
-            [user(), calls("a", "b"), results("a")],
-            "message 1 calls tools that message 2 does not answer one for one",
-        ),
-        (
-            [user(), calls("a"), results("a", "b")],
-            "message 1 calls tools that message 2 does not answer one for one",
-        ),
-        (
-            [user(), assistant(), results("a")],
-            "message 2 holds results of tools that message 1 did not call",
-        ),
+        ([user(), calls("a"), user()],
+            "message 1 calls tools that message 2 does not answer one for one"),
+        ([user(), calls("a", "b"), results("a")],
+            "message 1 calls tools that message 2 does not answer one for one"),
+        ([user(), calls("a"), results("a", "b")],
+            "message 1 calls tools that message 2 does not answer one for one"),
+        ([user(), assistant(), results("a")],
+            "message 2 holds results of tools that message 1 did not call"),
         ([user(), calls("a", "a"), results("a", "a")], "message 1 holds a toolUseId twice"),
         ([{**calls("a"), "role": "user"}], "message 0 calls tools but is of role user"),
-        (
-            [user(), {**results("a"), "role": "assistant"}],
-            "message 1 holds tool results but is of role assistant",
-        ),
+        ([user(), {**results("a"), "role": "assistant"}],
+            "message 1 holds tool results but is of role assistant"),
     ],
-)
+)  # fmt: skip
 def test_problems_name_what_a_provider_would_refuse(history: list[Any], says: str) -> None:
     assert says in problems(history)
 

@@ -137,16 +137,8 @@ def test_every_guide_is_linked() -> None:
 
 
 _FOLDERS = [
-    "conversation",
-    "language",
-    "mcp",
-    "memory",
-    "prompt",
-    "squad",
-    "state",
-    "stores",
-    "ops",
-]
+    "conversation", "language", "mcp", "memory", "prompt", "squad", "state", "stores", "ops",
+]  # fmt: skip
 
 
 _OF_OTHERS = {

@@ -59,29 +59,16 @@ BAD: dict[str, list[str]] = {
     "failed_subtasks_kept": ["0", "51"],
     "goal_context_characters": ["0"],
     "steps_kept": ["0", "1e9"],
-    "pii_actions": [
-        "refuse",
-        "card",
-        "card=shred",
-        "cards=refuse",
-        "card=refuse=redact",
-        "card=refuse,",
-    ],
-    "retention_days": [
-        "30",
-        "fact=0",
-        "fact=for ever",
-        "preference=30",
-        "facts=30",
-        "fact=nan",
-        "fact=36501",
-    ],
+    "pii_actions": ["refuse", "card", "card=shred", "cards=refuse", "card=refuse=redact",
+        "card=refuse,"],
+    "retention_days": ["30", "fact=0", "fact=for ever", "preference=30", "facts=30", "fact=nan",
+        "fact=36501"],
     "breaker_users": ["0", "1001"],
     "breaker_failures": ["0"],
     "breaker_reset_after": ["0", "601"],
     "breaker_timeout": ["0"],
     "telemetry": ["loud"],
-}
+}  # fmt: skip
 
 
 def test_every_setting_has_bad_values_here_and_a_description() -> None:

@@ -36,25 +36,10 @@ PAGES = (
     *(
         f"strands_manga_memory/guide/{name}.md"
         for name in (
-            *(
-                "api",
-                "choosing",
-                "comparison",
-                "concepts",
-                "contributing",
-                "evidence",
-                "glossary",
-                "migration",
-            ),
-            *(
-                "operations",
-                "promises",
-                "quickstart",
-                "security",
-                "sessions",
-                "settings",
-                "troubleshooting",
-            ),
+            *("api", "choosing", "comparison", "concepts", "contributing", "evidence", "glossary",
+                "migration"),
+            *("operations", "promises", "quickstart", "security", "sessions", "settings",
+                "troubleshooting"),
         )
     ),
     *(f"strands_manga_memory/{name}/README.md" for name in ("assembly", "language")),
@@ -68,7 +53,7 @@ PAGES = (
     ),
     "strands_manga_memory/memory/details.md",
     "strands_manga_memory/ops/runbook.md",
-)
+)  # fmt: skip
 """Pages that keep the rules. The list only grows."""
 
 FREE_RELATIVE = re.compile(r"(?:\w+ )?(?:what(?:ever)?|who(?:ever)?)\b", re.IGNORECASE)

@@ -162,19 +162,11 @@ def test_redis_urls_say_everything_a_connection_needs() -> None:
     assert pool.connection_class is redis.SSLConnection
     assert pool.max_connections == 7
     expected = {
-        "username": "us@er",
-        "password": "p/w",
-        "host": "::1",
-        "port": 6390,
-        "db": 2,
-        "socket_timeout": 0.5,
-        "socket_connect_timeout": 3.0,
-        "client_name": "shop",
-        "health_check_interval": 30,
-        "ssl_ca_certs": "/ca.pem",
-        "ssl_cert_reqs": "required",
+        "username": "us@er", "password": "p/w", "host": "::1", "port": 6390, "db": 2,
+        "socket_timeout": 0.5, "socket_connect_timeout": 3.0, "client_name": "shop",
+        "health_check_interval": 30, "ssl_ca_certs": "/ca.pem", "ssl_cert_reqs": "required",
         "ssl_check_hostname": False,
-    }
+    }  # fmt: skip
     assert {name: pool.connection_kwargs[name] for name in expected} == expected
     assert (store._prefix, store._deadline) == ("shop", 0.2)
 

@@ -76,17 +76,9 @@ def failed(
             "AWS_DEFAULT_REGION": "us-west-2",
         }
         options = [
-            "-q",
-            "-o",
-            "addopts=",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "upstream_parts",
-            "-W",
-            "ignore",
-            "--tb=short",
-        ]
+            "-q", "-o", "addopts=", "-p", "no:cacheprovider", "-p", "upstream_parts", "-W",
+            "ignore", "--tb=short",
+        ]  # fmt: skip
         options += [
             "--no-header",
             "-n",

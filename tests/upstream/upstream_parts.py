@@ -109,17 +109,9 @@ def _in_teams(original: Callable[..., None]) -> Callable[..., None]:
 
 
 _NODES = (
-    "multiagent",
-    "multi_agent",
-    "a2a",
-    "agent_as_tool",
-    "test_agent_delegation",
-    "tools/test_",
-    "test_swarm",
-    "as_tool_",
-    "nested_agent",
-    "test_snapshot_session_manager",
-)
+    "multiagent", "multi_agent", "a2a", "agent_as_tool", "test_agent_delegation", "tools/test_",
+    "test_swarm", "as_tool_", "nested_agent", "test_snapshot_session_manager",
+)  # fmt: skip
 """Tests whose agents are nodes of a team, or tools: Strands refuses them a session manager of their
 own.
 """

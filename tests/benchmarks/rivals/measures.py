@@ -304,16 +304,6 @@ def crowded(rival: Rival, stage: Stage) -> dict[str, Cell]:
 
 
 MEASURES: tuple[Callable[[Rival, Stage], dict[str, Cell]], ...] = (
-    by_age,
-    stall,
-    window,
-    two_writers,
-    killed,
-    oversized,
-    redacted,
-    neighbours,
-    lapsed,
-    in_use,
-    alike,
-    crowded,
-)
+    by_age, stall, window, two_writers, killed, oversized, redacted, neighbours, lapsed, in_use,
+    alike, crowded,
+)  # fmt: skip

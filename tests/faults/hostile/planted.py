@@ -12,17 +12,8 @@ from strands_manga_memory import Codec
 from strands_manga_memory.stores.codec import dump, load
 
 NUMBERS = [
-    b"",
-    b"x",
-    b"-1",
-    b"9" * 400,
-    b"1e400",
-    b"nan",
-    b"\xff",
-    b"1-999999999999",
-    b"1",
-    b" " * 1000,
-]
+    b"", b"x", b"-1", b"9" * 400, b"1e400", b"nan", b"\xff", b"1-999999999999", b"1", b" " * 1000,
+]  # fmt: skip
 """What may stand where a number or a name is expected that is kept in the clear."""
 
 DEEP = b"[" * 100_000
@@ -67,19 +58,9 @@ def nested(levels: int) -> Any:
 def payloads(rng: random.Random) -> Iterator[bytes]:
     """Yield what may stand where a dumped value is expected."""
     yield from (
-        b"",
-        b"{}",
-        b"[]",
-        b"null",
-        b"5",
-        b'"x"',
-        b"NaN",
-        b"1e999",
-        b"9" * 100_000,
-        b"\xff\xfe",
-        b"B",
-        b'B{"\\u0000bytes":5}',
-    )
+        b"", b"{}", b"[]", b"null", b"5", b'"x"', b"NaN", b"1e999", b"9" * 100_000, b"\xff\xfe",
+        b"B", b'B{"\\u0000bytes":5}',
+    )  # fmt: skip
     yield from (
         DEEP,
         b'{"a":' * 50_000,

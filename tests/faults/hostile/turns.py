@@ -21,44 +21,19 @@ from tests import servers
 from tests.faults.test_hostile_text import MOST, TEXTS, agent_of, stalled, text_of
 
 HOT = (
-    *(
-        "",
-        "",
-        "",
-        "LOADING server is loading",
-        "READONLY You can't write against a read only replica.",
-        "MISCONF disk is full",
-    ),
-    *(
-        "NOAUTH Authentication required.",
-        "WRONGPASS invalid password",
-        "OOM command not allowed",
-        "MOVED 3999 127.0.0.1:1",
-    ),
-    *(
-        "CLUSTERDOWN Hash slot not served",
-        "BUSY running a script",
-        "MASTERDOWN link is down",
-        "ERR quota exceeded",
-    ),
-)
+    *("", "", "", "LOADING server is loading",
+        "READONLY You can't write against a read only replica.", "MISCONF disk is full"),
+    *("NOAUTH Authentication required.", "WRONGPASS invalid password", "OOM command not allowed",
+        "MOVED 3999 127.0.0.1:1"),
+    *("CLUSTERDOWN Hash slot not served", "BUSY running a script", "MASTERDOWN link is down",
+        "ERR quota exceeded"),
+)  # fmt: skip
 DURABLE = (
-    *(
-        "",
-        "",
-        "",
-        "ExpiredTokenException",
-        "UnrecognizedClientException",
-        "AccessDeniedException",
-        "ResourceNotFoundException",
-    ),
-    *(
-        "ThrottlingException",
-        "ProvisionedThroughputExceededException",
-        "InternalServerError",
-        "SomethingNewException",
-    ),
-)
+    *("", "", "", "ExpiredTokenException", "UnrecognizedClientException", "AccessDeniedException",
+        "ResourceNotFoundException"),
+    *("ThrottlingException", "ProvisionedThroughputExceededException", "InternalServerError",
+        "SomethingNewException"),
+)  # fmt: skip
 """What a tier answers to each request; nothing: as it should."""
 
 

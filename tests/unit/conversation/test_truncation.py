@@ -15,20 +15,9 @@ from strands_manga_memory.messages.json_text import find_json
 
 COUNTER = EstimateCounter()
 WORDS = [
-    "dark",
-    "dreary",
-    "spiral",
-    "town",
-    "ghost",
-    "story",
-    "of",
-    "the",
-    "sea",
-    "and",
-    "the",
-    "silent",
-    "moon",
-]
+    "dark", "dreary", "spiral", "town", "ghost", "story", "of", "the", "sea", "and", "the",
+    "silent", "moon",
+]  # fmt: skip
 CHANCE = random.Random(7)
 
 
@@ -281,31 +270,11 @@ def test_a_truncated_text_is_never_empty(text: str) -> None:
 @pytest.mark.parametrize(
     "part",
     [
-        '["',
-        "{'",
-        "[1",
-        '{"a":',
-        "('",
-        '[{"a": 1}, ',
-        "[[0, 1], ",
-        "it's {'a': [",
-        "\\",
-        "a,",
-        "| a |\n",
-        "```\n",
-        "店。",
-        "A.b",
-        "<p>",
-        "<p",
-        "<p> <td ",
-        "<script>",
-        "<p><!--",
-        "<html>" + " " * 300,
-        "\nA" * 70,
-        '{"error": "failed"}\n',
-        '["error", ',
+        '["', "{'", "[1", '{"a":', "('", '[{"a": 1}, ', "[[0, 1], ", "it's {'a': [", "\\", "a,",
+        "| a |\n", "```\n", "店。", "A.b", "<p>", "<p", "<p> <td ", "<script>", "<p><!--",
+        "<html>" + " " * 300, "\nA" * 70, '{"error": "failed"}\n', '["error", ',
     ],
-)
+)  # fmt: skip
 def test_truncation_takes_linear_time(part: str) -> None:
     """Four times the text takes at most some eight times as long, whatever it repeats."""
     seconds = []

@@ -198,23 +198,11 @@ def test_model_is_sent_a_short_json_and_callers_get_all_data() -> None:
     assert result["content"][1]["json"] == {"code": "circuit_open", "retry_after_s": 1.5}
     assert result["metadata"] == {
         "cost": 2,
-        "guard": {
-            "code": "circuit_open",
-            "reason": "x is unavailable.",
-            "request_id": "t",
-            "duration": 0.25,
-            "tool": "x",
-            "server": "s",
-            "state": "open",
-            "health": "unavailable",
-            "failures": 5,
-            "retry_after": 1.5,
-            "retryable": True,
-            "side_effects_unknown": False,
-            "partial": [],
-            "alternatives": [],
-        },
-    }
+        "guard": {"code": "circuit_open", "reason": "x is unavailable.", "request_id": "t",
+            "duration": 0.25, "tool": "x", "server": "s", "state": "open", "health": "unavailable",
+            "failures": 5, "retry_after": 1.5, "retryable": True, "side_effects_unknown": False,
+            "partial": [], "alternatives": []},
+    }  # fmt: skip
     doubtful = error_result(problem(code="timeout", side_effects_unknown=True, alternatives=["y"]))
     assert doubtful["content"][1]["json"] == {
         "code": "timeout",

@@ -34,30 +34,21 @@ from strands_manga_memory.testing import FakeClock, ScriptedModel
 @pytest.mark.parametrize(
     ("slot", "value", "message"),
     [
-        (
-            DialogueSlot(name="format", allowed=("paper", "digital")),
-            "vinyl",
-            "one of 'paper', 'digital'; got 'vinyl'",
-        ),
+        (DialogueSlot(name="format", allowed=("paper", "digital")), "vinyl",
+            "one of 'paper', 'digital'; got 'vinyl'"),
         (DialogueSlot(name="order", entity="order_id"), "ORD-1", "valid order_id"),
         (DialogueSlot(name="zip", pattern=r"\d{3}-\d{4}"), "12-34", "matches"),
         (DialogueSlot(name="any"), "", "1 to 200 characters"),
         (DialogueSlot(name="any"), "x" * 201, "1 to 200 characters, got 201"),
-        (
-            DialogueSlot(name="volume", entity="volume"),
-            "volume 3 " * 30,
-            "1 to 200 characters, got 269",
-        ),
-        (
-            DialogueSlot(name="zip", pattern=r"\d{3}-\d{4}"),
-            "12-34" * 50,
-            "1 to 200 characters, got 250",
-        ),
+        (DialogueSlot(name="volume", entity="volume"), "volume 3 " * 30,
+            "1 to 200 characters, got 269"),
+        (DialogueSlot(name="zip", pattern=r"\d{3}-\d{4}"), "12-34" * 50,
+            "1 to 200 characters, got 250"),
         (DialogueSlot(name="any"), ["a"], "a text or a number"),
         (DialogueSlot(name="any"), True, "a text or a number"),
         (DialogueSlot(name="any"), None, "a text or a number"),
     ],
-)
+)  # fmt: skip
 def test_bad_values_are_refused_with_what_is_allowed(
     slot: DialogueSlot, value: object, message: str
 ) -> None:
