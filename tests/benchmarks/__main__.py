@@ -15,16 +15,9 @@ from typing import Any
 from tests.benchmarks import reset_texts, slowness
 
 NAMES = [
-    "roundtrips",
-    "restore",
-    "turn",
-    "contexts",
-    "summaries",
-    "breaker",
-    "usermemory",
-    "state",
+    "roundtrips", "restore", "turn", "contexts", "summaries", "breaker", "usermemory", "state",
     "cost",
-]
+]  # fmt: skip
 
 LONG = ["scale", "session-cost", "retention"]
 """Benchmarks that take long or need much, and therefore run only when they are named."""

@@ -28,13 +28,8 @@ user.
 """
 
 NAMES = (
-    "write_units",
-    "index_write_units",
-    "read_units",
-    "session_bytes",
-    "memory_bytes",
-    "hot_bytes",
-)
+    "write_units", "index_write_units", "read_units", "session_bytes", "memory_bytes", "hot_bytes",
+)  # fmt: skip
 
 BUDGETS: dict[str, str | float] = {
     **{f"{name}_in_all_off_by": "<= 0.10" for name in NAMES},

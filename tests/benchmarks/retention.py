@@ -25,18 +25,11 @@ PLOT: Path | None = None
 """PNG file for a plot of the kept messages; needs the kit and matplotlib."""
 
 BUDGETS = {
-    "locomo_recall": ">= 0.4",
-    "prefdaily_recall": ">= 0.97",
-    "sgd_recall": ">= 0.965",
-    "sgd_tool_support": ">= 0.77",
-    "multiwoz_recall": ">= 0.96",
-    "jmultiwoz_recall": ">= 0.74",
-    "jmultiwoz_value": ">= 0.75",
-    "tau5_recall": ">= 0.98",
-    "tau5_tool_support": ">= 0.985",
-    "locomo_in_view_with_recall": ">= 0.88",
-    "prefdaily_in_view_with_recall": ">= 0.95",
-}
+    "locomo_recall": ">= 0.4", "prefdaily_recall": ">= 0.97", "sgd_recall": ">= 0.965",
+    "sgd_tool_support": ">= 0.77", "multiwoz_recall": ">= 0.96", "jmultiwoz_recall": ">= 0.74",
+    "jmultiwoz_value": ">= 0.75", "tau5_recall": ">= 0.98", "tau5_tool_support": ">= 0.985",
+    "locomo_in_view_with_recall": ">= 0.88", "prefdaily_in_view_with_recall": ">= 0.95",
+}  # fmt: skip
 _LABELS = {
     "locomo": "LoCoMo",
     "prefdaily": "PrefEval in\nsmall talk",

@@ -62,16 +62,10 @@ QUESTION = (
 )
 
 _TITLES = (
-    *(
-        "The Lighthouse Keeper",
-        "Paper Lanterns",
-        "Iron Orchard",
-        "Seven Bridges",
-        "Quiet Harbor",
-        "The Glass Garden",
-    ),
+    *("The Lighthouse Keeper", "Paper Lanterns", "Iron Orchard", "Seven Bridges", "Quiet Harbor",
+        "The Glass Garden"),
     *("霧の郵便局", "星降る図書館", "銀の竜", "月の庭", "春の階段", "青い列車"),
-)
+)  # fmt: skip
 _ENGLISH = (
     "Is {title} in stock at the moment?",
     "What is {title} about, and is it more of a slow story?",

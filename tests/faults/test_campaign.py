@@ -73,14 +73,9 @@ def ack(tag: str, at: float, *, worker: str = "0.0", unsaved: int = 0) -> dict[s
     """A turn that took a second."""
     known = {"kind": "text", "epoch": 1, "dropped": False, "unsaved": unsaved}
     return {
-        "what": "ack",
-        "at": at,
-        "began": at - 1,
-        "worker": worker,
-        "user": 0,
-        "tag": f"canary7user0{tag}",
-        **known,
-    }
+        "what": "ack", "at": at, "began": at - 1, "worker": worker, "user": 0,
+        "tag": f"canary7user0{tag}", **known,
+    }  # fmt: skip
 
 
 def killed(at: float, *durable: str, worker: str | None = "0.0") -> Loss:

@@ -67,14 +67,9 @@ def test_a_writer_is_cut_off_from_the_hot_tier_while_another_goes_on(
         process.manager.flush()
         assert talk.problems(process.agent.messages) == []
     kinds = {
-        "a0": "tool",
-        "a1": "parallel",
-        "a2": "parallel",
-        "b1": "tool",
-        "b2": "text",
-        "b3": "tool",
+        "a0": "tool", "a1": "parallel", "a2": "parallel", "b1": "tool", "b2": "text", "b3": "tool",
         "b4": "tool",
-    }
+    }  # fmt: skip
     check_turns(new_process, services, *kinds.items(), ("a3", "text"), ("a4", "text"))
 
 

@@ -17,17 +17,10 @@ from strands.models import Model
 
 _SDKS = frozenset(
     {
-        "anthropic",
-        "google",
-        "litellm",
-        "llama_api_client",
-        "mistralai",
-        "mypy_boto3_sagemaker_runtime",
-        "ollama",
-        "openai",
-        "writerai",
+        "anthropic", "google", "litellm", "llama_api_client", "mistralai",
+        "mypy_boto3_sagemaker_runtime", "ollama", "openai", "writerai",
     }
-)
+)  # fmt: skip
 
 
 class _StandInModule(ModuleType):

@@ -197,20 +197,14 @@ def test_a_part_that_cannot_be_is_refused(
 @pytest.mark.parametrize(
     ("name", "build"),
     [
-        (
-            "recall",
-            lambda memory, text: memory.agent_kwargs(user_id="u", session_id="s", recall=text),
-        ),
-        (
-            "session",
-            lambda memory, text: memory.agent_kwargs(user_id="u", session_id="s", session=text),
-        ),
-        (
-            "task_state",
-            lambda memory, text: memory.agent_kwargs(user_id="u", session_id="s", task_state=text),
-        ),
+        ("recall", lambda memory,
+            text: memory.agent_kwargs(user_id="u", session_id="s", recall=text)),
+        ("session", lambda memory,
+            text: memory.agent_kwargs(user_id="u", session_id="s", session=text)),
+        ("task_state", lambda memory,
+            text: memory.agent_kwargs(user_id="u", session_id="s", task_state=text)),
     ],
-)
+)  # fmt: skip
 def test_text_for_a_boolean_is_refused(
     memory: MangaMemory, name: str, build: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:

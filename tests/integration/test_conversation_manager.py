@@ -77,18 +77,12 @@ def lookup(kind: str, size: int) -> dict[str, Any]:
 
 
 SAYINGS = (
-    "I prefer horror manga with long stories.",
-    "No, I meant the deluxe edition.",
-    "Hello!",
-    "ok thanks",
-    "Do you ship to Osaka?",
-    "ホラーが好きです。",
-    "違います、21巻です。",
-    "こんにちは",
-    "鬼滅の刃の最新刊はいつ発売されますか？",
+    "I prefer horror manga with long stories.", "No, I meant the deluxe edition.", "Hello!",
+    "ok thanks", "Do you ship to Osaka?", "ホラーが好きです。", "違います、21巻です。",
+    "こんにちは", "鬼滅の刃の最新刊はいつ発売されますか？",
     "Tell me about the series with the tower, the cat and the two brothers, please. " * 6,
     "送料と配送日数について詳しく教えてください。" * 12,
-)
+)  # fmt: skip
 
 
 class Conversations(RuleBasedStateMachine):

@@ -45,15 +45,8 @@ def test_an_expiry_in_the_middle_of_a_conversation_does_not_end_the_next_tool_tu
         clock.advance(2 * 3600)
         live("second")
         assert texts(live.messages) == [
-            "first",
-            "toolUse",
-            "toolResult",
-            "done",
-            "second",
-            "toolUse",
-            "toolResult",
-            "done",
-        ]
+            "first", "toolUse", "toolResult", "done", "second", "toolUse", "toolResult", "done",
+        ]  # fmt: skip
         assert live._session_manager.stats()["unsaved_messages"] == 0
 
 

@@ -115,13 +115,8 @@ def test_the_story_of_guarded_tools_and_its_timeline(
     ]
     assert {what for _, tool, what in told.calls if tool == "price"} == {"success"}
     assert [state for _, state in told.states] == [
-        "closed",
-        "open",
-        "half_open",
-        "open",
-        "half_open",
-        "closed",
-    ]
+        "closed", "open", "half_open", "open", "half_open", "closed",
+    ]  # fmt: skip
     assert "hunter2" not in " ".join(told.results)
     picture = tmp_path / "timeline.png"
     guarded_tools.plot(told).savefig(picture)

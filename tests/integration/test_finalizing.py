@@ -217,19 +217,13 @@ def test_the_answer_after_a_tool_call_is_that_of_the_summary(
 @pytest.mark.parametrize(
     ("said", "answer", "is_closed"),
     [
-        (
-            "Any news on those prints?",
-            "Yes, two signed Urasawa prints are left at 60 pounds each.",
-            True,
-        ),
-        (
-            "Any news on those prints?",
-            "I am still checking whether signed Urasawa prints are available.",
-            False,
-        ),
+        ("Any news on those prints?", "Yes, two signed Urasawa prints are left at 60 pounds each.",
+            True),
+        ("Any news on those prints?",
+            "I am still checking whether signed Urasawa prints are available.", False),
         ("Do you have prints?", "We have prints of Totoro.", False),
     ],
-)
+)  # fmt: skip
 def test_a_later_session_closes_the_open_questions_that_it_answers(
     quick: tuple[Table, Table], said: str, answer: str, is_closed: bool
 ) -> None:
@@ -303,16 +297,10 @@ def test_an_answer_about_another_volume_closes_no_question(
         "horror " * 5000,
     ],
     ids=[
-        "raises",
-        "empty",
-        "refusal",
-        "no json",
-        "not text",
-        "no text",
-        "nonsense",
+        "raises", "empty", "refusal", "no json", "not text", "no text", "nonsense",
         "longer than its source",
     ],
-)
+)  # fmt: skip
 def test_a_model_that_fails_costs_no_summary(quick: tuple[Table, Table], answer: Any) -> None:
     world = World(quick)
     world.talk("s1", "I want horror manga please")

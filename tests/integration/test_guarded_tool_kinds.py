@@ -81,17 +81,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (lambda: Agent(model=ScriptedModel(["12 dollars"]), name="clerk"), ["clerk"]),
     ],
     ids=[
-        "module",
-        "import path",
-        "file",
-        "name and path",
-        "function of a module",
-        "module of two",
-        "list",
-        "provider",
-        "agent",
+        "module", "import path", "file", "name and path", "function of a module", "module of two",
+        "list", "provider", "agent",
     ],
-)
+)  # fmt: skip
 def test_each_kind_of_tool_is_guarded(kind: Callable[[], Any], names: list[str]) -> None:
     """An agent gets the same tools as without the guard, each with a breaker, and calls them."""
     agent = calling_agent([guard_tool(kind())])

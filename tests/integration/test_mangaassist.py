@@ -66,23 +66,17 @@ async def test_a_model_cannot_say_who_the_customer_is() -> None:
         ("『猫と踏切番』は在庫ありますか？", None, "products"),
         ("注文はいつ届きますか？", "[products] はい。", "orders"),
         ("Where is ord-123456789012?", None, "orders"),
-        (
-            "And now?",
-            "[orders] My colleague from escalation takes over with your next message.",
-            "escalation",
-        ),
-        (
-            "それで？",
-            "[orders] 次のメッセージから、苦情担当（escalation）の者が対応いたします。",
-            "escalation",
-        ),
+        ("And now?", "[orders] My colleague from escalation takes over with your next message.",
+            "escalation"),
+        ("それで？", "[orders] 次のメッセージから、苦情担当（escalation）の者が対応いたします。",
+            "escalation"),
         ("And now?", "[escalation] Your case is open.", "escalation"),
         ("Yes.", "[products] Paper or digital?", "products"),
         ("Yes.", "[nobody] gone", "products"),
         ("Yes.", "no name at all", "products"),
         ("", None, "products"),
     ],
-)
+)  # fmt: skip
 async def test_the_classifier_goes_by_words_and_else_by_the_last_answer(
     text: str, last: str | None, expected: str
 ) -> None:
@@ -239,14 +233,9 @@ def test_the_chat_in_the_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     }
     shop.servers.set_fault = lambda kind: kind == "error"
     lines = [
-        "Find me some manga about [red]fantasy[/red].",
-        "",
-        "/memory",
-        "/tools",
-        "/fault error",
-        "/fault exit",
-        "/what",
-    ]
+        "Find me some manga about [red]fantasy[/red].", "", "/memory", "/tools", "/fault error",
+        "/fault exit", "/what",
+    ]  # fmt: skip
     monkeypatch.setattr(Console, "input", lambda self, prompt: lines.pop(0) if lines else "/quit")
     screen = io.StringIO()
     visitors = Visitors(tmp_path / "visitors.sqlite3")

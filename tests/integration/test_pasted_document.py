@@ -28,25 +28,12 @@ MANAGERS = {
     "compaction": TieredCompactionConversationManager,
 }
 _ENGLISH = (
-    "The supplier",
-    "the buyer",
-    "shall deliver",
-    "each invoice",
-    "within",
-    "a month",
-    "the goods",
+    "The supplier", "the buyer", "shall deliver", "each invoice", "within", "a month", "the goods",
     "in good order",
-)
+)  # fmt: skip
 _JAPANESE = (
-    "甲は",
-    "乙に対し",
-    "商品を",
-    "納品する",
-    "ものとし、",
-    "期日までに",
-    "検収を",
-    "行う。",
-)
+    "甲は", "乙に対し", "商品を", "納品する", "ものとし、", "期日までに", "検収を", "行う。",
+)  # fmt: skip
 DOCUMENTS = {
     "English": (_ENGLISH, " ", "Clause 57: the penalty for late delivery is 4,217 dollars a day.",
         "What is the penalty?"),

@@ -362,14 +362,9 @@ def test_any_history_gives_valid_requests_under_every_manager(
     state.goals.set("find a gift")
     agents = [
         Agent(model=bare, messages=history, tools=[find]),
-        Agent(
-            model=ours,
-            messages=history,
-            tools=[find],
-            plugins=[state],
-            conversation_manager=MANAGERS[name](),
-        ),
-    ]
+        Agent(model=ours, messages=history, tools=[find], plugins=[state],
+            conversation_manager=MANAGERS[name]()),
+    ]  # fmt: skip
     for agent in agents:
         agent(then)
     for request in ours.requests:

@@ -89,17 +89,10 @@ def test_repr_shows_no_secret_and_no_message(tmp_path: Path) -> None:
         user = memory.user("u1", tenant="acme")
         user.remember(f"The code is {SECRET}.")
         objects = [
-            *(
-                memory,
-                user,
-                cipher,
-                memory.codec,
-                RedisHotStore(client),
-                memory.storage(user_id="u1"),
-                PiiPolicy(cipher=cipher),
-            ),
+            *(memory, user, cipher, memory.codec, RedisHotStore(client),
+                memory.storage(user_id="u1"), PiiPolicy(cipher=cipher)),
             *(agent.conversation_manager, *agent._plugin_registry._plugins.values()),
-        ]
+        ]  # fmt: skip
         assert [each for each in map(repr, objects) if SECRET in each] == []
         session = repr(agent._session_manager)
         assert session.startswith(

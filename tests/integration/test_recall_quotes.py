@@ -89,14 +89,9 @@ def test_json_results_are_quoted_as_values() -> None:
     def stock() -> dict[str, Any]:
         """Look up the stock."""
         titles = [
-            {
-                "title": "Uzumaki",
-                "shelf": 12,
-                "price": 19.5,
-                "note": None,
-                "about": "A spiral. " * 40,
-            }
-        ]
+            {"title": "Uzumaki", "shelf": 12, "price": 19.5, "note": None,
+                "about": "A spiral. " * 40},
+        ]  # fmt: skip
         titles += [{"title": "Monster", "shelf": 7}]
         return {
             "status": "success",

@@ -24,15 +24,9 @@ RECIPES = ROOT / "examples/recipes"
 
 def test_each_is_tested() -> None:
     tested = {
-        "a2a_server",
-        "agentcore",
-        "aws_lambda",
-        "graph",
-        "harness",
-        "squad",
-        "strands_agents_tools",
-        "web_streaming",
-    }
+        "a2a_server", "agentcore", "aws_lambda", "graph", "harness", "squad",
+        "strands_agents_tools", "web_streaming",
+    }  # fmt: skip
     assert {path.stem for path in RECIPES.glob("*.py")} == tested
     assert [path.name for path in RECIPES.glob("*/*.yaml")] == ["compose.yaml"]
 
@@ -175,16 +169,9 @@ async def test_the_squad_goes_on(
 COMPOSE = (RECIPES / "compose/compose.yaml").read_text(encoding="utf-8")
 
 OF_SERVICES = {
-    "image",
-    "working_dir",
-    "volumes",
-    "command",
-    "ports",
-    "environment",
-    "depends_on",
-    "healthcheck",
-    "profiles",
-}
+    "image", "working_dir", "volumes", "command", "ports", "environment", "depends_on",
+    "healthcheck", "profiles",
+}  # fmt: skip
 
 
 def test_compose_names_services_that_are_there_and_starts_the_recipe() -> None:

@@ -229,14 +229,8 @@ def test_without_refresh_another_device_is_seen_a_turn_later(both: Stores) -> No
     assert texts(one.model.requests[-1].messages) == ["one", "ok", "again"]
     one("and again")
     assert texts(one.model.requests[-1].messages) == [
-        "one",
-        "ok",
-        "other",
-        "ok",
-        "again",
-        "ok",
-        "and again",
-    ]
+        "one", "ok", "other", "ok", "again", "ok", "and again",
+    ]  # fmt: skip
 
 
 def test_log_has_the_turns_of_two_agents_in_the_order_in_which_they_began(stores: Stores) -> None:
@@ -300,13 +294,8 @@ def test_an_active_interrupt_does_not_merge(stores: Stores) -> None:
     final = resumed(interrupt_answers(result))
     assert final.stop_reason == "end_turn"
     assert texts(stores.manager().history()) == [
-        "hello",
-        "ok",
-        "buy",
-        "toolUse",
-        "toolResult",
-        "thanks",
-    ]
+        "hello", "ok", "buy", "toolUse", "toolResult", "thanks",
+    ]  # fmt: skip
 
 
 def test_an_interrupt_that_another_worker_has_answered_takes_no_second_answer(both: Stores) -> None:

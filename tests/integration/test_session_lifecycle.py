@@ -194,13 +194,8 @@ def test_a_second_interrupt_after_the_first(both: Stores) -> None:
     third = check_restored(both, second, model=ScriptedModel(["done"]), tools=[pay])
     assert third(interrupt_answers(result, "no")).stop_reason == "end_turn"
     assert texts(third.messages) == [
-        "buy it",
-        "toolUse",
-        "toolResult",
-        "toolUse",
-        "toolResult",
-        "done",
-    ]
+        "buy it", "toolUse", "toolResult", "toolUse", "toolResult", "done",
+    ]  # fmt: skip
 
 
 # What an invocation can do

@@ -433,15 +433,8 @@ def test_a_turn_that_comes_in_wins(timed: Timed, when: str) -> None:
     live._session_manager.flush()
     assert same(timed.agent().messages, live.messages)
     assert texts(timed.manager().history()) == [
-        "one",
-        "ok",
-        "two",
-        "ok",
-        "three",
-        "ok",
-        "four",
-        "ok",
-    ]
+        "one", "ok", "two", "ok", "three", "ok", "four", "ok",
+    ]  # fmt: skip
     timed.clock.advance(1800)
     assert timed.sweeper().run_once() == 1
     assert same(timed.agent().messages, live.messages)

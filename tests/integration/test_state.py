@@ -623,13 +623,8 @@ def test_an_interrupt_stops_the_clock_and_the_step_goes_on(manager: Manager) -> 
 def test_the_model_changes_the_state_with_tools() -> None:
     replies = [
         [
-            use(
-                "update_slots",
-                "t1",
-                intent="reorder",
-                values={"volume": "volume 3", "format": "vinyl"},
-                confirmed=True,
-            )
+            use("update_slots", "t1", intent="reorder",
+                values={"volume": "volume 3", "format": "vinyl"}, confirmed=True),
         ],
         [use("update_slots", "t2", values={"format": "paper"})],
         [use("manage_goal", "t5", action="set", text="reorder volume 3")],
@@ -637,7 +632,7 @@ def test_the_model_changes_the_state_with_tools() -> None:
         [use("manage_goal", "t7", action="dance"), use("update_slots", "t9", intent="dance")],
         [use("update_slots", "t10", values={"volume": 3, "format": "paper"}, confirmed=True)],
         "done",
-    ]
+    ]  # fmt: skip
     model = ScriptedModel(replies)
     coordinator = StateCoordinator(intents=REORDER)
     agent = agent_with(coordinator, model)
@@ -661,20 +656,14 @@ def test_the_model_changes_the_state_with_tools() -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (
-            {"name": "manage_goal", "action": "set", "text": " "},
-            "text: String should have at least 1 character, got ''",
-        ),
-        (
-            {"name": "manage_goal", "action": "add_subtask", "text": "x", "id": "a b"},
-            "id: String should match pattern",
-        ),
-        (
-            {"name": "update_slots", "intent": "x" * 101},
-            "intent: String should have at most 100 characters, got 'xxx",
-        ),
+        ({"name": "manage_goal", "action": "set", "text": " "},
+            "text: String should have at least 1 character, got ''"),
+        ({"name": "manage_goal", "action": "add_subtask", "text": "x", "id": "a b"},
+            "id: String should match pattern"),
+        ({"name": "update_slots", "intent": "x" * 101},
+            "intent: String should have at most 100 characters, got 'xxx"),
     ],
-)
+)  # fmt: skip
 def test_the_model_is_told_the_rule_that_a_value_breaks(given: dict[str, Any], told: str) -> None:
     name = given.pop("name")
     coordinator = StateCoordinator()

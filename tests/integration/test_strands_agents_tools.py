@@ -38,16 +38,10 @@ MODULES = sorted(module.name for module in pkgutil.iter_modules(strands_tools.__
 HELPERS = {"utils"}
 
 MISSING_PACKAGES = {
-    "browser": "nest_asyncio",
-    "chat_video": "twelvelabs",
-    "diagram": "graphviz",
-    "elasticsearch_memory": "elasticsearch",
-    "mem0_memory": "mem0",
-    "mongodb_memory": "pymongo",
-    "rss": "feedparser",
-    "search_video": "twelvelabs",
-    "use_computer": "cv2",
-}
+    "browser": "nest_asyncio", "chat_video": "twelvelabs", "diagram": "graphviz",
+    "elasticsearch_memory": "elasticsearch", "mem0_memory": "mem0", "mongodb_memory": "pymongo",
+    "rss": "feedparser", "search_video": "twelvelabs", "use_computer": "cv2",
+}  # fmt: skip
 """Modules that need a package which ``strands-agents-tools`` does not install."""
 
 NOT_CALLED = {

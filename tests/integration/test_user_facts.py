@@ -101,13 +101,8 @@ def test_facts_of_others_and_what_was_not_asserted_are_not_stored(
 ) -> None:
     """Other people, questions, suppositions, quotes and negations state no fact about the user."""
     assert not _stated(tmp_path, [text]).keys() & {
-        "name",
-        "home",
-        "hometown",
-        "allergy",
-        "language",
-        "dislikes",
-    }
+        "name", "home", "hometown", "allergy", "language", "dislikes",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -17,16 +17,10 @@ TOPICS: dict[str, dict[str, list[str]]] = tomllib.loads(
 """Page and tests by topic and by name of a probe, or by the text of a promise without a probe."""
 
 FOLDERS = {
-    "conversation": "Conversation history",
-    "mcp": "Guarded tools",
-    "memory": "User memory",
-    "messages": "Messages and requests",
-    "ops": "Operation tools",
-    "prompt": "Prompt cache",
-    "squad": "Multi-agent",
-    "state": "Task state",
-    "user_data": "User data",
-}
+    "conversation": "Conversation history", "mcp": "Guarded tools", "memory": "User memory",
+    "messages": "Messages and requests", "ops": "Operation tools", "prompt": "Prompt cache",
+    "squad": "Multi-agent", "state": "Task state", "user_data": "User data",
+}  # fmt: skip
 """Names of the pages of folders."""
 
 CONDITIONS = {

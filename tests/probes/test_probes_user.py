@@ -41,13 +41,8 @@ def test_records_are_readable_by_their_published_names(deployment: Deployment) -
     [item] = [item for item in memory.memories.query("u1") if item["memory_type"] == "preference"]
     assert item["content"] == "genre: horror"
     assert {
-        "user_id",
-        "memory_id",
-        "importance_score",
-        "created_at",
-        "accessed_at",
-        "access_count",
-    } <= set(item)
+        "user_id", "memory_id", "importance_score", "created_at", "accessed_at", "access_count",
+    } <= set(item)  # fmt: skip
 
 
 def test_each_type_has_its_retention_and_a_producer(deployment: Deployment) -> None:

@@ -249,16 +249,11 @@ def test_what_is_no_message_is_told_from_one(value: Any) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        *(
-            user(),
-            calls("a"),
-            results("a"),
-            {"role": "user", "content": []},
-            {"role": "x", "content": [{}]},
-        ),
+        *(user(), calls("a"), results("a"), {"role": "user", "content": []},
+            {"role": "x", "content": [{}]}),
         {"role": "user", "content": [{"text": [[]]}, {"text": 42}, {"text": None}]},
         {"role": "assistant", "content": [{"text": None}]},
     ],
-)
+)  # fmt: skip
 def test_messages_of_any_blocks_are_messages(value: Any) -> None:
     assert is_message(value)

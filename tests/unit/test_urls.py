@@ -195,15 +195,9 @@ def test_a_cluster_that_does_not_answer_is_unavailable() -> None:
 
 
 WITHOUT_HOST = [
-    "redis://a:1,b:2",
-    "redis+cluster://a,b",
-    "redis://host:port",
-    "redis://host:99999",
-    "redis://",
-    "redis:///3",
-    "redis://:hidden@:6379",
-    "redis+cluster://",
-]
+    "redis://a:1,b:2", "redis+cluster://a,b", "redis://host:port", "redis://host:99999", "redis://",
+    "redis:///3", "redis://:hidden@:6379", "redis+cluster://",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -256,21 +250,14 @@ def test_a_hot_store_url_that_makes_no_sense_is_refused(url: str, why: str) -> N
 @pytest.mark.parametrize(
     "url",
     [
-        "redis://user:hidden@host:port",
-        "redis://:hid/den#?@host",
-        "redis://:hidden@host?x=1",
-        "redis://user:hidden@a,b",
-        "redis://:hidden/x@host:1",
-        "redis://user:1/hidden@host:6379/0",
-        "dynamodb://user:1/hidden@table",
-        f"sqlite://user:{'x' * 70}hidden@host/db",
-        "redis://user:hidden@h?sentinel_password=hidden",
-        "sqlite://user:hidden@host/db",
-        "dynamodb://AKIA:hidden@table",
-        "dynamodb://table?endpoint=nonsense://user:hidden@host",
+        "redis://user:hidden@host:port", "redis://:hid/den#?@host", "redis://:hidden@host?x=1",
+        "redis://user:hidden@a,b", "redis://:hidden/x@host:1", "redis://user:1/hidden@host:6379/0",
+        "dynamodb://user:1/hidden@table", f"sqlite://user:{'x' * 70}hidden@host/db",
+        "redis://user:hidden@h?sentinel_password=hidden", "sqlite://user:hidden@host/db",
+        "dynamodb://AKIA:hidden@table", "dynamodb://table?endpoint=nonsense://user:hidden@host",
         "redis://user:hidden@[::1",
     ],
-)
+)  # fmt: skip
 def test_passwords_are_never_shown(url: str) -> None:
     with pytest.raises(ValueError) as caught:
         (open_hot_store if url.startswith("redis") else open_table)(url)

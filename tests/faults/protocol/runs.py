@@ -11,22 +11,16 @@ from strands_manga_memory.session.protocol import durable_tier, hot_tier, local_
 from tests.faults.protocol.world import Op, TaskLock, World
 
 OPTIONS = {
-    "faults": "calls fail, before or after their effect",
-    "late": "calls have their effect later",
+    "faults": "calls fail, before or after their effect", "late": "calls have their effect later",
     "split": "a process, or all, cannot reach a tier for a while",
     "lossy": "the hot tier loses everything, or goes back",
     "restored": "the durable tier goes back to a copy, or to nothing",
-    "deletes": "the conversation is deleted",
-    "ends": "the session ends by age",
-    "rewinds": "the last turns are removed",
-    "redacts": "messages are redacted",
-    "sweeps": "a sweeper empties the hot tier",
-    "kills": "processes die",
-    "parts": "most turns are saved in parts",
-    "short": "an agent is built for each request",
-    "hot-only": "there is no durable tier",
-    "durable-only": "there is no hot tier",
-}
+    "deletes": "the conversation is deleted", "ends": "the session ends by age",
+    "rewinds": "the last turns are removed", "redacts": "messages are redacted",
+    "sweeps": "a sweeper empties the hot tier", "kills": "processes die",
+    "parts": "most turns are saved in parts", "short": "an agent is built for each request",
+    "hot-only": "there is no durable tier", "durable-only": "there is no hot tier",
+}  # fmt: skip
 """Events that may happen, by name."""
 
 BASIS = frozenset({"faults", "late", "split", "sweeps", "kills"})

@@ -54,13 +54,8 @@ def test_weights_are_data() -> None:
 
 def test_bands() -> None:
     assert [band_of(score) for score in (1, 0.8, 0.79, 0.5, 0.49, 0)] == [
-        Band.HIGH,
-        Band.HIGH,
-        Band.MIDDLE,
-        Band.MIDDLE,
-        Band.LOW,
-        Band.LOW,
-    ]
+        Band.HIGH, Band.HIGH, Band.MIDDLE, Band.MIDDLE, Band.LOW, Band.LOW,
+    ]  # fmt: skip
 
 
 class Fixed:

@@ -43,15 +43,10 @@ def test_a_name_or_a_home_that_is_so_no_more_is_forgotten(
 @pytest.mark.parametrize(
     "text",
     [
-        "いいえ、ありません。",
-        "はい、あります。",
-        "はい、好きです。",
-        "ええ、います。",
-        "Yes, I do.",
-        "No, it isn't.",
-        "yes we have",
+        "いいえ、ありません。", "はい、あります。", "はい、好きです。", "ええ、います。",
+        "Yes, I do.", "No, it isn't.", "yes we have",
     ],
-)
+)  # fmt: skip
 def test_the_answer_to_a_question_is_no_mere_acknowledgement(text: str) -> None:
     message = {"role": "user", "content": [{"text": text}]}
     assert RuleScorer().score(message) >= 0.5  # type: ignore[arg-type]

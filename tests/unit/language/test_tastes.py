@@ -89,16 +89,11 @@ def test_preferences_after_several_messages(texts: list[str], preferences: dict[
 @pytest.mark.parametrize(
     "said",
     [
-        "I don't hate horror.",
-        "I don't dislike romance.",
-        "I wouldn't say I hate comedy.",
-        "I don't mind sci-fi.",
-        "I'm not against mecha.",
-        "ホラーは嫌いじゃないです。",
-        "ミステリーは苦手ではありません。",
-        "恋愛ものが嫌いというわけではないです。",
+        "I don't hate horror.", "I don't dislike romance.", "I wouldn't say I hate comedy.",
+        "I don't mind sci-fi.", "I'm not against mecha.", "ホラーは嫌いじゃないです。",
+        "ミステリーは苦手ではありません。", "恋愛ものが嫌いというわけではないです。",
     ],
-)
+)  # fmt: skip
 def test_who_does_not_dislike_a_thing_takes_no_side(said: str) -> None:
     assert all(each.slot == "" for each in extract_preferences([said]))
 

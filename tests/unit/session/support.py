@@ -98,15 +98,9 @@ class Stores:
 
 
 _SETTINGS = {
-    "flush_every",
-    "ttl",
-    "refresh",
-    "codec",
-    "clock",
-    "hot_deadline",
-    "durable_deadline",
+    "flush_every", "ttl", "refresh", "codec", "clock", "hot_deadline", "durable_deadline",
     "max_unsaved",
-}
+}  # fmt: skip
 
 
 def open_stores(kind: str, request: pytest.FixtureRequest) -> Stores:

@@ -22,16 +22,10 @@ INTENTS = {
 }
 TEXTS = st.text(max_size=60) | st.sampled_from(
     [
-        "Is volume 3 there?",
-        "B07X1234",
-        "ORD-12345",
-        "Forget that, show me 「灯台」",
-        "hello",
-        "bye!",
-        "<b>&amp;</b>\n\u202e",
-        "第4巻",
+        "Is volume 3 there?", "B07X1234", "ORD-12345", "Forget that, show me 「灯台」", "hello",
+        "bye!", "<b>&amp;</b>\n\u202e", "第4巻",
     ]
-)
+)  # fmt: skip
 NAMES = st.sampled_from(["volume", "format", "order", "nothing"])
 SMALL = st.integers(0, 5)
 

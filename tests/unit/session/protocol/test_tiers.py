@@ -68,18 +68,11 @@ def message(role: str, text: Any) -> bytes:
 def make_record(answer: str = "Berserk, 巻 42") -> Record:
     """Return a record with every kind of content."""
     turns = {
-        FIRST: Turn(
-            (message("user", "hello"), message("assistant", "hi")),
-            (1.5, 2.0),
-            about={"intent": "greeting"},
-        ),
-        SECOND: Turn(
-            (message("user", "which volume?"), message("assistant", answer)),
-            (3.0, 4.0),
-            {0: 1},
-            is_open=True,
-        ),
-    }
+        FIRST: Turn((message("user", "hello"), message("assistant", "hi")), (1.5, 2.0),
+            about={"intent": "greeting"}),
+        SECOND: Turn((message("user", "which volume?"), message("assistant", answer)), (3.0, 4.0),
+            {0: 1}, is_open=True),
+    }  # fmt: skip
     edited = Slot(FIRST, 1, message("assistant", "[shortened]"))
     return Record(
         version=Version(4, "cc", 1),
