@@ -33,9 +33,7 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Register:
     return add
 
 
-def test_json_is_one_object_on_the_last_line(
-    register: Register, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_is_the_last_line(register: Register, capsys: pytest.CaptureFixture[str]) -> None:
     register("made_up", {"trips": "== 1", "size": 10}, {"trips": 1, "size": 11, "seen": 0.123456})
     assert runner.main(["made_up", "--json"]) == 0
     shown = capsys.readouterr()

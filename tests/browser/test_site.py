@@ -90,9 +90,7 @@ async def test_a_code_block_is_copied_and_a_console_session_without_its_output(
 
 
 @pytest.mark.parametrize("width", [390, 1300])
-async def test_the_first_page_leads_to_three_ways_in_on_each_screen(
-    page: Page, site: str, width: int
-) -> None:
+async def test_the_first_page_leads_to_three_ways_in(page: Page, site: str, width: int) -> None:
     await page.set_viewport_size({"width": width, "height": 844})
     await page.goto(f"{site}/index.html")
     assert await page.locator(".choices h2").all_inner_texts() == ["Try", "Adopt", "Operate"]

@@ -62,9 +62,7 @@ async def test_answers_are_streamed_in_the_language_of_the_question(visit: NewPa
     await expect(page.locator("#text")).to_have_value("")
 
 
-async def test_the_panel_shows_what_the_model_sees_and_where_the_task_stands(
-    visit: NewPage,
-) -> None:
+async def test_the_panel_shows_what_the_model_sees_and_the_task(visit: NewPage) -> None:
     page = await visit()
     await say(page, "My favorite genre is mystery.")
     tokens = await number(page, "#tokens")
@@ -380,9 +378,7 @@ async def test_kill_9_and_a_restart_restore_everything(
     assert "Volume 2 (paper) is in your basket." in await say(page, "On paper.")
 
 
-async def test_a_worker_that_is_killed_in_the_middle_of_an_answer_is_replaced(
-    visit: NewPage,
-) -> None:
+async def test_a_worker_that_is_killed_in_an_answer_is_replaced(visit: NewPage) -> None:
     page = await visit()
     await say(page, "My favorite genre is mystery.")
     texts, worker = await transcript(page), await page.locator("#worker").inner_text()
@@ -433,9 +429,7 @@ async def test_hostile_text_is_text(visit: NewPage) -> None:
     assert await page.locator(made).count() == 0
 
 
-async def test_two_visitors_never_see_one_another_and_two_pages_of_one_see_the_same(
-    visit: NewPage,
-) -> None:
+async def test_only_two_pages_of_one_visitor_see_the_same(visit: NewPage) -> None:
     hanako, taro = await visit(), await visit()
     second = await visit(same_visitor_as=hanako)
     assert await user_of(hanako) == await user_of(second) != await user_of(taro)

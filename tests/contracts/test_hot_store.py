@@ -881,9 +881,7 @@ def test_redis_never_walks_the_keyspace(unique: str) -> None:
         assert not used & {"cmdstat_keys", "cmdstat_scan", "cmdstat_hgetall", "cmdstat_flushall"}
 
 
-def test_redis_threads_wait_for_a_free_connection(
-    valkey_server: servers.Valkey, unique: str
-) -> None:
+def test_redis_threads_wait_for_a_connection(valkey_server: servers.Valkey, unique: str) -> None:
     store = open_hot_store(
         f"{valkey_server.url}?prefix={unique}&client_name={unique}&max_connections=2"
     )
@@ -1015,9 +1013,7 @@ def answers(store: HotStore, name: str) -> bool:
     return True
 
 
-def test_two_hundred_stores_share_what_they_are_given(
-    valkey_server: servers.Valkey, unique: str
-) -> None:
+def test_two_hundred_stores_share_their_clients(valkey_server: servers.Valkey, unique: str) -> None:
     client = valkey_server.client()
     before = {*threading.enumerate()}
     stores = [RedisHotStore(client, prefix=unique) for _ in range(200)]

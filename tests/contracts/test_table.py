@@ -352,9 +352,7 @@ def test_a_transaction_writes_all_or_nothing(table: Table) -> None:
         ([Write(item=record()), Write(key=("p", "k"))], "writes must be of different records"),
     ],
 )
-def test_a_transaction_that_makes_no_sense_is_refused(
-    table: Table, writes: list[Write], message: str
-) -> None:
+def test_a_wrong_transaction_is_refused(table: Table, writes: list[Write], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         table.transact(writes)
     assert list(table.query("p")) == []

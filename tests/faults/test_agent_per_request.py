@@ -104,9 +104,7 @@ def test_each_turn_of_agents_built_one_after_another_is_in_the_history(stores: S
         assert asked(new_agent(stores)) == wanted
 
 
-def test_turns_of_two_workers_at_once_are_in_the_history_after_the_hot_copy_expired(
-    stores: Stores,
-) -> None:
+def test_turns_of_two_workers_at_once_stay_after_the_hot_copy_expired(stores: Stores) -> None:
     """Two requests at a time, 44 in all; the hot copy expires in the middle and at the end."""
     with ThreadPoolExecutor(2) as workers:
         for number in range(22):
@@ -199,9 +197,7 @@ def test_evicted_turns_of_agents_built_one_after_another_stay_evicted(both: Stor
         pytest.param(90, NullConversationManager, marks=pytest.mark.long),
     ],
 )
-def test_a_turn_that_a_crash_cut_stays_closed_after_many_agents(
-    both: Stores, count: int, manager: Any
-) -> None:
+def test_a_turn_cut_by_a_crash_stays_closed_later(both: Stores, count: int, manager: Any) -> None:
     """The cut turn is closed in valid requests, and not in the history."""
     serve(both, "first")
     cut_turn(both, "cut")

@@ -98,9 +98,7 @@ def test_an_agent_goes_on_after_its_own_tool_call_failed(
     assert talk.plain(new_process(stores).agent.messages) == talk.plain(process.agent.messages)
 
 
-def test_the_messages_of_a_direct_tool_call_stay_together(
-    new_process: NewProcess, stores: Stores
-) -> None:
+def test_messages_of_a_direct_tool_call_stay_whole(new_process: NewProcess, stores: Stores) -> None:
     process, other = new_process(stores), new_process(stores)
     process.agent("t1 text")
     process.manager.flush()

@@ -100,9 +100,7 @@ def test_a_flipped_bit_in_any_field_of_the_hot_tier(
     assert restored(new_process, services, **looking) == wanted
 
 
-def test_a_flipped_bit_in_any_attribute_of_the_durable_tier(
-    new_process: NewProcess, stores: Stores
-) -> None:
+def test_a_flipped_bit_in_a_durable_attribute(new_process: NewProcess, stores: Stores) -> None:
     process = conversation(new_process, stores)
     wanted = talk.plain(process.agent.messages), process.agent.state.get()
     process.lose()
@@ -145,9 +143,7 @@ def _flipped(value: Any) -> Iterator[Any]:
         yield chr(ord(value[0]) ^ 1) + value[1:]
 
 
-def test_a_flipped_bit_in_the_bytes_of_the_sqlite_file(
-    new_process: NewProcess, sqlite: Stores
-) -> None:
+def test_a_flipped_bit_in_the_sqlite_file(new_process: NewProcess, sqlite: Stores) -> None:
     """Also the names of attributes are stored there."""
     process = conversation(new_process, sqlite)
     wanted = talk.plain(process.agent.messages), process.agent.state.get()

@@ -33,9 +33,7 @@ def far(
         yield Stores(f"redis://127.0.0.1:{hot.port}/0", durable_url), hot, durable
 
 
-def test_the_loop_stalls_less_than_10_ms_with_stores_200_ms_away(
-    new_process: NewProcess, far: Far
-) -> None:
+def test_the_loop_runs_on_with_stores_200_ms_away(new_process: NewProcess, far: Far) -> None:
     stores, hot, durable = far
     process = new_process(stores, flush_every=1, hot=open_hot_store(stores.hot or ""))
     process.agent("t0 tool")

@@ -54,9 +54,7 @@ def parts(stores: Stores, session: str) -> int:
     return len(further)
 
 
-def test_a_large_tool_result_and_a_large_image(
-    new_process: NewProcess, stores: Stores, unique: str
-) -> None:
+def test_a_large_result_and_image(new_process: NewProcess, stores: Stores, unique: str) -> None:
     window = {
         "conversation_manager": SlidingWindowConversationManager(6, should_truncate_results=False)
     }
@@ -128,9 +126,7 @@ def test_an_edited_large_message_leaves_no_parts(
     assert new_process(Stores(None, stores.durable)).agent.messages == process.agent.messages
 
 
-def test_two_writers_store_the_same_large_message(
-    new_process: NewProcess, services: Stores
-) -> None:
+def test_two_writers_store_one_large_message(new_process: NewProcess, services: Stores) -> None:
     """The second flush must not delete the parts of the first."""
     process = new_process(services)
     process.agent.tool_registry.registry["lookup"] = large_lookup

@@ -118,9 +118,7 @@ class FailingExtractor:
         raise RuntimeError(f"{USER} said {SAID}")
 
 
-def test_exceptions_of_callbacks_are_logged_by_type_without_their_text(
-    records: Callable[[], list[str]],
-) -> None:
+def test_exceptions_of_callbacks_are_logged_without_text(records: Callable[[], list[str]]) -> None:
     """An exception's text may quote messages, so warnings name its type only."""
 
     def fail(*_: Any) -> Any:

@@ -149,9 +149,7 @@ def test_redaction_in_an_outage_reaches_each_tier_later(
     assert REDACTED in str(other.log())
 
 
-def test_no_write_that_begins_after_a_redaction_has_the_original(
-    new_process: NewProcess, way: Way
-) -> None:
+def test_no_write_after_a_redaction_has_the_original(new_process: NewProcess, way: Way) -> None:
     """Saves and flushes that were requested before store the redacted form."""
     process = new_process(way.stores, flush_every=1, **PLAIN)
     process.agent.model = GuardedModel(talk.reply, secret=SECRET, shown=f"a1 text {REDACTED}")

@@ -89,9 +89,7 @@ def test_a_silent_memory_table_delays_agents_once_and_is_read_when_it_answers(st
     assert "horror" in shown(stage)
 
 
-def test_a_conversation_that_no_tier_shows_is_refused_within_the_durable_deadline(
-    stage: Stage,
-) -> None:
+def test_no_conversation_without_a_tier_is_restored_within_the_deadline(stage: Stage) -> None:
     stage.proxies["durable"].blackhole()
     for _ in range(2):
         start = clocks.seconds()
@@ -100,9 +98,7 @@ def test_a_conversation_that_no_tier_shows_is_refused_within_the_durable_deadlin
         assert clocks.seconds() - start < 2.9
 
 
-def test_turns_of_a_hot_store_that_was_silent_at_the_start_are_merged_when_it_answers(
-    stage: Stage,
-) -> None:
+def test_turns_of_a_hot_store_that_is_silent_at_first_are_merged_later(stage: Stage) -> None:
     first = stage.agent("s1")
     for text in ("one", "two"):
         first(text)

@@ -92,9 +92,7 @@ def test_a_head_of_several_parts_that_is_replaced_while_it_is_read_is_read_anew(
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
-def test_a_value_whose_parts_are_missing_for_good_is_damaged(
-    kind: str, request: pytest.FixtureRequest
-) -> None:
+def test_a_value_without_its_parts_is_damaged(kind: str, request: pytest.FixtureRequest) -> None:
     stores = open_stores(kind, request)
     live = stores.agent(flush_every=1)
     live.state.set("picture", os.urandom(600_000).hex())
@@ -205,9 +203,7 @@ def test_a_worker_whose_clock_is_behind_does_not_end_a_session_earlier(
     assert texts(found.messages) == ["said at the right time", "ok", "said by who is behind", "ok"]
 
 
-def test_a_table_that_answers_late_holds_up_no_turn_whose_hot_tier_answers(
-    request: pytest.FixtureRequest,
-) -> None:
+def test_a_late_table_holds_up_no_turn_with_a_hot_tier(request: pytest.FixtureRequest) -> None:
     """While the gate is shut no flush is answered, and every turn ends."""
     stores = open_stores("valkey+sqlite", request)
     gate = threading.Event()

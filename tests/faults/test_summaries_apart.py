@@ -75,9 +75,7 @@ def assert_covered(agent: Agent, sessions: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", ["services", pytest.param("sqlite", marks=pytest.mark.long)])
-def test_two_processes_summarize_one_session(
-    backend: str, unique: str, request: pytest.FixtureRequest
-) -> None:
+def test_two_processes_summarize(backend: str, unique: str, request: pytest.FixtureRequest) -> None:
     stores: Stores = request.getfixturevalue(backend)
 
     def work(name: str, parent: Child) -> None:

@@ -78,9 +78,7 @@ def test_run_that_a_process_finished_is_used_by_another(services: Stores, unique
     assert asked == []
 
 
-def test_run_that_is_on_its_way_in_a_process_is_not_begun_by_another(
-    services: Stores, unique: str
-) -> None:
+def test_run_of_a_process_is_not_begun_by_another(services: Stores, unique: str) -> None:
     """The second process continues if the first has died."""
 
     def work(parent: Child) -> None:

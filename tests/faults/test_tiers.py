@@ -110,9 +110,7 @@ def test_the_hot_tier_goes_back_to_an_older_copy(tiers: FaultyTiers) -> None:
 
 
 @pytest.mark.parametrize("tier", ["hot", "durable"])
-def test_a_write_that_succeeds_while_its_answer_is_lost_counts_once(
-    tiers: FaultyTiers, tier: str
-) -> None:
+def test_a_write_whose_answer_is_lost_counts_once(tiers: FaultyTiers, tier: str) -> None:
     manager = tiers.manager(flush_every=1)
     agent = talk.new_agent(manager)
     say(agent, 0)
@@ -168,9 +166,7 @@ def test_a_flush_brings_the_hot_tier_up_to_date_after_an_outage(tiers: FaultyTie
     assert talk.plain(talk.new_agent(tiers.manager()).messages) == talk.plain(agent.messages)
 
 
-def test_both_tiers_are_down_and_everything_is_kept_counted_and_saved_later(
-    tiers: FaultyTiers,
-) -> None:
+def test_both_tiers_are_down_and_all_is_counted_and_saved_later(tiers: FaultyTiers) -> None:
     manager = tiers.manager()
     agent = talk.new_agent(manager)
     say(agent, 0)
@@ -191,9 +187,7 @@ def test_both_tiers_are_down_and_everything_is_kept_counted_and_saved_later(
     assert talk.plain(talk.new_agent(tiers.manager()).messages) == talk.plain(agent.messages)
 
 
-def test_worker_and_hot_tier_lost_together_lose_at_most_the_turns_since_the_last_flush(
-    tiers: FaultyTiers,
-) -> None:
+def test_worker_and_hot_tier_lost_together_lose_no_flushed_turn(tiers: FaultyTiers) -> None:
     manager = tiers.manager(flush_every=3)
     agent = talk.new_agent(manager)
     say(agent, *range(5))

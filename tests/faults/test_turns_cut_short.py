@@ -138,9 +138,7 @@ def test_a_client_disconnects_in_mid_stream(
     check(process, new_process, stores)
 
 
-def test_a_client_disconnects_while_the_turn_is_being_saved(
-    new_process: NewProcess, stores: Stores
-) -> None:
+def test_a_client_disconnects_during_the_save(new_process: NewProcess, stores: Stores) -> None:
     """A cancelled client cancels no write."""
     process = new_process(stores)
 

@@ -193,9 +193,7 @@ def test_another_writer_comes_in_the_middle_of_a_turn(
 
 
 @pytest.mark.long
-def test_a_writer_returns_after_more_others_than_a_head_remembers(
-    new_process: NewProcess, stores: Stores
-) -> None:
+def test_a_writer_returns_after_many_others(new_process: NewProcess, stores: Stores) -> None:
     one = new_process(stores, flush_every=2)
     one.agent("a0 tool")
     for number in range(9):
@@ -244,9 +242,7 @@ def test_the_hot_copy_is_lost_and_made_anew_while_others_still_expect_the_old_on
     assert talk.problems(found.agent.messages) == []
 
 
-def test_what_follows_a_turn_that_failed_gives_way_to_others(
-    new_process: NewProcess, stores: Stores
-) -> None:
+def test_what_follows_a_failed_turn_gives_way(new_process: NewProcess, stores: Stores) -> None:
     """It belongs to that turn, for which numbers had been set aside and given back."""
     one = new_process(stores, flush_every=5)
     one.agent("a0 text")

@@ -76,9 +76,7 @@ def test_a_profile_service_that_is_down_costs_only_the_profile(
     memory.close()
 
 
-def test_a_profile_table_with_a_partition_key_only(
-    dynamodb_server: servers.DynamoDB, unique: str
-) -> None:
+def test_a_profile_table_without_a_sort_key(dynamodb_server: servers.DynamoDB, unique: str) -> None:
     client = dynamodb_server.client()
     client.create_table(
         TableName=f"{unique}p",

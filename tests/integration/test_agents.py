@@ -187,9 +187,7 @@ def test_a_setting_of_one_agent_is_checked_too(memory: MangaMemory) -> None:
         ({"task_state": "on"}, r"task_state must be True or False or Mapping.*, got 'on'"),
     ],
 )
-def test_a_part_that_cannot_be_is_refused(
-    memory: MangaMemory, given: dict[str, Any], message: str
-) -> None:
+def test_a_wrong_part_is_refused(memory: MangaMemory, given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         memory.agent_kwargs(user_id="u", session_id="s", **given)
 
@@ -238,9 +236,7 @@ def test_a_history_keeps_so_many_turns_at_most(memory: MangaMemory, history: Any
     assert "number 11" in str(model.requests[-1].messages)
 
 
-def test_instruction_files_and_the_cache_monitor_are_parts_of_an_agent(
-    memory: MangaMemory, tmp_path: Path
-) -> None:
+def test_an_agent_has_instruction_files_and_a_monitor(memory: MangaMemory, tmp_path: Path) -> None:
     (tmp_path / "AGENT.md").write_text("Answer in haiku.")
     files, monitor = InstructionFiles([tmp_path], allow=[tmp_path]), PromptCacheMonitor()
     for session, state in (("s", False), ("t", True)):

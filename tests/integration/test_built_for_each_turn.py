@@ -53,9 +53,7 @@ def in_both_languages(names: Iterable[str]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("language", "budget"), in_both_languages(BUDGETS))
-def test_rebuilt_agent_sends_the_requests_of_a_live_one(
-    tmp_path: Path, language: str, budget: str
-) -> None:
+def test_rebuilt_agent_has_the_same_requests(tmp_path: Path, language: str, budget: str) -> None:
     """In 40 turns, with large results, and with reported tokens."""
     max_tokens, usage = BUDGETS[budget]
     settings: dict[str, Any] = {"history": "importance", "max_tokens": max_tokens, "usage": usage}

@@ -165,9 +165,7 @@ _KINDS = ("AnthropicModel", "BedrockModel", "GeminiModel", "LlamaCppModel", "Ope
         for name in sorted(_API_USAGE)
     ],
 )
-def test_history_budget_is_the_same_with_cached_prompts(
-    name: str, classes: dict[str, type[Model]]
-) -> None:
+def test_history_budget_ignores_cached_prompts(name: str, classes: dict[str, type[Model]]) -> None:
     """A history of 8,000 tokens is kept whole with and without cached prompts."""
     kept = {}
     for cached in (0.0, 0.9):
@@ -181,9 +179,7 @@ def test_history_budget_is_the_same_with_cached_prompts(
 
 
 @pytest.mark.parametrize("name", sorted(_API_USAGE))
-def test_cache_monitor_reports_the_cached_share_of_the_prompt(
-    name: str, classes: dict[str, type[Model]]
-) -> None:
+def test_cache_monitor_reports_the_hit_rate(name: str, classes: dict[str, type[Model]]) -> None:
     """A call that reads 90 % of its prompt from the cache and writes 5 % has a hit rate of 0.9."""
     monitor = PromptCacheMonitor()
     model = model_of(

@@ -246,9 +246,7 @@ def test_sessions_that_need_a_codec_are_not_called_damaged(url: str, capsys: Any
     assert "name the codec with --codec" in capsys.readouterr().err
 
 
-def test_the_doctor_names_causes_of_a_sqlite_file_that_cannot_be_opened(
-    tmp_path: Path, capsys: Any
-) -> None:
+def test_the_doctor_names_why_a_sqlite_file_cannot_be_opened(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "folder.sqlite3").mkdir()
     assert run(["doctor", "--json", "--durable", f"sqlite:///{tmp_path}/folder.sqlite3"]) == 1
     findings = json.loads(capsys.readouterr().out)["findings"]
@@ -256,9 +254,7 @@ def test_the_doctor_names_causes_of_a_sqlite_file_that_cannot_be_opened(
     assert "the permissions of its folder and the free disk space" in found["remedy"]
 
 
-def test_an_import_says_what_it_did_not_store_and_why(
-    url: str, tmp_path: Path, capsys: Any
-) -> None:
+def test_an_import_says_what_is_not_stored_and_why(url: str, tmp_path: Path, capsys: Any) -> None:
     held(url)
     file, there = tmp_path / "u1.json", ["--durable", url, "--users", "true", "--yes"]
     assert run(["export", "u1", "--durable", url, "--out", str(file)]) == 0
@@ -306,9 +302,7 @@ def test_an_export_with_half_a_character_is_whole(url: str, tmp_path: Path) -> N
     assert "half an emoji" in str(json.loads(file.read_bytes())["sessions"])
 
 
-def test_forget_user_and_export_find_memories_whose_table_was_not_named(
-    url: str, capsys: Any
-) -> None:
+def test_forget_user_and_export_find_memories_of_an_unnamed_table(url: str, capsys: Any) -> None:
     """They are where ``MangaMemory.open(memories=True)`` puts them."""
     held(url)
     assert _stored(url, "hardcover")
@@ -388,9 +382,7 @@ def test_init_table_makes_the_tables_or_prints_them(
     )
 
 
-def test_a_template_and_a_policy_need_no_aws_region(
-    capsys: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_template_and_policy_need_no_region(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
@@ -466,9 +458,7 @@ def _is_tombstone(url: str, partition: str) -> bool:
     return all(item.get("state") == "deleted" for item in open_table(url).query(partition))
 
 
-def test_settings_shows_values_and_hides_passwords(
-    capsys: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settings_shows_no_passwords(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MANGA_MEMORY_HOT_URL", "redis://u:geheim@h/0")
     monkeypatch.setenv("COLUMNS", "200")
     assert told(capsys, "settings")["hot_url"] == "redis://***@h/0"
@@ -600,9 +590,7 @@ def test_no_line_is_wider_than_a_terminal_of_80_columns(
     assert [line for line in (printed.out + printed.err).splitlines() if cell_len(line) > 80] == []
 
 
-def test_a_table_breaks_no_word_and_no_number_that_has_room(
-    capsys: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_breaks_no_word_that_has_room(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from strands_manga_memory.cli.output import print_table
 
     monkeypatch.setenv("COLUMNS", "40")

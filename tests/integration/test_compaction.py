@@ -260,9 +260,7 @@ class Failing:
 
 
 @pytest.mark.parametrize("error", [OSError("the disk is full"), None])
-def test_three_compactions_that_fail_stop_it(
-    error: Exception | None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_three_failures_stop_it(error: Exception | None, caplog: pytest.LogCaptureFixture) -> None:
     """Compaction stops after three failures in a row, and logs a warning."""
     agent = made([Failing(error)], messages=chat(60), window=8_192)
     with caplog.at_level(logging.WARNING):

@@ -355,9 +355,7 @@ def test_a_log_whose_records_were_lost_is_used_as_far_as_it_goes(tmp_path: Path)
 
 
 @both_kinds
-def test_an_interrupt_waits_over_a_restart_and_its_call_is_not_touched(
-    kind: str, tmp_path: Path
-) -> None:
+def test_an_interrupt_and_its_call_wait_over_a_restart(kind: str, tmp_path: Path) -> None:
     note = "approve this " * 200
     asked: list[str] = []
 

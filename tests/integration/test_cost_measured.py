@@ -26,9 +26,7 @@ def test_the_model_agrees_with_what_sessions_take(found: dict[str, float]) -> No
         assert found[f"{name}_in_all_off_by"] <= 0.10
 
 
-def test_a_message_whose_agent_is_restored_reads_as_much_more_as_the_model_says(
-    found: dict[str, float],
-) -> None:
+def test_a_message_to_a_restored_agent_reads_what_the_model_says(found: dict[str, float]) -> None:
     turns, size, earlier = RESTORED
     reset_texts()  # in the same words as those whose agent was kept
     with staged() as stage:

@@ -173,9 +173,7 @@ def test_a_damaged_record_in_postgresql_hides_no_other_one(
     check(postgres_tables)
 
 
-def test_a_damaged_marker_of_an_erasure_restores_no_erased_data(
-    tables: tuple[Table, Table],
-) -> None:
+def test_a_damaged_erasure_marker_restores_no_erased_data(tables: tuple[Table, Table]) -> None:
     memory = MangaMemory(hot="memory://", durable=tables[0], memories=tables[1], flush_every=1)
     turn(memory, "monday", "My favorite genre is horror. When does volume 4 of 『Uzumaki』 arrive?")
     finish_writes(memory.hot, tables[0])
@@ -234,9 +232,7 @@ def test_a_damaged_profile_is_not_an_empty_profile(tables: tuple[Table, Table]) 
         source.read(USER)
 
 
-def test_a_damaged_entry_of_waiting_signals_stops_no_other_user(
-    tables: tuple[Table, Table],
-) -> None:
+def test_a_damaged_entry_of_signals_stops_no_other_user(tables: tuple[Table, Table]) -> None:
     received = list[str]()
     outbox = PreferenceOutbox(
         tables[1], CallablePreferenceSink(lambda signal: received.append(signal.user_id))

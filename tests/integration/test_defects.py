@@ -74,9 +74,7 @@ def test_old_and_new_conversations_never_interleave(hot: bool, durable: bool) ->
 
 
 @pytest.mark.xdist_group("cluster")
-def test_a_session_in_a_cluster_is_restored_and_deleted(
-    valkey_cluster: servers.ValkeyCluster, unique: str
-) -> None:
+def test_a_cluster_session_is_deleted(valkey_cluster: servers.ValkeyCluster, unique: str) -> None:
     client = valkey_cluster.client()
     hot = RedisHotStore(client)
     for number in range(12):

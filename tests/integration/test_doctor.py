@@ -77,9 +77,7 @@ def replica(valkey_server: servers.Valkey) -> Iterator[servers.Valkey]:
         yield server
 
 
-def test_the_doctor_closes_the_stores_that_it_opens(
-    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_doctor_closes_its_stores(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A PostgreSQL pool would stay open in the process."""
     closed: list[str] = []
     close = SQLiteTable.close
@@ -179,9 +177,7 @@ def test_a_server_without_persistence(sqlite_url: str, capsys: Any) -> None:
         assert doctor(capsys, "--hot", server.url, "--durable", sqlite_url)[0] == 0
 
 
-def test_a_server_that_is_nearly_full(
-    replica: servers.Valkey, sqlite_url: str, capsys: Any
-) -> None:
+def test_a_server_is_nearly_full(replica: servers.Valkey, sqlite_url: str, capsys: Any) -> None:
     with replica.client() as client:
         for number in range(2_000):
             client.set(f"ballast{number}", b"x" * 2_000)
@@ -257,9 +253,7 @@ def test_a_hot_tier_in_one_process(sqlite_url: str, capsys: Any) -> None:
     assert "MANGA_MEMORY_HOT_URL" in the(found, "hot.shared", Level.WARNING).remedy
 
 
-def test_clocks_that_differ(
-    replica: servers.Valkey, dynamodb_server: servers.DynamoDB, unique: str
-) -> None:
+def test_clock_gap(replica: servers.Valkey, dynamodb_server: servers.DynamoDB, unique: str) -> None:
     durable = dynamodb_server.table_url(unique)
     open_table(durable).create_if_missing()
     settings = MangaMemorySettings(hot_url=replica.url, durable_url=durable)
@@ -272,9 +266,7 @@ def test_clocks_that_differ(
 # --- The durable tier -----------------------------------------------------------------------------
 
 
-def test_a_table_that_is_missing(
-    dynamodb_server: servers.DynamoDB, unique: str, capsys: Any
-) -> None:
+def test_a_table_is_missing(dynamodb_server: servers.DynamoDB, unique: str, capsys: Any) -> None:
     _, found = doctor(capsys, "--durable", dynamodb_server.table_url(unique))
     assert "init-table" in the(found, "durable.table").remedy
 
@@ -394,9 +386,7 @@ def test_a_missing_permission(
     assert "strands-manga-memory permissions" in denied.remedy
 
 
-def test_credentials_that_are_refused(
-    dynamodb_server: servers.DynamoDB, unique: str, capsys: Any
-) -> None:
+def test_credentials_refused(dynamodb_server: servers.DynamoDB, unique: str, capsys: Any) -> None:
     with refusing(dynamodb_server, "UnrecognizedClientException", "DescribeTable") as endpoint:
         _, found = doctor(
             capsys, "--durable", f"dynamodb://{unique}?region=us-east-1&endpoint={endpoint}"
@@ -453,9 +443,7 @@ def test_a_table_that_stops_answering_is_not_called_damaged(
     assert "try again" in the(found, "durable.records").remedy
 
 
-def test_a_deleted_conversation_does_not_show_that_the_codec_reads(
-    sqlite_url: str, capsys: Any
-) -> None:
+def test_a_deleted_conversation_shows_no_reading_codec(sqlite_url: str, capsys: Any) -> None:
     with closing(open_table(sqlite_url)) as table:
         manager = TieredSessionManager(ConversationScope("u", "s"), durable=table)
         Agent(model=ScriptedModel(), session_manager=manager)("hello")

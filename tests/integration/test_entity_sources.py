@@ -88,9 +88,7 @@ def test_text_that_names_no_thing_gives_no_entity(text: str) -> None:
         ("Volume 42 of Berserk", {"volume": ["42"], "series": ["berserk"]}),
     ],
 )
-def test_what_the_user_marks_as_a_thing_is_an_entity(
-    text: str, found: dict[str, list[str]]
-) -> None:
+def test_what_the_user_marks_is_an_entity(text: str, found: dict[str, list[str]]) -> None:
     assert entities_after(text) == found
 
 

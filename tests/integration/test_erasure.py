@@ -180,9 +180,7 @@ def test_erasure_while_a_finalizer_is_at_work_wins(memory: MangaMemory) -> None:
     assert everything(memory, "u1", None)["memories"] == []
 
 
-def test_a_change_record_of_a_finalizer_that_ends_during_the_erasure_is_erased(
-    memory: MangaMemory,
-) -> None:
+def test_a_change_record_written_during_the_erasure_is_erased(memory: MangaMemory) -> None:
     memory.user("u1").prefer("genre", "XYZZY")
     late: list[Any] = [memory.user("u1").preference_log.notify_agents]
 
@@ -196,9 +194,7 @@ def test_a_change_record_of_a_finalizer_that_ends_during_the_erasure_is_erased(
     assert report.complete, report.left
 
 
-def test_a_late_retraction_does_not_create_the_hot_record_of_an_erased_user_again(
-    memory: MangaMemory,
-) -> None:
+def test_a_late_retraction_creates_no_hot_record_of_an_erased_user(memory: MangaMemory) -> None:
     user = memory.user("u1")
     user.prefer("genre", "XYZZY")
     said_at = time.time()
@@ -210,9 +206,7 @@ def test_a_late_retraction_does_not_create_the_hot_record_of_an_erased_user_agai
     assert record.state == "deleted"
 
 
-def test_an_imported_user_keeps_all_preferences_at_the_next_statement(
-    memory: MangaMemory, tmp_path: Path
-) -> None:
+def test_an_imported_user_keeps_all_preferences_later(memory: MangaMemory, tmp_path: Path) -> None:
     """The import stores the statements, too, because preferences derive from them."""
     talk(memory, "u1", None, "s1", "My favorite genre is horror.", "I'm allergic to peanuts.")
     settle(memory)
@@ -252,9 +246,7 @@ def test_an_import_keeps_the_deletions_of_the_source(memory: MangaMemory, tmp_pa
         assert [each.content for each in user.recall(type="preference")] == ["genre: horror"]
 
 
-def test_the_latest_deletions_are_kept(
-    memory: MangaMemory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_last_deletions_are_kept(memory: MangaMemory, monkeypatch: pytest.MonkeyPatch) -> None:
     """A memory that is deleted a second time counts as deleted last."""
     monkeypatch.setattr("strands_manga_memory.memory.preference_log._MOST_DELETIONS", 2)
     user = memory.user("u1")
@@ -287,9 +279,7 @@ def test_an_import_restores_no_memory_that_the_target_has_deleted(memory: MangaM
     assert import_user(later, memory).left_out == 1
 
 
-def test_an_import_restores_no_summary_of_a_message_that_the_target_has_retracted(
-    memory: MangaMemory,
-) -> None:
+def test_an_import_restores_no_summary_of_a_retracted_message(memory: MangaMemory) -> None:
     agent = talk(memory, "u1", None, "s1", "My favorite genre is horror.", "Is Uzumaki 3 there?")
     talk(memory, "u1", None, "s2", "Is Berserk 7 there?", "I like tea.")
     memory.finalize(ConversationScope("u1", "s1"))
@@ -302,9 +292,7 @@ def test_an_import_restores_no_summary_of_a_message_that_the_target_has_retracte
     assert "horror" not in repr(left)
 
 
-def test_an_import_with_a_wrong_agent_id_stores_nothing(
-    memory: MangaMemory, tmp_path: Path
-) -> None:
+def test_no_import_with_a_wrong_agent_id_is_stored(memory: MangaMemory, tmp_path: Path) -> None:
     talk(memory, "u1", None, "s1", "I want horror")
     talk(memory, "u1", None, "s2", "I want romance")
     settle(memory)
@@ -407,9 +395,7 @@ def test_a_deletion_without_the_hot_tier_is_completed_by_who_has_it(memory: Mang
     assert forget_user("u", hot=None, durable=memory.durable, memories=memory.memories).complete
 
 
-def test_sessions_that_no_hot_tier_ever_had_are_erased_without_one(
-    tables: tuple[Table, Table],
-) -> None:
+def test_sessions_without_a_hot_tier_are_erased_without_one(tables: tuple[Table, Table]) -> None:
     memory = MangaMemory.open(durable=tables[0], memories=tables[1])
     talk(memory, "u", None, "s", "one")
     assert memory.export_user("u")["not_looked_at"] == []
@@ -459,9 +445,7 @@ def test_the_expiry_entry_of_a_damaged_conversation_is_erased(memory: MangaMemor
     assert list(memory.durable.query("ended/:u:s/A:default")) == []
 
 
-def test_an_entry_that_lists_no_session_of_the_user_is_named_and_erased(
-    memory: MangaMemory,
-) -> None:
+def test_an_entry_without_a_session_of_the_user_is_named_and_erased(memory: MangaMemory) -> None:
     talk(memory, "u", None, "s", "one")
     talk(memory, "another", None, "s", "two")
     keys = ("damaged", ":another:s", ":u:%zz")
@@ -492,9 +476,7 @@ def test_export_raises_while_the_hot_tier_is_down(memory: MangaMemory) -> None:
         export_user("u1", hot=hot, durable=memory.durable, memories=memory.memories)
 
 
-def test_import_that_was_interrupted_is_completed(
-    memory: MangaMemory, tables: tuple[Table, Table]
-) -> None:
+def test_interrupted_import_is_completed(memory: MangaMemory, tables: tuple[Table, Table]) -> None:
     for content in ("Owns volume 3 of Uzumaki.", "Collects lighthouse postcards."):
         memory.user("u1").remember(content)
     exported = {**memory.export_user("u1"), "user_id": "u2"}

@@ -93,9 +93,7 @@ def test_a_plot_without_matplotlib_says_what_to_install(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_the_story_of_guarded_tools_and_its_timeline(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_story_of_guarded_tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
     import guarded_tools
 

@@ -352,9 +352,7 @@ def test_each_incarnation_has_a_summary_of_its_own_also_under_the_same_ids(world
     assert len(world.summaries()) == 2
 
 
-def test_from_the_durable_log_when_the_hot_copy_is_gone_and_nobody_swept(
-    tables: tuple[Table, Table],
-) -> None:
+def test_from_the_durable_log_when_the_hot_copy_is_gone(tables: tuple[Table, Table]) -> None:
     world = World(tables)
     world.talk("s1", "I want horror manga")
     world.clock.advance(6 * 3600)
@@ -363,9 +361,7 @@ def test_from_the_durable_log_when_the_hot_copy_is_gone_and_nobody_swept(
     assert "horror" in world.summaries()[0].content
 
 
-def test_from_the_durable_log_when_the_tables_own_expiry_took_the_head(
-    tables: tuple[Table, Table],
-) -> None:
+def test_from_the_durable_log_when_the_head_has_expired(tables: tuple[Table, Table]) -> None:
     world = World(tables)
     world.talk("s1", "I want horror manga")
     world.clock.advance(3 * DAY)
@@ -392,9 +388,7 @@ def test_an_incarnation_that_nobody_swept_before_the_user_came_back(world: World
     assert {record.version for record in world.summaries()} == {1}
 
 
-def test_an_incarnation_that_nobody_swept_before_the_user_came_back_and_said_nothing(
-    world: World,
-) -> None:
+def test_an_incarnation_not_swept_before_the_user_came_back_silently(world: World) -> None:
     world.talk("s1", "Please ship order ord-41.")
     world.clock.advance(25 * 3600)  # the session is over, and nobody has looked at it
     assert world.talk("s1").messages == []

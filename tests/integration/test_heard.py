@@ -107,9 +107,7 @@ def test_it_is_taken_out_of_the_table_and_the_next_session_too(world: World) -> 
     assert "romance" in told(later.requests[-1])
 
 
-def test_what_a_turn_with_an_edit_states_while_the_table_is_down_is_stored_later(
-    world: World,
-) -> None:
+def test_what_an_edited_turn_states_while_the_table_is_down_is_stored_later(world: World) -> None:
     table = FaultyTable(world.table)
     memory = MangaMemory(hot=world.memory.hot, durable=world.memory.durable, memories=table)
     agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s")
@@ -154,9 +152,7 @@ def test_a_redaction_needs_no_further_turn(world: World, is_restored: bool) -> N
     assert SECRET not in world.everything()
 
 
-def test_a_restored_message_that_is_edited_before_the_first_turn_takes_back_what_it_said(
-    world: World,
-) -> None:
+def test_an_edit_of_a_restored_message_before_the_first_turn_retracts_it(world: World) -> None:
     agent = world.agent()
     agent(SAID)
     agent._session_manager.close()  # type: ignore[union-attr]

@@ -37,9 +37,7 @@ def _agents(memory: MangaMemory, window: int | None, **asked: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("window", _BUDGETS)
-def test_every_way_to_build_an_agent_gives_the_same_default_budget(
-    window: int | None, memory: MangaMemory
-) -> None:
+def test_every_agent_has_the_same_default_budget(window: int | None, memory: MangaMemory) -> None:
     """A quarter of the window, at most 16,384 tokens; 4,096 if unknown."""
     for agent in _agents(memory, window):
         assert agent.conversation_manager.usage(agent)["budget"] == _BUDGETS[window]

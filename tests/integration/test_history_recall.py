@@ -80,9 +80,7 @@ def quoted(agent: Agent) -> str:
     )
 
 
-def test_under_the_importance_manager_a_question_is_answered_from_the_window_or_from_quotes() -> (
-    None
-):
+def test_an_importance_manager_answers_a_question_from_window_or_quotes() -> None:
     agent = made(HistoryRecall(), manager=ImportanceWeightedConversationManager(150))
     agent("hello")
     for number in range(30):
@@ -283,9 +281,7 @@ def test_quotes_are_escaped_and_keep_to_their_budget() -> None:
     assert COUNTER.count({"role": "user", "content": [{"text": quoted(agent)}]}) <= 200
 
 
-def test_a_history_that_cannot_be_read_is_logged_and_tried_again(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_unreadable_history_is_logged_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     reads = []
 
     def broken() -> Any:
@@ -410,9 +406,7 @@ def test_what_a_guardrail_redacts_in_its_turn_is_never_indexed() -> None:
 
 
 @pytest.mark.parametrize("turns_before", [0, 3])
-def test_nor_is_it_taken_from_the_log_that_is_read_in_the_same_turn(
-    tmp_path: Path, turns_before: int
-) -> None:
+def test_nor_is_it_taken_from_the_log_of_the_same_turn(tmp_path: Path, turns_before: int) -> None:
     table = open_table(f"sqlite:///{tmp_path}/sessions.sqlite3")
     table.create_if_missing()
     for _ in range(2):

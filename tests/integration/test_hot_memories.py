@@ -83,9 +83,7 @@ def asked(memory: MangaMemory, text: str) -> str:
     return str(model.requests[-1].messages[-1])
 
 
-def test_ten_messages_read_the_memories_twice_and_find_them_each_time(
-    worker: Worker, table: Reads
-) -> None:
+def test_ten_messages_read_the_memories_only_twice(worker: Worker, table: Reads) -> None:
     memory = worker()
     for number in range(40):
         memory.user("u1").remember(
@@ -144,9 +142,7 @@ def test_a_copy_is_sealed_and_gone_with_its_user(hot: RedisHotStore, worker: Wor
     assert left is None or MEMORIES not in left.fields
 
 
-def test_a_copy_that_cannot_be_read_counts_as_none(
-    hot: RedisHotStore, table: Reads, worker: Worker
-) -> None:
+def test_a_damaged_copy_counts_as_none(hot: RedisHotStore, table: Reads, worker: Worker) -> None:
     memory = worker()
     memory.user("u1").remember("The parcel is at the locker GX5.")
     asked(memory, "hello")

@@ -182,9 +182,7 @@ def test_every_agent_of_every_session_is_imported_under_its_own_ids(
         assert state_of(build(memory.session(session_id), agent_id=agent_id)) == state
 
 
-def test_session_that_exists_here_is_left_as_it_is(
-    open_source: Opener, memory: MangaMemory
-) -> None:
+def test_session_that_exists_is_left_as_it_is(open_source: Opener, memory: MangaMemory) -> None:
     talk(build(open_source("s1")))
     assert outcomes(import_sessions(open_source("s1"), [("s1", "a")], memory)) == {
         ("s1", "a"): "imported"
@@ -200,9 +198,7 @@ def test_session_that_exists_here_is_left_as_it_is(
     assert build(memory.session("s1")).messages == here.messages
 
 
-def test_session_that_was_deleted_here_does_not_come_back(
-    open_source: Opener, memory: MangaMemory
-) -> None:
+def test_no_deleted_session_comes_back(open_source: Opener, memory: MangaMemory) -> None:
     talk(build(open_source("s1")), turns=1)
     import_sessions(open_source("s1"), [("s1", "a")], memory)
     memory.session("s1").delete_session()
@@ -293,9 +289,7 @@ def test_log_is_whole_and_keeps_the_time_of_each_message(folder: Path, memory: M
     assert memory.session("s1").metadata("a")["turn_count"] == 12
 
 
-def test_messages_without_tracking_ids_get_the_same_ones_at_each_import(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_messages_without_ids_get_the_same_at_each_import(folder: Path, tmp_path: Path) -> None:
     """Early releases of Strands stored none."""
     talk(build(FileSessionManager("s1", storage_dir=str(folder))))
     for file in folder.glob("*/agents/agent_a/messages/*.json"):
@@ -318,9 +312,7 @@ def test_messages_without_tracking_ids_get_the_same_ones_at_each_import(
     assert len({message["tracking_id"] for message in logs[0]}) == len(logs[0])
 
 
-def test_pending_interrupt_is_answered_after_the_import(
-    open_source: Opener, memory: MangaMemory
-) -> None:
+def test_pending_interrupt_is_answered_later(open_source: Opener, memory: MangaMemory) -> None:
     live = build(open_source("s1"), model=ScriptedModel([[tool_use("p", "pay", amount=7)]]))
     result = live("buy it")
     assert result.stop_reason == "interrupt"
@@ -362,9 +354,7 @@ def test_sessions_are_given_to_users(folder: Path, memory: MangaMemory) -> None:
     )
 
 
-def test_other_managers_and_other_sessions_of_a_snapshot_manager_are_refused(
-    memory: MangaMemory,
-) -> None:
+def test_other_managers_and_sessions_of_a_snapshot_are_refused(memory: MangaMemory) -> None:
     with pytest.raises(ValueError, match="got str"):
         import_sessions("sessions", [("s1", "a")], memory)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="reads session 's1', not 's2'"):

@@ -204,9 +204,7 @@ async def test_a_shop_goes_on_after_a_restart_and_its_view_tells_what_became_of_
     ],
     ids=lambda talk: next(iter(talk)),
 )  # fmt: skip
-async def test_the_script_answers_from_the_conversation(
-    tmp_path: Path, talk: dict[str, str]
-) -> None:
+async def test_the_script_knows_the_conversation(tmp_path: Path, talk: dict[str, str]) -> None:
     """A message without a series, volume or genre is answered from earlier ones."""
     shop = _shop(tmp_path)
     for text, part in talk.items():
@@ -409,9 +407,7 @@ async def test_what_fails_is_told_without_its_words_and_tried_again() -> None:
     assert "hunter2" not in str(events)
 
 
-async def test_a_page_that_does_not_keep_up_is_sent_away_and_the_number_of_pages_is_bounded() -> (
-    None
-):
+async def test_a_slow_page_is_sent_away_and_the_number_of_pages_is_bounded() -> None:
     shop: Any = FakeShop()
     chat = Chat(shop, Visitor("u", "s"))
     pages = [chat.events() for _ in range(MOST_PAGES)]
@@ -511,9 +507,7 @@ def site(tmp_path: Path) -> Any:
         {"sec_fetch_site": "same-site", "sec_fetch_mode": "no-cors"},
     ],
 )
-async def test_other_sites_may_not_change_anything(
-    site: Site, headers: dict[str, str | None]
-) -> None:
+async def test_other_sites_can_change_nothing(site: Site, headers: dict[str, str | None]) -> None:
     for path in ("/messages", "/sessions", "/fork", "/rewind", "/forget", "/stock"):
         status, _, _ = await site.send("POST", path, b'{"text": "hello"}', **headers)
         assert status == 403

@@ -156,9 +156,7 @@ async def test_a_flood_of_progress_while_a_call_works_is_no_time_out(
     assert redacted == [], "what is told to nobody is not worked on"
 
 
-async def test_a_tool_that_blocks_its_server_is_blamed_and_not_those_it_holds_up(
-    shop: Shop,
-) -> None:
+async def test_only_a_tool_that_blocks_its_server_is_blamed(shop: Shop) -> None:
     held_up = Shop(GuardedMCPTools(shop.guarded.client, policy(timeout=1.0)))
     blocking = asyncio.create_task(held_up.call("blocks", seconds=1.7))
     await until(lambda: held_up["blocks"].status()["in_flight"])
@@ -289,9 +287,7 @@ async def test_a_server_killed_between_calls_is_connected_anew(
     assert {shop.state(name) for name in ("ok", "boom", "hang")} == {"closed"}
 
 
-async def test_a_server_killed_in_the_middle_of_calls_opens_no_breaker(
-    mortal: tuple[Shop, Any],
-) -> None:
+async def test_a_server_killed_during_calls_opens_no_breaker(mortal: tuple[Shop, Any]) -> None:
     shop, server = mortal
     calls = [asyncio.create_task(shop.call("hang")) for _ in range(6)]
     await until(lambda: shop["hang"].status()["calls"] == 6)
@@ -311,9 +307,7 @@ async def test_a_server_killed_in_the_middle_of_calls_opens_no_breaker(
 
 
 @pytest.mark.parametrize("kind", [("legacy", "stdio"), ("legacy", "http")], ids="-".join)
-async def test_a_tool_that_kills_its_server_leaves_the_others_usable(
-    mortal: tuple[Shop, Any],
-) -> None:
+async def test_a_tool_that_kills_its_server_harms_no_other(mortal: tuple[Shop, Any]) -> None:
     shop, server = mortal
     assert (await shop.call("dies")).code == "server_unavailable"
     if server is not None:
@@ -323,9 +317,7 @@ async def test_a_tool_that_kills_its_server_leaves_the_others_usable(
 
 
 @pytest.mark.parametrize("kind", [("legacy", "stdio"), ("legacy", "http")], ids="-".join)
-async def test_parallel_callers_reconnect_once_and_the_others_are_told_at_once(
-    mortal: tuple[Shop, Any],
-) -> None:
+async def test_parallel_callers_reconnect_once_in_all_for_all(mortal: tuple[Shop, Any]) -> None:
     shop, server = mortal
     await _killed(shop, server)
     assert (await shop.call("ok")).code == "server_unavailable"
@@ -350,9 +342,7 @@ async def test_parallel_callers_reconnect_once_and_the_others_are_told_at_once(
         ("html", "protocol_error"),
     ],
 )
-async def test_nonsense_counts_against_the_tool_and_does_not_reconnect(
-    fault: str, code: str
-) -> None:
+async def test_nonsense_counts_against_the_tool_alone(fault: str, code: str) -> None:
     with mcp_servers.mortal("legacy", "http") as (client, server):
         assert server is not None
         shop = Shop(GuardedMCPTools(client, policy(failures=2)))

@@ -329,9 +329,7 @@ def test_forgotten_summary_is_not_made_again(embedded: Deployment) -> None:
 
 
 @pytest.mark.parametrize("writes", range(3))
-def test_summary_is_not_made_again_after_its_deletion_failed_halfway(
-    embedded: Deployment, writes: int
-) -> None:
+def test_no_summary_is_remade_after_a_failed_deletion(embedded: Deployment, writes: int) -> None:
     """The table fails after some writes of the deletion, which is then repeated."""
 
     def refuse(name: str, *arguments: Any, **named: Any) -> None:
@@ -459,9 +457,7 @@ def test_message_redacted_while_the_table_is_down_is_retracted_later(tmp_path: P
     plain.close()
 
 
-def test_statement_whose_message_is_retracted_while_it_is_stored_is_discarded(
-    tmp_path: Path,
-) -> None:
+def test_statement_retracted_while_it_is_stored_is_discarded(tmp_path: Path) -> None:
     """The retraction is found although the log had no statement of the message yet."""
     table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
     table.create_if_missing()
@@ -525,9 +521,7 @@ def test_preference_set_elsewhere_leaves_the_cached_prefix(embedded: Deployment)
 
 
 @pytest.mark.parametrize("order", [("phone", "laptop"), ("laptop", "phone")], ids="-".join)
-def test_later_message_wins_whichever_session_ends_last(
-    shop: Deployment, order: tuple[str, str]
-) -> None:
+def test_the_later_message_always_wins(shop: Deployment, order: tuple[str, str]) -> None:
     """The time of the message decides, not the end of its session."""
     phone, laptop = shop.agent("phone"), shop.agent("laptop")
     phone("My favorite genre is horror.")

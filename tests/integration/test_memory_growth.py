@@ -78,9 +78,7 @@ def finalizing(
         return counted.requests.total(), counted.read_bytes
 
 
-def test_finalizing_reads_as_much_with_a_thousand_memories_as_with_one(
-    tables: tuple[Table, Table],
-) -> None:
+def test_finalizing_reads_no_more_with_a_thousand_memories(tables: tuple[Table, Table]) -> None:
     few, many = finalizing(tables, "u1", 1), finalizing(tables, "u2", 1_000)
     assert few[0] == many[0] <= 20, "requests"
     assert max(few[1], many[1]) <= 2_500
@@ -201,9 +199,7 @@ def word_lists(table: Table) -> list[str]:
     return [item["memory_id"] for item in table.query("u1", first="~words#", last="~words#~")]
 
 
-def test_search_finds_memories_that_are_newer_than_the_list_of_words(
-    tables: tuple[Table, Table],
-) -> None:
+def test_search_finds_memories_newer_than_the_word_list(tables: tuple[Table, Table]) -> None:
     store = UserMemoryStore(tables[1], user_id="u1")
     fill(store, 400)
     assert contents(store, "Any postcards?") == []
@@ -241,9 +237,7 @@ def test_words_of_a_forgotten_memory_are_deleted(tables: tuple[Table, Table]) ->
         assert contents(reader, "Any postcards?") == []
 
 
-def test_a_repeated_recall_reads_the_list_of_words_again_only_after_a_change(
-    tables: tuple[Table, Table],
-) -> None:
+def test_a_repeated_recall_rereads_words_only_after_a_change(tables: tuple[Table, Table]) -> None:
     counted: Any = CountingTable(tables[1])
     store, other = (UserMemoryStore(table, user_id="u1") for table in (counted, tables[1]))
     fill(other, 400)
@@ -264,9 +258,7 @@ def test_a_repeated_recall_reads_the_list_of_words_again_only_after_a_change(
     assert not recalled()[0]
 
 
-def test_a_list_of_words_is_not_stored_if_the_memories_change_meanwhile(
-    tables: tuple[Table, Table],
-) -> None:
+def test_no_list_of_words_is_stored_if_memories_change(tables: tuple[Table, Table]) -> None:
     """A memory that is forgotten while the list is made would leave its words in the list."""
     store = UserMemoryStore(tables[1], user_id="u1")
     fill(store, 400)
@@ -287,9 +279,7 @@ def test_a_list_of_words_is_not_stored_if_the_memories_change_meanwhile(
 
 
 @pytest.mark.parametrize("damage", [{"data": b"x"}, {"data": 5}, {}])
-def test_a_damaged_list_of_words_is_made_again(
-    tables: tuple[Table, Table], damage: dict[str, Any]
-) -> None:
+def test_a_damaged_word_list_is_remade(tables: tuple[Table, Table], damage: dict[str, Any]) -> None:
     store = UserMemoryStore(tables[1], user_id="u1")
     fill(store, 400)
     old = put_old(store, "Collects lighthouse postcards.")
@@ -324,9 +314,7 @@ def test_a_list_of_two_makings_is_made_again(tables: tuple[Table, Table]) -> Non
     assert contents(UserMemoryStore(tables[1], user_id="u1"), "Any postcards?") == [old.content]
 
 
-def test_each_of_many_memories_is_found_by_its_words_and_by_its_importance(
-    tables: tuple[Table, Table],
-) -> None:
+def test_each_of_many_memories_is_found_both_ways(tables: tuple[Table, Table]) -> None:
     store = UserMemoryStore(tables[1], user_id="u1")
     fact = store.remember("The parcel of Uzumaki is kept at the locker GX0.")
     facts = [
@@ -368,9 +356,7 @@ def test_a_recall_reads_little_for_every_user(tables: tuple[Table, Table]) -> No
     assert max(memories for *_, memories in many) <= 16 + 16 + 64, "summaries, facts, listed ones"
 
 
-def test_a_recall_finds_old_memories_by_importance_by_words_and_by_number(
-    tables: tuple[Table, Table],
-) -> None:
+def test_a_recall_finds_old_memories_in_three_ways(tables: tuple[Table, Table]) -> None:
     store = UserMemoryStore(tables[1], user_id="u1")
     fill(store, 400)
     important = put_old(store, "Is allergic to latex covers.", importance=1.0)
@@ -388,9 +374,7 @@ def test_a_recall_finds_old_memories_by_importance_by_words_and_by_number(
         assert reader.recall(type="fact", limit=1)[0].created_at > 0
 
 
-def test_recent_hit_with_one_word_of_the_question_does_not_hide_an_older_answer(
-    tables: tuple[Table, Table],
-) -> None:
+def test_recent_hit_with_one_word_hides_no_older_answer(tables: tuple[Table, Table]) -> None:
     """The latest 64 facts share a word with the question, and an older fact has both words."""
     store = UserMemoryStore(tables[1], user_id="u1")
     store.remember("The parcel of Berserk is at the locker GX1.")
@@ -427,9 +411,7 @@ def test_many_feedbacks_leave_the_facts_to_searches(tables: tuple[Table, Table])
     assert found[0].record.memory_id == fact.memory_id
 
 
-def test_a_memory_that_is_removed_while_recent_ones_are_read_stays_removed(
-    tables: tuple[Table, Table],
-) -> None:
+def test_a_memory_removed_during_a_read_stays_removed(tables: tuple[Table, Table]) -> None:
     store = UserMemoryStore(tables[1], user_id="u1")
     gone, kept = store.remember("Likes maps"), store.remember("Likes map tables")
 
@@ -448,9 +430,7 @@ def test_a_memory_that_is_removed_while_recent_ones_are_read_stays_removed(
     assert [hit.record.memory_id for hit in racing.reader.search("maps")] == [kept.memory_id]
 
 
-def test_open_questions_of_a_week_are_shown_after_many_sessions(
-    tables: tuple[Table, Table],
-) -> None:
+def test_open_questions_of_a_week_stay_over_many_sessions(tables: tuple[Table, Table]) -> None:
     store = UserMemoryStore(tables[1], user_id="u1")
     first = store.store_session_summary(
         "asked", "The user asked.", open_questions=["When does volume 9 arrive?"]

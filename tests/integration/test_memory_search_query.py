@@ -96,9 +96,7 @@ def queries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return recorded
 
 
-def test_a_search_is_asked_with_the_words_of_the_user_alone(
-    tmp_path: Path, queries: list[str]
-) -> None:
+def test_a_search_has_the_words_of_the_user_alone(tmp_path: Path, queries: list[str]) -> None:
     """All injecting parts are on, with one of another package."""
     with open_memory(tmp_path) as memory:
         remember_earlier_sessions(memory)

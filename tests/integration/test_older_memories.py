@@ -84,9 +84,7 @@ def test_facts_are_found_after_the_latest_are_forgotten(memories: Memories) -> N
 
 
 @pytest.mark.parametrize("damage", [{"latest": 5}, {"latest": []}])
-def test_facts_are_found_without_the_list_of_the_latest(
-    memories: Memories, damage: dict[str, Any]
-) -> None:
+def test_facts_are_found_without_the_latest(memories: Memories, damage: dict[str, Any]) -> None:
     memories.remember(*(f"volume {number} of Uzumaki" for number in range(3)))
     memories.table.put({**(memories.table.get("u1", "~by_age") or {}), **damage})
     assert (

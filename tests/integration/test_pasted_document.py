@@ -148,9 +148,7 @@ def test_it_is_read_back_after_a_restart_from_what_the_session_keeps(tmp_path: A
 
 
 @pytest.mark.parametrize("name", MANAGERS)
-def test_a_window_without_room_cuts_it_and_says_so(
-    name: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_room_cuts_it_and_says_so(name: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="strands_manga_memory")
     document, _ = pasted("English")
     model = ScriptedModel()

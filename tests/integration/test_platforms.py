@@ -8,8 +8,6 @@ from tests.support import printed_by
 CHILD = Path(__file__).with_name("without_posix.py")
 
 
-def test_every_name_is_imported_and_a_session_goes_on_where_processes_cannot_fork(
-    tmp_path: Path,
-) -> None:
+def test_all_names_and_sessions_work_where_processes_cannot_fork(tmp_path: Path) -> None:
     printed = printed_by("-W", "error", CHILD, tmp_path)
     assert printed.splitlines()[-1] == f"{len(package.__all__)} names, 4 messages"

@@ -116,9 +116,7 @@ def test_a_server_that_refuses_connections_is_reported_at_once(unique: str) -> N
     table.close()
 
 
-def test_more_threads_than_connections_wait_for_one(
-    postgres_server: servers.Postgres, unique: str
-) -> None:
+def test_more_threads_than_connections_wait(postgres_server: servers.Postgres, unique: str) -> None:
     """A table opens a limited number of connections, and serves any number of threads."""
     with servers.FaultyProxy(servers.HOST, postgres_server.port) as proxy:
         url = postgres_server.url.replace(str(postgres_server.port), str(proxy.port))

@@ -107,9 +107,7 @@ def emit(outbox: PreferenceOutbox, *preferences: Preference, at: Any = None) -> 
 
 
 @pytest.mark.parametrize("damage", [{"statements": 7}, {"removals": ["x"]}, {"sealed": b"x"}])
-def test_a_damaged_log_is_neither_replaced_nor_taken_for_empty(
-    table: Table, damage: dict[str, Any]
-) -> None:
+def test_a_damaged_log_is_not_taken_for_empty(table: Table, damage: dict[str, Any]) -> None:
     store = UserMemoryStore(table, user_id="u1")
     store.preference_log.apply(
         PreferenceChange(statements=[Statement(Preference("genre", "horror"), time.time(), "m1")])
@@ -181,9 +179,7 @@ def test_damaged_values_stay_as_they_are_and_stop_no_change(table: Table) -> Non
 @pytest.mark.parametrize(
     "damage", [{"removals": [7]}, {"statements": [["genre", "horror"]]}, {"revision": None}]
 )
-def test_a_damaged_record_of_a_user_in_the_hot_tier_is_not_taken_for_empty(
-    damage: dict[str, Any],
-) -> None:
+def test_a_damaged_hot_record_of_a_user_is_not_taken_for_empty(damage: dict[str, Any]) -> None:
     statement = Statement(Preference("genre", "horror"), 1.0, "m1")
     content = STATE.dump_python(ProfileState(statements=(statement,)))
     assert STATE.dump_python(STATE.validate_python(content)) == content
@@ -207,9 +203,7 @@ def test_nothing_is_lost_while_the_stream_throttles_for_a_minute(table: Table) -
     assert another_process.drain_all() == 0
 
 
-def test_a_worker_that_dies_between_sending_and_deleting_sends_again_with_the_same_id(
-    table: Table,
-) -> None:
+def test_a_worker_that_dies_after_sending_sends_again_with_the_same_id(table: Table) -> None:
     taken: list[PreferenceSignal] = []
 
     def die_after_sending(signal: PreferenceSignal) -> None:
@@ -594,9 +588,7 @@ def test_a_signal_that_cannot_be_stored_at_all_keeps_no_other_one(table: Table) 
     assert taken == ["romance"]
 
 
-def test_a_stream_that_is_not_there_is_an_error_and_the_signal_waits(
-    kinesis: Any, table: Table
-) -> None:
+def test_a_stream_that_is_missing_is_an_error_and_signals_wait(kinesis: Any, table: Table) -> None:
     outbox = PreferenceOutbox(table, KinesisPreferenceSink(kinesis, stream_name="nothing"))
     store(outbox, Preference("genre", "horror"), at=1.0)
     with pytest.raises(StoreError, match="ResourceNotFoundException"):
@@ -659,9 +651,7 @@ def test_devices_that_write_at_once_lose_nothing(hot: Any, user_table: Table) ->
     assert set(devices[0].overrides) == {f"key {number}" for number in range(8)}
 
 
-def test_while_the_hot_tier_is_down_a_device_keeps_what_it_heard_and_gives_it_later(
-    user_table: Table,
-) -> None:
+def test_while_the_hot_tier_is_down_a_device_keeps_statements_for_later(user_table: Table) -> None:
     store = InMemoryHotStore()
     faulty: Any = FaultyHotStore(store)
     faulty.down = True
@@ -840,9 +830,7 @@ def test_a_removal_by_a_process_with_another_hot_tier_is_seen_after_a_statement(
     assert "horror" in repr((live.context, live.overrides))
 
 
-def test_a_retraction_in_an_outage_is_published_once_before_the_table_has_it(
-    tmp_path: Path,
-) -> None:
+def test_a_retraction_in_an_outage_is_published_once_before_it_is_stored(tmp_path: Path) -> None:
     table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
     table.create_if_missing()
     faulty: Any = FaultyTable(table)

@@ -81,9 +81,7 @@ MEDIA: dict[str, Any] = {
 
 @pytest.mark.parametrize("kind", MEDIA)
 @pytest.mark.parametrize("said", [[], [{"text": "a chart"}]], ids=["alone", "with text"])
-def test_a_condensed_result_keeps_a_note_of_its_medium(
-    kind: str, said: list[Any], opened: Any
-) -> None:
+def test_a_condensed_result_notes_its_medium(kind: str, said: list[Any], opened: Any) -> None:
     """The note is in the history, in later requests and in the restored session."""
 
     @tool
@@ -182,9 +180,7 @@ def test_a_shortened_result_of_a_repeated_id_is_read_back_under_a_key_of_its_own
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["same process", "after a restart"])
-def test_the_last_result_of_a_call_counts_after_a_cancelled_resume(
-    opened: Any, *, restarts: bool
-) -> None:
+def test_the_last_result_counts_after_a_cancelled_resume(opened: Any, *, restarts: bool) -> None:
     """The history has the cancelled resume's result, then the tool's."""
 
     @tool
@@ -223,9 +219,7 @@ def test_the_last_result_of_a_call_counts_after_a_cancelled_resume(
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["parallel", "one after another"])
-def test_a_tool_that_returns_one_object_twice_has_two_results(
-    opened: Any, *, together: bool
-) -> None:
+def test_a_tool_returning_one_object_twice_has_two_results(opened: Any, *, together: bool) -> None:
     """Strands writes the id of each call into the object that the tool returned."""
     shared = {"status": "success", "content": [{"text": "in stock"}]}
 
@@ -346,9 +340,7 @@ LEFT_TO_STRANDS = {"formatter raises", "block in a message of the wrong role", "
 @pytest.mark.parametrize("name", MANAGERS)
 @given(history=histories, then=st.sampled_from(["and now?", "find it"]))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_any_history_gives_valid_requests_under_every_manager(
-    name: str, history: list[Any], then: str
-) -> None:
+def test_any_history_gives_valid_requests(name: str, history: list[Any], then: str) -> None:
     def reply(messages: Any) -> Any:
         return (
             [call("call_0", title="x"), call("call_0", title="y")]
@@ -376,9 +368,7 @@ def test_any_history_gives_valid_requests_under_every_manager(
             )
 
 
-def test_the_same_id_in_every_answer_stays_apart_in_requests_and_after_a_restart(
-    opened: Any,
-) -> None:
+def test_equal_ids_of_answers_stay_apart_in_requests_and_after_a_restart(opened: Any) -> None:
     """Servers such as llama.cpp number the calls of each answer from 0."""
 
     def reply(messages: Any) -> Any:

@@ -331,9 +331,7 @@ def test_workers_close_after_another_worker_has_answered_the_interrupt(stores: S
     assert not restored._interrupt_state.activated
 
 
-def test_an_interrupt_that_a_late_flush_finds_when_a_turn_has_begun_does_not_merge_either(
-    both: Stores,
-) -> None:
+def test_no_interrupt_that_a_late_flush_finds_in_a_turn_is_merged_either(both: Stores) -> None:
     goes_on, is_held = threading.Event(), threading.Event()
     there = both.elsewhere()
 

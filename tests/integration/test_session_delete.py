@@ -127,9 +127,7 @@ def test_another_process_notices_at_its_next_turn(stores: Stores) -> None:
 
 
 @pytest.mark.parametrize("flush_every", [1, 5])
-def test_deleted_by_another_process_in_the_middle_of_a_turn(
-    stores: Stores, flush_every: int
-) -> None:
+def test_deleted_by_another_process_during_a_turn(stores: Stores, flush_every: int) -> None:
     manager = stores.manager(flush_every=flush_every)
     live = agent(manager, tool_turns(), tools=[find])
     live(f"about {WORD} 5")  # two tools at once
@@ -249,9 +247,7 @@ def test_a_tier_that_is_down_is_reported_and_catches_up(both: Stores, down: str)
     assert WORD.encode() not in everything_stored(both)
 
 
-def test_what_one_says_after_a_deletion_that_reached_one_tier_is_not_lost_to_the_next_life(
-    both: Stores,
-) -> None:
+def test_what_follows_a_deletion_of_one_tier_is_not_lost_to_the_next_life(both: Stores) -> None:
     """After half a deletion an agent must not continue the ended incarnation."""
     both.hot, both.durable = FaultyHotStore(both.hot), FaultyTable(both.durable)
     one, other = both.agent(flush_every=1), both.agent(flush_every=1)

@@ -110,9 +110,7 @@ def test_fork_at_the_last_turn_has_the_trimmed_history_and_all_state(memory: Man
     assert logged(memory, ConversationScope("u1", "s2")) == said(1, 2, 3, 4, 5)
 
 
-def test_changes_of_a_fork_are_newer_than_the_states_of_its_source(
-    url: str, memory: MangaMemory
-) -> None:
+def test_changes_of_a_fork_are_newer_than_its_source(url: str, memory: MangaMemory) -> None:
     """Also for another process that read the fork before the change, and saves after it."""
     talk(memory, 1)
     for number in range(20):
@@ -173,9 +171,7 @@ def test_fork_at_a_turn_that_does_not_exist_is_refused(
         ("2", "at_turn must be a whole number, got '2'"),
     ],
 )
-def test_rewind_to_a_turn_that_does_not_exist_is_refused(
-    memory: MangaMemory, at_turn: Any, message: str
-) -> None:
+def test_rewind_to_no_such_turn_is_refused(memory: MangaMemory, at_turn: Any, message: str) -> None:
     """The error names the turns that there are."""
     talk(memory, 1, 2, 3)
     with pytest.raises(ValueError, match=f"^{message}$"):
@@ -302,9 +298,7 @@ def elsewhere(url: str) -> MangaMemory:
     return MangaMemory.open(durable=SQLiteTable(url.removeprefix("sqlite:///")))
 
 
-def test_fork_of_a_session_that_another_process_deletes_is_refused(
-    url: str, memory: MangaMemory
-) -> None:
+def test_no_session_is_forked_while_another_deletes_it(url: str, memory: MangaMemory) -> None:
     """The log is deleted while it is read, so the fork could have a part of it."""
     talk(memory, 1, 2)
     with elsewhere(url) as there:
@@ -323,9 +317,7 @@ def test_fork_of_a_session_that_another_process_deletes_is_refused(
 
 
 @pytest.mark.parametrize("others", [0, 110])
-def test_rewind_of_a_session_whose_other_process_is_idle(
-    url: str, memory: MangaMemory, others: int
-) -> None:
+def test_rewind_while_another_process_is_idle(url: str, memory: MangaMemory, others: int) -> None:
     """Its next turn is added without a read, then it continues with all turns."""
     with elsewhere(url) as there:
         idle = talk(there, 1, 2, 3, 4)
@@ -341,9 +333,7 @@ def test_rewind_of_a_session_whose_other_process_is_idle(
     assert texts(build(memory).messages) == said(*turns[-4:])
 
 
-def test_a_turn_that_another_process_removes_while_a_tool_runs_stays_whole(
-    url: str, memory: MangaMemory
-) -> None:
+def test_a_turn_removed_elsewhere_in_a_tool_stays_whole(url: str, memory: MangaMemory) -> None:
     """History and log have no tool result without its call."""
 
     @tool
@@ -482,9 +472,7 @@ def test_session_in_the_middle_of_a_turn_is_not_rewound(memory: MangaMemory) -> 
     assert logged(memory) == said(1, 2)
 
 
-def test_rewind_without_the_stores_changes_nothing(
-    memory: MangaMemory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rewind_in_an_outage_is_safe(memory: MangaMemory, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is repeated when they answer."""
     talk(memory, 1, 2, 3)
     with monkeypatch.context() as patch:
@@ -580,9 +568,7 @@ def test_wrong_page_is_refused(memory: MangaMemory) -> None:
 # Command line
 
 
-def test_commands_show_fork_and_rewind_a_session(
-    url: str, memory: MangaMemory, capsys: Any
-) -> None:
+def test_commands_show_fork_and_rewind_it(url: str, memory: MangaMemory, capsys: Any) -> None:
     """Pages, a fork and a rewind from the command line, as text and as JSON."""
     talk(memory, 1, 2, 3)._session_manager.close()  # type: ignore[union-attr]
     whose = ["--user", "u1", "--durable", url]
@@ -644,9 +630,7 @@ def test_command_deletes_one_session_of_a_user(url: str, memory: MangaMemory, ca
     assert "no agent had a conversation in 's1'" in capsys.readouterr().err
 
 
-def test_command_asks_for_the_agent_of_a_session_with_several(
-    url: str, memory: MangaMemory, capsys: Any
-) -> None:
+def test_command_asks_for_one_of_several_agents(url: str, memory: MangaMemory, capsys: Any) -> None:
     """The error lists them."""
     for agent_id in ("default", "orders"):
         talk(memory, 1, scope=ConversationScope("u1", "s1", agent_id))._session_manager.close()  # type: ignore[union-attr]

@@ -678,9 +678,7 @@ def test_unsaved_messages_are_bounded(both: Stores) -> None:
     both.hot.down = both.durable.down = False
 
 
-def test_seeds_given_to_a_restored_agent_give_way(
-    both: Stores, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_seeds_of_a_restored_agent_give_way(both: Stores, caplog: pytest.LogCaptureFixture) -> None:
     live = both.agent()
     live("hello")
     with caplog.at_level(logging.WARNING):

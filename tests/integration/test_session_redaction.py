@@ -247,9 +247,7 @@ def flush_soon(live: Agent) -> None:
 
 
 @pytest.mark.parametrize("read_from_log", [False, True], ids=["a live agent", "a restored agent"])
-def test_a_message_that_returned_to_the_history_is_redacted_there_too(
-    both: Stores, read_from_log: bool
-) -> None:
+def test_a_message_that_returned_is_redacted_there_too(both: Stores, read_from_log: bool) -> None:
     """A returned message is that of the log, not a copy."""
     live = both.agent(conversation_manager=NullConversationManager())
     for text in (f"my card is {SECRET}", "two", "three"):
@@ -331,9 +329,7 @@ def slow_down(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_redaction_waits_until_every_tier_has_it(
-    both: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_redaction_waits_for_every_tier(both: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     """Outside of an event loop every tier has the redacted form when the call returns."""
     live = both.agent(flush_every=1)
     live(f"my card is {SECRET}")
@@ -378,9 +374,7 @@ def test_a_window_that_slides_in_the_same_turn(both: Stores) -> None:
 
 
 @pytest.mark.parametrize("by_another", [False, True], ids=["here", "by another process"])
-def test_a_message_that_left_the_history_is_redacted_in_memory_too(
-    both: Stores, by_another: bool
-) -> None:
+def test_an_evicted_message_is_redacted_in_memory_too(both: Stores, by_another: bool) -> None:
     """Its kept text is replaced in memory, log and hot tier."""
     live = both.agent(
         conversation_manager=SlidingWindowConversationManager(window_size=4), refresh="turn"
@@ -471,9 +465,7 @@ def test_redaction_of_a_logged_message_does_not_block_the_event_loop(
 
 
 @pytest.mark.parametrize("on_loop", [False, True], ids=["in a thread", "on an event loop"])
-def test_redaction_of_a_logged_message_is_repeated_after_an_outage(
-    both: Stores, on_loop: bool
-) -> None:
+def test_redaction_of_a_log_is_repeated_after_an_outage(both: Stores, on_loop: bool) -> None:
     restored = restored_with_older_secret(both, durable_deadline=0.2)
     message = next(both.manager().records())["message"]
     both.durable.down = True
@@ -498,9 +490,7 @@ def test_redaction_of_a_logged_message_is_repeated_after_an_outage(
 
 
 @pytest.mark.parametrize("waited", ["the call", "a turn"])
-def test_flush_waits_for_a_redaction_that_took_longer_than_its_deadline(
-    both: Stores, waited: str
-) -> None:
+def test_flush_waits_for_a_redaction_over_its_deadline(both: Stores, waited: str) -> None:
     restored = restored_with_older_secret(both, durable_deadline=0.2)
     manager = restored._session_manager
     message = {**next(both.manager().records())["message"], "content": [{"text": REDACTED}]}
@@ -580,9 +570,7 @@ def test_deletion_while_the_log_is_searched_for_a_redaction_leaves_nothing(
     assert REDACTED.encode() not in everything_stored(both)
 
 
-def test_forked_process_leaves_a_redaction_to_its_parent(
-    both: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_forks_leave_a_redaction_to_parents(both: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     restored = restored_with_older_secret(both, durable_deadline=10.0)
     manager = restored._session_manager
     message = {**next(both.manager().records())["message"], "content": [{"text": REDACTED}]}

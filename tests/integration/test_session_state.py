@@ -194,9 +194,7 @@ def test_state_shared_after_its_agent_is_gone_ends_with_the_session(tmp_path: Pa
         assert ORDER not in shown(model)
 
 
-def test_late_answer_of_the_hot_tier_does_not_bring_back_the_state_of_a_deleted_session(
-    opened: Opened,
-) -> None:
+def test_late_answer_of_the_hot_tier_restores_no_deleted_state(opened: Opened) -> None:
     """The hot tier answers after the deadline, when the new agent has a state of its own."""
     first, second = opened(), opened()
     agent_of(first, "orders")(f"Where is my order {ORDER}?")

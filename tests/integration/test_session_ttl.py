@@ -161,9 +161,7 @@ def test_a_return_within_the_session_takes_it_up_again(timed: Timed) -> None:
 
 
 @pytest.mark.parametrize("is_back", [True, False])
-def test_an_expired_hot_copy_that_was_never_flushed_is_taken_up(
-    timed: Timed, is_back: bool
-) -> None:
+def test_an_expired_hot_copy_never_flushed_is_taken_up(timed: Timed, is_back: bool) -> None:
     """The durable tier was down; the session ends by its own time."""
     table, timed.durable = timed.durable, FaultyTable(timed.durable)
     down = timed.durable

@@ -284,9 +284,7 @@ async def test_what_the_caller_holds_is_not_the_agents_own(memory: MangaMemory) 
 # Who asks
 
 
-async def test_tools_know_the_user_and_nobody_can_pretend_to_be_another(
-    memory: MangaMemory,
-) -> None:
+async def test_tools_know_the_user_and_no_one_can_be_another(memory: MangaMemory) -> None:
     shop = Shop(memory)
     shop.may_go_on.set()
     await shop.ask("look", "u1", user_id="u2", session_id="s9", agent_id="beta", shop="Kanda")
@@ -312,9 +310,7 @@ def test_names_that_make_no_id_are_refused() -> None:
 # At the same time
 
 
-async def test_two_users_and_one_user_twice_at_once(
-    open_memory: OpenMemory, streaming: bool
-) -> None:
+async def test_two_users_and_one_twice_at_once(open_memory: OpenMemory, streaming: bool) -> None:
     shop = Shop(open_memory(), streaming=streaming)
     first = asyncio.create_task(shop.ask("look"))
     await asyncio.to_thread(shop.entered.wait, 30)
@@ -481,9 +477,7 @@ async def test_a_lease_is_given_back() -> None:
 # Streams
 
 
-async def test_a_stream_that_is_closed_half_way_leaves_a_sound_conversation(
-    open_memory: OpenMemory,
-) -> None:
+async def test_a_stream_closed_half_way_leaves_all_sound(open_memory: OpenMemory) -> None:
     shop = Shop(open_memory(), streaming=True)
     response = await shop.squad.route_request("look", "u1", "s1", stream_response=True)
     stream: AsyncIterator[Any] = response.output
@@ -520,9 +514,7 @@ async def test_a_stream_that_nobody_reads_does_nothing(memory: MangaMemory) -> N
     assert shop.log() == []
 
 
-async def test_a_cancelled_request_frees_the_conversation_even_if_its_tool_hangs(
-    memory: MangaMemory,
-) -> None:
+async def test_a_cancelled_request_with_a_hanging_tool_frees_it(memory: MangaMemory) -> None:
     shop = Shop(memory, grace=0.05)
     task = asyncio.create_task(shop.ask("look"))
     await asyncio.to_thread(shop.entered.wait, 30)
@@ -765,9 +757,7 @@ async def test_without_pairs_nothing_is_shown_that_nobody_said(memory: MangaMemo
     ]
 
 
-async def test_the_limit_that_agent_squad_gives_bounds_the_history_and_not_the_log(
-    memory: MangaMemory,
-) -> None:
+async def test_a_limit_of_agent_squad_bounds_history_not_log(memory: MangaMemory) -> None:
     storage = SessionChatStorage(memory)
     for number in range(6):
         await storage.save_chat_message("u", "s", "lex", said("user", f"q{number}"), 5)
@@ -821,9 +811,7 @@ async def test_nothing_is_lost_when_many_write_at_once(open_memory: OpenMemory) 
     ],
     ids=["empty", "a number", "nothing", "several", "unknown"],
 )
-async def test_a_session_is_shown_whatever_its_messages_hold(
-    memory: MangaMemory, content: Any
-) -> None:
+async def test_a_session_is_shown_with_any_messages(memory: MangaMemory, content: Any) -> None:
     seeds: Any = [
         {"role": "user", "content": content},
         {"role": "assistant", "content": [{"text": "hello"}]},

@@ -351,9 +351,7 @@ def test_redaction_of_a_message_leaves_the_phase(asked: str) -> None:
 # What the model is told
 
 
-def test_three_turns_later_it_still_has_its_asin_and_the_history_stays_clean(
-    manager: Manager,
-) -> None:
+def test_three_turns_later_it_has_its_asin_in_no_message(manager: Manager) -> None:
     model = ScriptedModel()
     agent = agent_with(
         StateCoordinator(),

@@ -210,11 +210,7 @@ async def test_only_over_the_hard_limit_a_model_call_waits() -> None:
 async def test_a_summary_that_takes_too_long_gives_way_to_facts() -> None:
     held = Held()
     agent = made(
-        held,
-        trigger_tokens=600,
-        trigger_turns=100,
-        wait_seconds=0.01,
-        model=quiet("word " * 60),
+        held, trigger_tokens=600, trigger_turns=100, wait_seconds=0.01, model=quiet("word " * 60)
     )
     number = 0
     while tokens(agent.messages) + 130 < 900:
@@ -292,9 +288,7 @@ def test_words_to_the_reader_are_no_part_of_a_summary(frame: str) -> None:
 @pytest.mark.parametrize(
     "error", [asyncio.CancelledError, KeyboardInterrupt, SystemExit, RecursionError]
 )
-def test_nothing_a_summarizer_raises_gets_into_a_turn(
-    error: type[BaseException], strategy: Any
-) -> None:
+def test_no_summarizer_error_gets_into_a_turn(error: type[BaseException], strategy: Any) -> None:
     def failing(_: Prompt) -> str:
         raise error
 
@@ -393,9 +387,7 @@ def test_an_extractor_that_fails_gives_way_to_the_rules(caplog: pytest.LogCaptur
     assert all(f"Name{number}x" in view(agent) for number in range(6))
 
 
-def test_a_run_that_breaks_leaves_the_history_and_counts_as_a_failure(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_broken_run_leaves_the_history_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     from strands_manga_memory.conversation.summary_writing import SummaryWriter
 
     agent = made()
@@ -492,9 +484,7 @@ def test_a_session_deleted_meanwhile_stays_deleted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_used_before", [True, False], ids=["used", "on its way"])
-def test_a_summary_whose_window_lost_a_merge_takes_its_place_again(
-    is_used_before: bool, tmp_path: Path
-) -> None:
+def test_a_summary_whose_window_lost_returns(is_used_before: bool, tmp_path: Path) -> None:
     def process(trigger_turns: int = 100) -> tuple[Agent, TieredSessionManager]:
         table = SQLiteTable(tmp_path / "t.sqlite3")
         table.create_if_missing()
@@ -736,9 +726,7 @@ def test_corrected_values_are_not_told_as_current() -> None:
 @pytest.mark.parametrize(
     ("answer", "is_open"), [("- It was shipped.", False), ("- I'll ask the warehouse.", True)]
 )
-def test_a_question_is_open_only_without_an_answer_after_the_tool_call(
-    answer: str, is_open: bool
-) -> None:
+def test_a_question_is_open_only_without_a_later_answer(answer: str, is_open: bool) -> None:
     @tool
     def order_status(order_id: str) -> str:
         """Return the status of an order."""
@@ -909,9 +897,7 @@ def stored_summary(url: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("answer", [PROSE, "I cannot help with that."])
-def test_a_service_reads_text_last_turn_and_version_from_the_table(
-    answer: str, tmp_path: Path
-) -> None:
+def test_a_service_reads_text_and_version_from_the_table(answer: str, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/t.sqlite3"
     defaults = MangaMemorySettings(durable_url=url, history="summarize", summary_trigger_turns=6)
     options: Any = {
@@ -1006,9 +992,7 @@ def test_the_size_of_summaries_is_a_setting(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("hours", "hits"), [(24, 1), (1, 0), (0, 0)])
-def test_drafts_are_cached_for_as_many_hours_as_set(
-    hours: float, hits: int, tmp_path: Path
-) -> None:
+def test_drafts_are_cached_for_the_hours_set(hours: float, hits: int, tmp_path: Path) -> None:
     clock = FakeClock(1_800_000_000.0)
     hot = InMemoryHotStore(clock=clock)
     with summarizing(

@@ -187,9 +187,7 @@ def test_warning_is_given_once_for_agents_built_for_each_request(
     "reply",
     ["I cannot help with that.", pytest.param(ConnectionError("no model"), marks=pytest.mark.long)],
 )
-def test_failing_summarizer_rests_for_agents_built_for_each_request(
-    reply: Any, memory: MangaMemory
-) -> None:
+def test_failing_summarizer_rests_for_rebuilt_agents(reply: Any, memory: MangaMemory) -> None:
     """After three failed runs the summarizer is not called for a while."""
     calls = {}
     for for_each in (False, True):

@@ -101,9 +101,7 @@ class Held(SQLiteTable):
         return super().transact(writes)
 
 
-def test_a_turn_that_waits_in_vain_counts_it_and_a_build_that_reads_for_too_long(
-    tmp_path: Path,
-) -> None:
+def test_a_turn_that_waits_in_vain_and_a_slow_build_are_counted(tmp_path: Path) -> None:
     table = Held(tmp_path / "s.sqlite3")
     memory = MangaMemory.open("memory://", table)
 

@@ -321,9 +321,7 @@ def test_a_checkpoint_is_kept_where_the_process_dies_after_it(both: Stores) -> N
     assert texts(restored.messages)[-1] == "toolResult"
 
 
-def test_a_new_prompt_after_a_checkpoint_leaves_its_tool_call_without_a_result(
-    both: Stores,
-) -> None:
+def test_a_prompt_after_a_checkpoint_leaves_its_call_without_a_result(both: Stores) -> None:
     @tool
     def get_time() -> str:
         """Return the time."""
@@ -353,9 +351,7 @@ def retrieved(live: Agent, reference: str) -> str:
 
 
 @pytest.mark.parametrize("turns", [0, 2])
-def test_what_the_context_manager_put_aside_is_found_after_a_restart(
-    both: Stores, turns: int
-) -> None:
+def test_what_the_context_manager_stored_is_found_later(both: Stores, turns: int) -> None:
     live = both.agent(
         ScriptedModel([[tool_use("c1", "catalogue")], "read"]),
         tools=[catalogue],
@@ -372,9 +368,7 @@ def test_what_the_context_manager_put_aside_is_found_after_a_restart(
     assert "row 777: volume 777" in retrieved(restored, "c1_0")
 
 
-def test_nothing_is_read_where_nothing_was_put_aside(
-    both: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_read_if_nothing_is_there(both: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     from strands_manga_memory.session.agent_conversation import AgentConversation
 
     both.agent()("hello")
@@ -409,9 +403,7 @@ ORPHANS = {
 
 
 @pytest.mark.parametrize("messages", ORPHANS.values(), ids=ORPHANS)
-def test_results_of_calls_that_are_not_there_are_in_no_request(
-    messages: list[Any], both: Stores
-) -> None:
+def test_results_of_missing_calls_are_in_no_request(messages: list[Any], both: Stores) -> None:
     live = both.agent()
     live("hello")
     live.messages[:] = copy.deepcopy(

@@ -71,9 +71,7 @@ VARIANTS = {
         ("sqlite", "sliding"),
     ],
 )
-def test_conversation_managers_restore_exactly(
-    request: pytest.FixtureRequest, shape: str, name: str
-) -> None:
+def test_managers_restore_exactly(request: pytest.FixtureRequest, shape: str, name: str) -> None:
     stores = open_stores(shape, request)
     script = tool_turns()
     if name.startswith("summarizing"):

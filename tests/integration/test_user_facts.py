@@ -96,9 +96,7 @@ def test_facts_of_the_user_are_stored_and_follow_later_statements(
 
 
 @pytest.mark.parametrize("text", NOT_STATED)
-def test_facts_of_others_and_what_was_not_asserted_are_not_stored(
-    tmp_path: Path, text: str
-) -> None:
+def test_facts_of_others_and_questions_are_not_stored(tmp_path: Path, text: str) -> None:
     """Other people, questions, suppositions, quotes and negations state no fact about the user."""
     assert not _stated(tmp_path, [text]).keys() & {
         "name", "home", "hometown", "allergy", "language", "dislikes",
@@ -129,9 +127,7 @@ def test_others_tastes_are_stored_under_their_person_and_budgets_of_gifts_are_no
     ("text", "line"),
     [("I'm allergic to peanuts.", "allergy: peanuts"), ("卵アレルギーがあります。", "allergy: 卵")],
 )
-def test_a_fact_reaches_the_next_session_and_can_be_retracted(
-    tmp_path: Path, text: str, line: str
-) -> None:
+def test_a_fact_stays_until_it_is_retracted(tmp_path: Path, text: str, line: str) -> None:
     """``explain`` names the fact's session, and ``retract`` removes it for good."""
 
     def prompt(session: str) -> str:

@@ -396,9 +396,7 @@ def test_no_durable_read_after_the_session_has_started(quick: SQLiteTable) -> No
     assert set(faulty.calls[5:]) == {"transact"}  # the ledger, in the background
 
 
-def test_a_table_that_is_down_costs_the_agent_its_memories_not_its_start(
-    quick: SQLiteTable,
-) -> None:
+def test_a_table_that_is_down_costs_memories_not_the_start(quick: SQLiteTable) -> None:
     faulty: Any = FaultyTable(quick)
     faulty.down = True
     agent = Agent(

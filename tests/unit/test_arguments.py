@@ -147,9 +147,7 @@ def test_unknown_argument_is_refused_with_the_closest_name(name: str, tmp_path: 
         ({"agent_id": 5}, "agent_id must be a text or None, got 5"),
     ],
 )
-def test_wrong_argument_of_an_agent_is_refused(
-    given: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_wrong_agent_argument_fails(given: dict[str, Any], message: str, tmp_path: Path) -> None:
     with (
         MangaMemory(durable=f"sqlite:///{tmp_path}/s.sqlite3") as memory,
         pytest.raises(ValueError, match=f"^{re.escape(message)}"),

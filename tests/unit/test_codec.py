@@ -14,14 +14,7 @@ from hypothesis import strategies as st
 
 from strands_manga_memory import Codec
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.stores.codec import (
-    MAX_LEVELS,
-    VERSION,
-    dump,
-    is_json,
-    json_bytes,
-    load,
-)
+from strands_manga_memory.stores.codec import MAX_LEVELS, VERSION, dump, is_json, json_bytes, load
 
 PLACE = "u:s/agent/head"
 JSON = st.recursive(
@@ -212,9 +205,7 @@ def test_sealed_bytes_that_are_no_value_are_corrupt() -> None:
 
 
 @pytest.mark.parametrize("beside", [[], [[]] * 200, b"bytes"])
-def test_values_are_stored_up_to_100_levels_and_deeper_containers_as_their_text(
-    beside: Any,
-) -> None:
+def test_values_are_stored_up_to_100_levels_and_deeper_ones_as_text(beside: Any) -> None:
     """Strands fails in every turn over a message of 900 levels, which orjson reads."""
     for levels in range(MAX_LEVELS - 3, MAX_LEVELS + 4):
         value: Any = beside

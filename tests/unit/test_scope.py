@@ -25,9 +25,7 @@ def place(scope: ConversationScope) -> tuple[str | None, str, str]:
 @example(ConversationScope("b", "c", tenant="a"), ConversationScope("a:b", "c"))
 @example(ConversationScope("%3A", "c"), ConversationScope(":", "c"))
 @example(ConversationScope("a" * 201, "s"), ConversationScope("a" * 202, "s"))
-def test_two_scopes_never_share_a_storage_id(
-    one: ConversationScope, other: ConversationScope
-) -> None:
+def test_no_scopes_share_a_storage_id(one: ConversationScope, other: ConversationScope) -> None:
     assert (one.storage_session_id == other.storage_session_id) == (place(one) == place(other))
     assert (one.storage_user_id == other.storage_user_id) == (place(one)[:2] == place(other)[:2])
 

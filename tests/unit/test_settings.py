@@ -285,9 +285,7 @@ def test_a_parameter_that_no_docstring_explains_is_found() -> None:
         settings_page.parameters(Undocumented)
 
 
-def test_an_error_of_the_memory_table_names_the_accepted_words(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_error_of_the_memory_table_names_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MANGA_MEMORY_USERS_URL", "false")
     with pytest.raises(ValueError, match="USERS_URL must be a URL, true or none, accepted are"):
         MangaMemorySettings.from_env()

@@ -81,9 +81,7 @@ def test_off_means_that_nothing_is_noted_and_nothing_is_wrapped(tmp_path: Path) 
         telemetry.set_enabled(enabled=True)
 
 
-def test_calls_are_recorded_with_system_and_operation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calls_are_recorded_by_operation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     noted: list[dict[str, Any]] = []
     monkeypatch.setattr(
         recorder, "record", lambda event, seconds, about, counts=None: noted.append(about)

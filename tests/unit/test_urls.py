@@ -54,9 +54,7 @@ def test_dynamodb_clients_are_made_as_published() -> None:
     assert config.tcp_keepalive
 
 
-def test_user_agent_of_a_dynamodb_client_names_this_package(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_user_agent_of_dynamodb_names_this_package(monkeypatch: pytest.MonkeyPatch) -> None:
     from strands_manga_memory.stores.dynamodb_requests import dynamodb_client
 
     monkeypatch.setenv("AWS_SDK_UA_APP_ID", "shop")

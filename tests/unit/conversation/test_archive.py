@@ -28,9 +28,7 @@ def ids(archive: MessageArchive, question: str) -> list[str]:
 
 
 @pytest.mark.parametrize("vectors", [None, embed], ids=["words", "words and vectors"])
-def test_it_keeps_the_latest_replaces_and_forgets(
-    vectors: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_keeps_the_last_and_forgets(vectors: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "MOST_MESSAGES", 3)
     archive = MessageArchive(vectors)
     archive.add(

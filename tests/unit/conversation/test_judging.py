@@ -27,9 +27,7 @@ def said(id_: str, text: str, role: Any = "user") -> Message:
     return {"role": role, "content": [{"text": text}], "tracking_id": id_}
 
 
-def test_rules_until_the_judge_has_answered_and_each_message_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_rules_until_the_judge_answers_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background_scorers, "BATCH", 2)
     asked: list[Line] = []
     may_answer = threading.Event()
@@ -66,9 +64,7 @@ def test_what_has_no_words_or_no_id_is_the_rules_own() -> None:
 
 
 @pytest.mark.parametrize("answer", [[0.5, 0.5], [2.0], ["x"], None])
-def test_a_judge_that_fails_leaves_it_to_the_rules(
-    answer: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failing_judge_leaves_the_rules(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
     calls = []
 
     async def judge(lines: Sequence[Line]) -> Any:

@@ -82,9 +82,7 @@ class Fixed:
         (RuntimeError("down"), 0.5),
     ],
 )
-def test_a_scorer_is_asked_once_and_its_failures_leave_a_message_in_the_middle(
-    value: Any, score: float
-) -> None:
+def test_a_scorer_is_asked_once_and_a_failure_is_in_the_middle(value: Any, score: float) -> None:
     scorer = Fixed(value)
     notes = FeatureCache(EstimateCounter(), scorer)
     message = user()

@@ -15,9 +15,7 @@ def read(*messages: Any) -> list[MessageFeatures]:
 
 
 @pytest.mark.parametrize(("before", "text", "act"), rows("acts_in_context"))
-def test_an_answer_a_value_or_a_wish_is_a_constraint(
-    before: str | None, text: str, act: str
-) -> None:
+def test_answer_value_or_wish_is_a_constraint(before: str | None, text: str, act: str) -> None:
     """A value that points at something spoken of is none, and a closing is courtesy."""
     talk = [] if before is None else [user("hello there"), assistant(before)]
     assert read(*talk, user(text))[-1].act == act

@@ -85,9 +85,7 @@ def test_a_correction_stands_behind_what_it_corrects_also_if_the_prose_says_it()
 
 
 @pytest.mark.parametrize("summary_tokens", [60, 120, 500])
-def test_the_summary_is_within_its_budget_and_the_earlier_facts_stand_before_it(
-    summary_tokens: int,
-) -> None:
+def test_the_summary_is_within_its_budget_behind_earlier_facts(summary_tokens: int) -> None:
     record = summary(*map(said, range(60)))
     messages = rendered(record, summary_tokens, 2_000)
     *before, shown_summary, _ = messages

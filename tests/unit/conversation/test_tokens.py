@@ -217,9 +217,7 @@ def test_without_an_installed_vocabulary_it_is_an_estimate_and_no_download(
 
 
 @pytest.mark.parametrize("error", [OSError("no such file"), ValueError("hash mismatch")])
-def test_a_damaged_vocabulary_is_an_estimate(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_damaged_vocabulary_is_used(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(name: str) -> None:
         raise error
 

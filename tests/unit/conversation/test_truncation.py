@@ -150,9 +150,7 @@ def test_an_identifier_beside_a_list_does_not_take_its_place_in_an_excerpt(envel
 @pytest.mark.parametrize(
     "shorten", [excerpt_text, lambda text, most: truncate_text(text, most, len)]
 )
-def test_items_that_share_their_identifier_keep_their_differences(
-    shorten: Callable[[str, int], str],
-) -> None:
+def test_items_with_one_identifier_keep_differences(shorten: Callable[[str, int], str]) -> None:
     items = [
         {"asin": "B07X1003", "volume": at, "about": "An edition in hardcover. " * 4}
         for at in range(1, 26)

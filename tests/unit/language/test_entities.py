@@ -80,9 +80,7 @@ def test_several_types_may_have_one_name() -> None:
 
 
 @pytest.mark.parametrize(("name", "text", "value"), rows("bare_entities"))
-def test_a_bare_value_needs_no_label_where_its_type_is_known(
-    name: str, text: str, value: str | None
-) -> None:
+def test_no_label_is_needed_of_a_known_type(name: str, text: str, value: str | None) -> None:
     assert SHOP.value(name, text) == value
 
 

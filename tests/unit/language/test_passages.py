@@ -30,9 +30,7 @@ def test_passages_of_any_text_joined_are_the_text(text: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "expected"), rows("passages"))
-def test_a_sentence_an_item_a_row_and_a_block_of_code_are_passages(
-    text: str, expected: list[str]
-) -> None:
+def test_a_sentence_an_item_a_row_and_code_are_passages(text: str, expected: list[str]) -> None:
     assert split_passages(text) == expected
 
 
@@ -43,9 +41,7 @@ def test_a_sentence_an_item_a_row_and_a_block_of_code_are_passages(
         ("ノルウェー宛の荷物は木曜日に発送します。", "ノルウェーへの発送はいつですか？"),
     ],
 )
-def test_the_passage_that_answers_is_quoted_from_the_middle_of_a_long_text(
-    fact: str, question: str
-) -> None:
+def test_the_answer_is_quoted_from_the_middle_of_a_long_text(fact: str, question: str) -> None:
     text = f"{FILLER * 12}{fact} {FILLER * 12}"
     found = excerpt_for_query(text, query_terms(question), 300, characters)
     assert fact in found

@@ -13,9 +13,7 @@ def after(answer: str, text: str) -> str:
 
 
 @pytest.mark.parametrize(("answer", "text", "corrects"), rows("replies"))
-def test_only_another_value_than_was_spoken_of_corrects(
-    answer: str, text: str, corrects: bool
-) -> None:
+def test_only_another_value_corrects(answer: str, text: str, corrects: bool) -> None:
     """A refused offer, an agreement and a further wish correct nothing."""
     assert (after(answer, text) == "correction") is corrects
 

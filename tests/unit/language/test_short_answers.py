@@ -15,11 +15,7 @@ def test_an_answer_states_what_the_question_asks_for(
 
 
 def test_an_answer_is_added_to_earlier_tastes_only_after_a_question_about_one_value() -> None:
-    lines = [
-        ("user", "I love fantasy."),
-        ("assistant", "Do you like horror?"),
-        ("user", "Yes!"),
-    ]
+    lines = [("user", "I love fantasy."), ("assistant", "Do you like horror?"), ("user", "Yes!")]
     assert RuleSessionSummarizer()(lines, max_tokens=60).preferences["genre"] == "horror, fantasy"
     lines[1:] = [("assistant", "Which genres do you like?"), ("user", "horror")]
     assert RuleSessionSummarizer()(lines, max_tokens=60).preferences["genre"] == "horror"

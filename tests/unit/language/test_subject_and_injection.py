@@ -60,9 +60,7 @@ def context(messages: list[dict[str, Any]], prompt: Any = "You sell books.") -> 
     )
 
 
-def test_sections_share_one_block_before_the_users_words_and_the_messages_stay_as_they_are() -> (
-    None
-):
+def test_sections_share_one_block_before_the_users_words_in_no_message() -> None:
     messages = [{"role": "user", "content": [{"text": "hi"}]}]
     given = context(messages)
     quotes, state = (

@@ -246,9 +246,7 @@ def test_an_own_summarizer_is_completed_too() -> None:
 
 
 @pytest.mark.parametrize(("lines", "expected"), rows("questions_of_summaries"))
-def test_a_question_stays_open_until_it_is_answered(
-    lines: list[tuple[str, str]], expected: list[str]
-) -> None:
+def test_questions_need_an_answer(lines: list[tuple[str, str]], expected: list[str]) -> None:
     summary = summarize_session(RuleSessionSummarizer(), lines, max_tokens=60)
     assert list(summary.open_questions) == expected
 

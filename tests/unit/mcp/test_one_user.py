@@ -30,9 +30,7 @@ async def ask(guarded: Any, user: str, order: str) -> str:
     "policy",
     [None, BreakerPolicy(users=2), replace(BreakerPolicy(read_only=True), reset_after=5.0)],
 )
-async def test_five_unknown_orders_of_one_user_open_no_breaker(
-    policy: BreakerPolicy | None,
-) -> None:
+async def test_five_wrong_orders_of_one_user_open_no_breaker(policy: BreakerPolicy | None) -> None:
     guarded = guard_tool(get_order, policy)
     await ask(guarded, "u2", "known")
     for number in range(20):
@@ -49,9 +47,7 @@ async def test_one_of_several_users_opens_the_breaker_of_a_policy_for_one_user()
 
 
 @pytest.mark.parametrize("policy", [None, BreakerPolicy(users=9)])
-async def test_breaker_opened_by_the_only_caller_closes_for_a_new_user(
-    policy: BreakerPolicy | None,
-) -> None:
+async def test_breaker_of_the_only_caller_closes_for_others(policy: BreakerPolicy | None) -> None:
     guarded = guard_tool(get_order, policy)
     for number in range(5):
         await ask(guarded, "u1", f"x{number}")

@@ -124,9 +124,7 @@ def test_a_session_that_goes_on_in_another_process_is_a_deploy() -> None:
     assert [drop.causes for drop in monitor.drops] == [(Cause.DEPLOY,)]
 
 
-def test_an_agent_that_is_built_for_each_request_goes_on_with_its_conversation(
-    tmp_path: Any,
-) -> None:
+def test_an_agent_built_for_each_request_goes_on_with_its_conversation(tmp_path: Any) -> None:
     monitor, model = PromptCacheMonitor(), CachingModel()
     for number in range(3):
         session = FileSessionManager(session_id="s1", storage_dir=str(tmp_path))

@@ -175,9 +175,7 @@ def test_a_tool_that_declares_both_is_not_read_only(folders: list[Path]) -> None
     assert InstructionFiles(folders).read([neither]) != ""
 
 
-def test_only_the_packages_own_tools_are_trusted_without_a_word(
-    folders: list[Path], tmp_path: Path
-) -> None:
+def test_only_the_packages_own_tools_are_trusted(folders: list[Path], tmp_path: Path) -> None:
     """A user's tool with the name of the package's is not trusted."""
 
     @tool(name="search_memory")
@@ -214,9 +212,7 @@ def test_linked_folders_are_one(folders: list[Path], tmp_path: Path) -> None:
     assert InstructionFiles([folders[0], link]).read().count("Rules of work") == 1
 
 
-def test_they_are_in_the_system_side_once_per_session_and_stay_as_they_were(
-    folders: list[Path],
-) -> None:
+def test_they_are_in_the_system_side_once_and_stay_as_they_were(folders: list[Path]) -> None:
     model = ScriptedModel()
     stable = StableTexts(InstructionFiles(folders))
     agent = Agent(

@@ -49,9 +49,7 @@ from strands_manga_memory.testing import FakeClock, ScriptedModel
         (DialogueSlot(name="any"), None, "a text or a number"),
     ],
 )  # fmt: skip
-def test_bad_values_are_refused_with_what_is_allowed(
-    slot: DialogueSlot, value: object, message: str
-) -> None:
+def test_bad_values_name_what_is_allowed(slot: DialogueSlot, value: object, message: str) -> None:
     with pytest.raises(StateError, match=message):
         slot.filled(value, SHOP, confirmed=True)
 
@@ -64,9 +62,7 @@ def test_bad_values_are_refused_with_what_is_allowed(
     ],
     ids=["entity", "allowed"],
 )
-def test_value_that_its_canonical_form_makes_too_long_is_refused(
-    given: dict[str, Any], value: str
-) -> None:
+def test_value_with_a_long_canonical_form_is_refused(given: dict[str, Any], value: str) -> None:
     """The sign has 18 letters in the canonical form.
 
     A longer stored value could not be read again.
@@ -404,9 +400,7 @@ def test_a_session_stays_under_its_cap_and_what_is_oldest_goes_first() -> None:
         goals.reduce()
 
 
-def test_goal_too_large_in_itself_loses_nothing_at_the_end_of_a_turn(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_goal_too_large_in_itself_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
     coordinator = StateCoordinator()
     agent = Agent(model=ScriptedModel(), plugins=[coordinator])
     goals = coordinator.goals

@@ -115,9 +115,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_what_was_erased_is_in_no_file_after_the_process_was_killed(
-    when: str, tmp_path: Path
-) -> None:
+def test_nothing_erased_is_in_a_file_after_a_kill(when: str, tmp_path: Path) -> None:
     table = SQLiteTable(tmp_path / "t.sqlite3")
     child = subprocess.run([sys.executable, "-c", _KILLED, str(table.path), when], check=False)
     assert child.returncode == -signal.SIGKILL

@@ -96,14 +96,7 @@ def test_who_is_late_to_discard_what_it_replaced_takes_nothing_of_an_equal_value
 
     table = Late()
     before = put(table, first)
-    put_split(
-        table,
-        KEY,
-        second,
-        attributes={"version": 2},
-        guard="version",
-        before=before,
-    )
+    put_split(table, KEY, second, attributes={"version": 2}, guard="version", before=before)
     assert read_split(table, table.get(*KEY))[1] == first
 
 

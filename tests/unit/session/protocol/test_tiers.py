@@ -116,9 +116,7 @@ def hot(store: HotStore, session: str, *, keeps_log: bool = False, **options: An
     return HotTier(ConversationKey(session, "A:a"), replace(tiers, hot=store))
 
 
-def test_evicted_turns_stay_readable_where_the_hash_is_the_log(
-    store: HotStore, unique: str
-) -> None:
+def test_evicted_turns_are_readable_in_a_hash_log(store: HotStore, unique: str) -> None:
     """A hot tier alone keeps evicted turns, which a restore does not decode."""
     tier = hot(store, f"s-{unique}", keeps_log=True)
     tier.read()
