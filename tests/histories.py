@@ -104,9 +104,7 @@ _part = st.one_of(
     _tool_cycle(0),
 )
 
-histories = st.lists(_part, max_size=8).map(
-    lambda parts: [message for part in parts for message in part]
-)
+histories = st.lists(_part, max_size=8).map(lambda parts: [m for part in parts for m in part])
 """Histories whose blocks stand in messages of the right role."""
 
 damaged_histories = st.lists(

@@ -41,9 +41,7 @@ def problems(request_messages: Sequence[Any], provider: str) -> list[str]:
         request_messages: Messages in the form of Strands, as a model's ``stream`` gets them.
         provider: One of ``PROVIDERS``.
     """
-    plain: list[Any] = [
-        {"role": message["role"], "content": message["content"]} for message in request_messages
-    ]
+    plain: list[Any] = [{"role": m["role"], "content": m["content"]} for m in request_messages]
     check, formatted = _formatter(provider)
     try:
         request = formatted(plain)
@@ -54,9 +52,7 @@ def problems(request_messages: Sequence[Any], provider: str) -> list[str]:
 
 def request_text(request_messages: Sequence[Any], provider: str) -> str:
     """Return the JSON text of a request, as the formatter of a provider in Strands makes it."""
-    plain = [
-        {"role": message["role"], "content": message["content"]} for message in request_messages
-    ]
+    plain = [{"role": m["role"], "content": m["content"]} for m in request_messages]
     return json.dumps(
         _formatter(provider)[1](plain), default=lambda value: value.model_dump(mode="json")
     )
@@ -157,10 +153,7 @@ def _converse(request: dict[str, Any], *, takes_text_beside_results: bool) -> It
     messages = request["messages"]
     contents = [message["content"] for message in messages]
     yield from _order([message["role"] for message in messages])
-    called = [
-        [block["toolUse"]["toolUseId"] for block in content if "toolUse" in block]
-        for content in contents
-    ]
+    called = [[b["toolUse"]["toolUseId"] for b in c if "toolUse" in b] for c in contents]
     answered = [
         [block["toolResult"]["toolUseId"] for block in content if "toolResult" in block]
         for content in contents
@@ -266,9 +259,7 @@ def _anthropic(request: dict[str, Any]) -> Iterator[str]:
     messages = request["messages"]
     contents = [message["content"] for message in messages]
     yield from _order([message["role"] for message in messages])
-    called = [
-        [block["id"] for block in content if block["type"] == "tool_use"] for content in contents
-    ]
+    called = [[block["id"] for block in c if block["type"] == "tool_use"] for c in contents]
     answered = [
         [block["tool_use_id"] for block in content if block["type"] == "tool_result"]
         for content in contents
@@ -368,13 +359,8 @@ def _openai_message(message: dict[str, Any], at: int) -> Iterator[str]:
 
 
 def _gemini(contents: list[Any]) -> Iterator[str]:
-    yield from _order(
-        ["assistant" if content.role == "model" else content.role for content in contents]
-    )
-    called = [
-        [part.function_call.id for part in content.parts if part.function_call]
-        for content in contents
-    ]
+    yield from _order(["assistant" if c.role == "model" else c.role for c in contents])
+    called = [[part.function_call.id for part in c.parts if part.function_call] for c in contents]
     answered = [
         [part.function_response.id for part in content.parts if part.function_response]
         for content in contents
@@ -390,8 +376,6 @@ def _gemini(contents: list[Any]) -> Iterator[str]:
                 yield f"block in a message of the wrong role: call in message {at}"
             if part.function_response and content.role != "user":
                 yield f"block in a message of the wrong role: result in message {at}"
-    blobs = [
-        part.inline_data.data for content in contents for part in content.parts if part.inline_data
-    ]
+    blobs = [part.inline_data.data for c in contents for part in c.parts if part.inline_data]
     if len(blobs) > 1 and sum(map(len, blobs)) * 4 / 3 > 20_100_000:
         yield "bytes: more than 20 MB"

@@ -81,10 +81,7 @@ def parameters(kind: type) -> list[tuple[str, str, str]]:
             f"{kind.__name__}: the docstring and the parameters differ in"
             f" {', '.join(sorted(missing))}"
         )
-    return [
-        (name, _default(parameter.default), _cell(said[name]))
-        for name, parameter in declared.items()
-    ]
+    return [(name, _default(p.default), _cell(said[name])) for name, p in declared.items()]
 
 
 def _said(docstring: str) -> Iterator[tuple[str, str]]:

@@ -119,11 +119,7 @@ def measure_sessions(
             stage.durable_wire.log.clear()
             memory.sweeper().run_once(limit=1000)
             _finish_writes(stage, memories)
-            units.take(
-                request
-                for request in requests(stage.durable_wire.log)
-                if not _is_search_for_due(request)
-            )
+            units.take(r for r in requests(stage.durable_wire.log) if not _is_search_for_due(r))
         stage.clear()
         took = zip((units.writes, units.index_writes, units.reads, *stored), before, strict=True)
         found.append(SessionUsage(*(now - then for now, then in took), hot))

@@ -103,11 +103,7 @@ def answer(_: Any) -> str:
 
 def current(turn: int) -> list[Fact]:
     """Return the facts that were stated up to a turn and are still true."""
-    return [
-        fact
-        for fact in FACTS
-        if fact.turn <= turn and (fact.replaced is None or fact.replaced > turn)
-    ]
+    return [f for f in FACTS if f.turn <= turn and (f.replaced is None or f.replaced > turn)]
 
 
 def is_in(value: str, view: str) -> bool:
@@ -140,9 +136,7 @@ class Dropping:
 
     def __call__(self, messages: Any) -> str:
         source = _source(messages)
-        kept = [
-            fact.said for fact in FACTS if fact.said in source and self._random.random() < self._p
-        ]
+        kept = [f.said for f in FACTS if f.said in source and self._random.random() < self._p]
         return " ".join(
             ["The user and the assistant talked about books.", *kept, self._adds]
         ).strip()
@@ -159,9 +153,7 @@ def copying(messages: Any) -> str:
 
 
 def _source(messages: Any) -> str:
-    return "\n".join(
-        block["text"] for message in messages for block in message["content"] if "text" in block
-    )
+    return "\n".join(block["text"] for m in messages for block in m["content"] if "text" in block)
 
 
 SUMMARIZERS: dict[str, Any] = {

@@ -275,9 +275,7 @@ class Session:
             following = (
                 self.model.requests[at + 1].messages if at + 1 < len(self.model.requests) else []
             )
-            is_call = bool(following) and any(
-                "toolResult" in block for block in following[-1]["content"]
-            )
+            is_call = bool(following) and any("toolResult" in b for b in following[-1]["content"])
             yield 40 if is_call and len(request.messages) else 110
 
     def _blocks(self, request: Request) -> list[tuple[str, int]]:

@@ -40,9 +40,7 @@ def _count(messages: Sequence[Any]) -> int:
 
 
 def _view(messages: Sequence[Any]) -> str:
-    return "\n".join(
-        block["text"] for message in messages for block in message["content"] if "text" in block
-    )
+    return "\n".join(block["text"] for m in messages for block in m["content"] if "text" in block)
 
 
 # --- Planted facts --------------------------------------------------------------------------------
@@ -73,9 +71,7 @@ def _hold_conversation(manager: Any, aux: Any, name: str) -> tuple[dict[str, flo
         said += _count(agent.messages[-2:])
         if isinstance(manager, VerifiedSummarizingConversationManager):
             manager.finish(agent, 600)
-            largest = max(
-                [largest, *(_count([message]) for message in agent.messages if record_of(message))]
-            )
+            largest = max([largest, *(_count([m]) for m in agent.messages if record_of(m))])
         if turn == 50:
             rows["context_at_50_tokens"] = _count(agent.messages)
         if turn in _CHECKED:
@@ -95,9 +91,7 @@ def _hold_conversation(manager: Any, aux: Any, name: str) -> tuple[dict[str, flo
         ) - 100 * in_prose / len(old)
         rows["largest_summary_tokens"] = largest
     rows["superseded_told_as_current"] = len(planted.stale_facts(_view(agent.messages)))
-    rows["invented_values"] = sum(
-        planted.is_in(value, _view(agent.messages)) for value in planted.INVENTED
-    )
+    rows["invented_values"] = sum(planted.is_in(v, _view(agent.messages)) for v in planted.INVENTED)
     return rows, agent, said
 
 

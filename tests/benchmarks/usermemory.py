@@ -113,9 +113,7 @@ def _measure_requests(server: servers.DynamoDB) -> dict[str, float]:
         watched.seen()
         store.recall(query="uzumaki")
         found = watched.seen()
-        values["durable_reads_of_a_recall_of_1_mb"] = sum(
-            request.operation in READS for request in found
-        )
+        values["durable_reads_of_a_recall_of_1_mb"] = sum(r.operation in READS for r in found)
         values["ledger_writes_of_a_recall"] = sum(request.operation in _WRITES for request in found)
         memory = MangaMemory(
             hot=InMemoryHotStore(),

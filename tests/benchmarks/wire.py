@@ -229,11 +229,7 @@ def _key(table: str, item: dict[str, Any]) -> tuple[str, str]:
 def _listing(table: str, item: dict[str, Any]) -> set[str]:
     if table != USER_MEMORY.name:
         return set()
-    return {
-        index.name
-        for index in USER_MEMORY.indexes
-        if index.partition in item and index.sort in item
-    }
+    return {i.name for i in USER_MEMORY.indexes if i.partition in item and i.sort in item}
 
 
 @dataclass(frozen=True)

@@ -678,9 +678,7 @@ def test_redis_index_forgets_what_is_gone(client: Any, unique: str) -> None:
 def test_redis_index_stays_bounded_where_nobody_sweeps(client: Any, unique: str) -> None:
     store = RedisHotStore(client, prefix=unique, grace=0.0)
     bucket = zlib.crc32(b"c0") % 1024
-    names = [
-        f"c{number}" for number in range(20_000) if zlib.crc32(b"c%d" % number) % 1024 == bucket
-    ][:10]
+    names = [f"c{n}" for n in range(20_000) if zlib.crc32(b"c%d" % n) % 1024 == bucket][:10]
     for name in names[:-1]:
         store.write(name, first(ttl=0.001))
     servers.wait_until(
@@ -900,10 +898,7 @@ def test_a_node_that_hangs_is_unavailable_and_the_others_go_on(
 ) -> None:
     client: Any = valkey_cluster.client(socket_timeout=0.2, retry=Retry(NoBackoff(), 0))
     store = RedisHotStore(client, prefix=unique)
-    names = {
-        client.get_node_from_key(key_of(f"c{number}", unique)).port: f"c{number}"
-        for number in range(50)
-    }
+    names = {client.get_node_from_key(key_of(f"c{n}", unique)).port: f"c{n}" for n in range(50)}
     assert len(names) == 3
     for name in names.values():
         store.write(name, first())

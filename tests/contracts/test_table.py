@@ -830,9 +830,7 @@ def test_dynamodb_pages_are_read_as_they_are_needed(dynamo: DynamoDBTable) -> No
     assert next(items)["memory_id"] == "005"
     assert len(asked.take()) == 1
     assert ids(items) == [f"{number:03}" for number in range(6, 12)]
-    assert ids(dynamo.query("u", limit=7, reverse=True)) == [
-        f"{number:03}" for number in range(11, 4, -1)
-    ]
+    assert ids(dynamo.query("u", limit=7, reverse=True)) == [f"{n:03}" for n in range(11, 4, -1)]
     assert [params["Limit"] for _, params in asked.take()][-2:] == [5, 2]
 
 

@@ -222,9 +222,7 @@ def _deleted(events: Sequence[Event]) -> tuple[int, frozenset[str]]:
                 buried = max(buried, event["most"])
                 continue
             buried = max(buried, following["buried"])
-            ended = [
-                other for other in events if other["what"] == "ack" and other["at"] < event["at"]
-            ]
+            ended = [o for o in events if o["what"] == "ack" and o["at"] < event["at"]]
             gone |= {other["tag"] for other in ended if 0 < other["epoch"] <= following["buried"]}
     return buried, frozenset(gone)
 
@@ -291,9 +289,7 @@ def _difference(messages: Sequence[Any], last: Sequence[Event]) -> str:
         return "nobody closed it"
     live = last[0]["window"]
     pairs = enumerate(zip(messages, live, strict=False))
-    at = next(
-        (number for number, (one, other) in pairs if one != other), min(len(messages), len(live))
-    )
+    at = next((n for n, (one, other) in pairs if one != other), min(len(messages), len(live)))
     return (
         f"{len(messages)} messages, not {len(live)}; from {at} on {messages[at : at + 1]}, not"
         f" {live[at : at + 1]}"

@@ -345,10 +345,7 @@ class Stage:
         for key, fields in self._hashes():
             found[owner(key.partition(":c:")[2])][f"hot {key}"] = b"\n".join(map(_plain, fields))
         for item in self._items():
-            values = [
-                value if isinstance(value, bytes) else repr(value).encode()
-                for value in item.values()
-            ]
+            values = [v if isinstance(v, bytes) else repr(v).encode() for v in item.values()]
             name = f"{item['session_id']} {item['sk']}"
             found[owner(str(item["session_id"]))][f"durable {name}"] = b"\n".join(
                 map(_plain, values)

@@ -93,9 +93,7 @@ def use_ids(message: Message) -> list[str]:
 
 def result_ids(message: Message) -> list[str]:
     """Return the ids of the tool calls a message answers."""
-    return [
-        block["toolResult"]["toolUseId"] for block in message["content"] if "toolResult" in block
-    ]
+    return [b["toolResult"]["toolUseId"] for b in message["content"] if "toolResult" in b]
 
 
 def new_agent(

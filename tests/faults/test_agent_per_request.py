@@ -66,9 +66,7 @@ def window() -> SlidingWindowConversationManager:
 
 def asked(live: Agent) -> list[str]:
     """Return the questions of a history."""
-    return [
-        text for message in live.messages if message["role"] == "user" for text in texts([message])
-    ]
+    return [text for m in live.messages if m["role"] == "user" for text in texts([m])]
 
 
 def check_valid(messages: list[Any]) -> None:
@@ -326,14 +324,8 @@ def shop_answer(messages: list[Any]) -> Any:
 
 
 def shop_turns(count: int) -> list[str]:
-    turns = [
-        f"How much is the other volume, order ORD-{number:05}, turn {number:02}"
-        for number in range(count)
-    ]
-    return [
-        f"Show the catalogue, turn {at:02}" if at % 9 == 8 else text
-        for at, text in enumerate(turns)
-    ]
+    turns = [f"How much is the other volume, order ORD-{n:05}, turn {n:02}" for n in range(count)]
+    return [f"Show the catalogue, turn {at:02}" if at % 9 == 8 else t for at, t in enumerate(turns)]
 
 
 def id_of_digits() -> uuid.UUID:

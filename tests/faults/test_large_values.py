@@ -151,9 +151,7 @@ def test_large_values_are_encrypted_and_forgotten_with_the_user(services: Stores
         agent._session_manager.flush()
         rows = list(memory.durable.query(ConversationScope("u1", "s1").storage_session_id))
         assert any("~" in str(row["sk"]) for row in rows)
-        assert not any(
-            b"secret" in value for row in rows for value in row.values() if isinstance(value, bytes)
-        )
+        assert not any(b"secret" in v for row in rows for v in row.values() if isinstance(v, bytes))
         with MangaMemory.open(None, services.durable, memories=False, codec=codec) as other:
             assert memory.export_user("u1")["sessions"]
             assert other.agent(talk.ScriptedModel(), **ids).messages == agent.messages

@@ -41,11 +41,7 @@ def assert_private(records: list[str], *expected: str) -> None:
     """Check that every expected warning was logged, without ids and message text."""
     for warning in expected:
         assert any(warning in record for record in records), (warning, records)
-    assert [
-        record
-        for record in records
-        if any(word in record for word in (USER, SESSION, TENANT, SAID))
-    ] == []
+    assert [r for r in records if any(word in r for word in (USER, SESSION, TENANT, SAID))] == []
 
 
 def open_memory(valkey: servers.Valkey, tmp_path: Path) -> MangaMemory:

@@ -42,10 +42,7 @@ def check(opener: Opener, acknowledged: list[str], *, tiers: list[dict[str, bool
     """Check that each acknowledged turn is whole, once and in order, and restores are equal."""
     storage = opener.load()
     storage.flush()
-    log = [
-        [load(message)["content"][0]["text"] for message in turn.messages]
-        for _, turn in storage.history()
-    ]
+    log = [[load(m)["content"][0]["text"] for m in turn.messages] for _, turn in storage.history()]
     counts = Counter(turn[0] for turn in log)
     assert [name for name, count in counts.items() if count > 1] == []
     whole = [turn[0] for turn in log if turn == [turn[0], f"answer to {turn[0]}"]]

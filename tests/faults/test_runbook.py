@@ -40,9 +40,7 @@ def agent_of(memory: MangaMemory, session: str = "s", **settings: Any) -> Agent:
 
 
 def found(settings: MangaMemorySettings, check: str, **options: Any) -> bool:
-    return any(
-        finding.check == check and finding.remedy for finding in diagnose(settings, **options)
-    )
+    return any(f.check == check and f.remedy for f in diagnose(settings, **options))
 
 
 def test_every_incident_has_its_test() -> None:

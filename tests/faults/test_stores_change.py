@@ -212,9 +212,7 @@ def test_a_late_table_holds_up_no_turn_with_a_hot_tier(request: pytest.FixtureRe
     stores.durable = WatchedStore(  # type: ignore[assignment]
         stores.durable, lambda name, *_, **__: name != "put" or gate.wait(60)
     )
-    lives = [
-        stores.agent(session=f"{stores.session}-{number}", flush_every=1) for number in range(20)
-    ]
+    lives = [stores.agent(session=f"{stores.session}-{n}", flush_every=1) for n in range(20)]
     for live in lives:
         live("begun")
         live._session_manager.flush()

@@ -82,11 +82,7 @@ def test_rebuilt_agent_sends_the_requests_of_a_live_one_with_summaries(
         assert writer.requests
     for one, two in zip(*held, strict=True):
         assert _sent(two) == _sent(one), f"turn {one.number}"
-    assert any(
-        "<conversation_summary>" in str(request.messages)
-        for one in held[0]
-        for request in one.requests
-    )
+    assert any("<conversation_summary>" in str(r.messages) for one in held[0] for r in one.requests)
 
 
 def _has_large_result(exchange: Exchange) -> bool:

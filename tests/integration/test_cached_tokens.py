@@ -208,9 +208,7 @@ def test_summary_and_compaction_start_at_the_same_size_with_cached_prompts(
                 SummaryTrigger(tokens=4_000, turns=99), model=ScriptedModel()
             )
         stages = [] if kind == "summarize" else manager.stages
-        summarizing = next(
-            (stage.manager for stage in stages if isinstance(stage, VerifiedSummary)), manager
-        )
+        summarizing = next((s.manager for s in stages if isinstance(s, VerifiedSummary)), manager)
         agent = Agent(model=model, conversation_manager=manager)
         turns[cached] = 0
         while len(agent.messages) == 2 * turns[cached] < 80:

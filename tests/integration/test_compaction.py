@@ -97,9 +97,7 @@ def test_results_of_a_message_share_the_cap_and_can_be_read_in_full() -> None:
         read += page["content"][0]["text"].split("\n[characters")[0]
         if "\n[characters" not in page["content"][0]["text"]:
             break
-    assert read == "\n".join(
-        block["toolResult"]["content"][0]["text"] for block in messages[2]["content"]
-    )
+    assert read == "\n".join(b["toolResult"]["content"][0]["text"] for b in messages[2]["content"])
     nothing = agent.tool.read_cut_message(name="none", record_direct_tool_call=False)
     assert "There is no message" in nothing["content"][0]["text"]
 
@@ -147,10 +145,7 @@ def test_snip_drops_the_oldest_of_low_importance_and_nothing_else() -> None:
 
 
 def test_micro_compaction_compresses_oldest_results_until_it_is_enough() -> None:
-    messages = [
-        *(message for number in range(12) for message in tool_turn(number, 5_000)),
-        *chat(5),
-    ]
+    messages = [*(m for number in range(12) for m in tool_turn(number, 5_000)), *chat(5)]
     agent = compacted(MicroCompaction(), list(messages))
     cut = [
         "read_cut_message(" in json.dumps(message)

@@ -200,11 +200,7 @@ class Conversations(RuleBasedStateMachine):
     @precondition(lambda self: self.agent.messages)
     @rule(data=st.data())
     def pin(self, data: st.DataObject) -> None:
-        pinned = [
-            message
-            for message in self.agent.messages
-            if (message.get("metadata") or {}).get("custom")
-        ]
+        pinned = [m for m in self.agent.messages if (m.get("metadata") or {}).get("custom")]
         at = data.draw(st.integers(0, len(self.agent.messages) - 1))
         if tokens([*pinned, self.agent.messages[at]]) < BUDGET // 5:
             pin_message(self.agent.messages, at)

@@ -56,9 +56,7 @@ def doctor(capsys: Any, *arguments: str) -> tuple[int, list[Finding]]:
 
 def the(findings: list[Finding], check: str, level: Level = Level.PROBLEM) -> Finding:
     """Return the one finding of a check, which must be as bad as ``level``, with a remedy."""
-    [found] = [
-        finding for finding in findings if finding.check == check and finding.level is not Level.OK
-    ]
+    [found] = [f for f in findings if f.check == check and f.level is not Level.OK]
     assert found.level is level
     assert found.remedy
     return found
@@ -220,9 +218,7 @@ def test_a_cluster_behind_the_wrong_url_and_one_that_lacks_slots(
 ) -> None:
     node = valkey_cluster.nodes[0]
     _, found = doctor(capsys, "--hot", node.url, "--durable", sqlite_url)
-    assert any(
-        "redis+cluster://" in finding.remedy for finding in found if finding.check == "hot.cluster"
-    )
+    assert any("redis+cluster://" in f.remedy for f in found if f.check == "hot.cluster")
     with node.client() as client:
         client.execute_command("CLUSTER", "DELSLOTS", 7)
         try:

@@ -217,9 +217,7 @@ def fields_of(client: redis.Redis, unique: str) -> dict[tuple[bytes, bytes], byt
     found = {}
     for key in client.scan_iter(f"{unique}:*:c:*"):
         fields: Any = client.hgetall(key)
-        found.update(
-            {(key, field): value for field, value in fields.items() if value[:1] == b"\xb7"}
-        )
+        found.update({(key, field): v for field, v in fields.items() if v[:1] == b"\xb7"})
     return found
 
 
@@ -246,9 +244,7 @@ def test_a_record_is_refused_in_any_place_but_its_own(
         ]
     assert len(cold) > 12
     used = codec(TenantKeys({"acme": one, "other": one, None: one}))
-    places = [
-        "/".join((row[table.schema.partition], row[table.schema.sort])) for table, row, _ in cold
-    ]
+    places = ["/".join((row[t.schema.partition], row[t.schema.sort])) for t, row, _ in cold]
     for (_, row, attribute), own in zip(cold, places, strict=True):
         used.unseal(row[attribute], own)
         for place in {*places, *(f"{own}#head", own.upper())} - {own}:
@@ -304,9 +300,7 @@ def test_fields_of_the_hot_tier_are_refused_in_another_field_session_or_tenant(
             number = field[3:]
             if field.startswith(b"f:m") and number.isdigit() and int(number) > 4:
                 continue
-            strangers = [
-                other for place, other in fields.items() if place[1] == field and place[0] != key
-            ]
+            strangers = [o for place, o in fields.items() if place[1] == field and place[0] != key]
             strangers += [other for place, other in own.items() if place[1] != field][:1]
             for stranger in strangers:
                 client.hset(key, field, stranger)

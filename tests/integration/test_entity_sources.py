@@ -45,9 +45,7 @@ def test_json_of_a_tool_gives_ids_and_no_titles(indent: int | None) -> None:
     agent = Agent(model=model, tools=[find_book], plugins=[coordinator])
     agent("Is it in stock?")
     agent("and now?")
-    assert {entity.type: entity.value for entity in coordinator.entities.active()} == {
-        "asin": "B07X1234"
-    }
+    assert {e.type: e.value for e in coordinator.entities.active()} == {"asin": "B07X1234"}
     assert "asin B07X1234 (inferred)" in str(model.requests[-1].messages[-1])
     assert "title" not in str(model.requests[-1].messages[-1])
 

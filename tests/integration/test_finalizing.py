@@ -478,9 +478,7 @@ def test_a_crash_at_any_step_is_completed_later(tables: tuple[Table, Table], ste
     world.sweeper().run_once()
     [summary] = world.summaries()
     assert summary.version == 1
-    assert [record.content for record in world.store().recall(type="preference")] == [
-        "genre: horror"
-    ]
+    assert [r.content for r in world.store().recall(type="preference")] == ["genre: horror"]
     assert len(world.store().recall(type="episode")) == 1
 
 

@@ -143,9 +143,7 @@ def test_a_tool_writes_into_the_state_of_its_own_agent(
     assert {name: set(agent.state.get("marks") or []) for name, agent in agents.items()} == {
         name: {name} for name in NODES
     }
-    assert {name: _said(agent) for name, agent in agents.items()} == {
-        name: [name] for name in NODES
-    }
+    assert {name: _said(a) for name, a in agents.items()} == {name: [name] for name in NODES}
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -54,10 +54,7 @@ class World:
 
     def preferences(self) -> set[str]:
         self.settle()
-        return {
-            record.content
-            for record in self.memory.user("u1").recall(type="preference", limit=None)
-        }
+        return {r.content for r in self.memory.user("u1").recall(type="preference", limit=None)}
 
     def everything(self) -> str:
         self.settle()
@@ -237,11 +234,7 @@ def test_a_flood_costs_one_batch_and_a_user_has_a_hundred_at_most(tmp_path: Path
 def test_slots_of_ones_own_are_bounded_too_and_the_oldest_go(world: World) -> None:
     agent = world.agent()
     for turn in range(25):
-        agent(
-            " ".join(
-                f"My favorite topic{turn} kind{number} is value{number}." for number in range(5)
-            )
-        )
+        agent(" ".join(f"My favorite topic{turn} kind{n} is value{n}." for n in range(5)))
     known = world.preferences()
     assert MOST_KEPT - 10 <= len(known) <= MOST_KEPT
     assert "favorite topic24 kind4: value4" in known

@@ -75,9 +75,7 @@ def quoted(agent: Agent) -> str:
     """Return the quotes in the last request; an empty text without any."""
     model: Any = agent.model
     blocks = [block for message in model.requests[-1].messages for block in message["content"]]
-    return next(
-        (block["text"] for block in blocks if "<recalled_history>" in block.get("text", "")), ""
-    )
+    return next((b["text"] for b in blocks if "<recalled_history>" in b.get("text", "")), "")
 
 
 def test_an_importance_manager_answers_a_question_from_window_or_quotes() -> None:
@@ -362,11 +360,7 @@ def test_what_left_the_window_is_found_whichever_manager_took_it_out(kind: str) 
         said |= {message["tracking_id"] for message in agent.messages if not is_summary(message)}
     agent("What next?")  # what the turn before said is taken in
     present = {message["tracking_id"]: message for message in agent.messages}
-    gone = [
-        number
-        for number in range(16)
-        if f"QX{number:03}Z" not in json.dumps(list(present.values()))
-    ]
+    gone = [n for n in range(16) if f"QX{n:03}Z" not in json.dumps(list(present.values()))]
     assert said - present.keys(), "nothing has left the window"
     for number in gone:
         assert (
@@ -564,9 +558,7 @@ def test_the_model_can_search_for_itself() -> None:
     agent(CAT)
     talk(agent)
     agent("please search")
-    result = next(
-        block["toolResult"] for block in agent.messages[-2]["content"] if "toolResult" in block
-    )
+    result = next(b["toolResult"] for b in agent.messages[-2]["content"] if "toolResult" in b)
     assert CAT in json.dumps(result["content"])
     talk(agent)
     assert not [

@@ -48,9 +48,7 @@ LIKE = str.maketrans("＜﹤‹❮⟨〈\u2329《ᐸ˂＞﹥›❯⟩〉\u232a�
 def attacks(tag: str) -> list[str]:
     """Return texts that try to end the block ``tag``, each with an order of its own number."""
     names = {"tag": tag, "TAG": tag.upper(), "half": tag[:4], "rest": tag[4:]}
-    return [
-        f"find n{number} " + way.format(**names, order=ORDER) for number, way in enumerate(WAYS)
-    ]
+    return [f"find n{n} " + way.format(**names, order=ORDER) for n, way in enumerate(WAYS)]
 
 
 def folded(text: str) -> str:
@@ -245,12 +243,8 @@ def test_what_the_finalizer_makes_of_a_session(memory: MangaMemory) -> None:
     memory.finalize(ConversationScope("u1", "old"))
     after = ScriptedModel()
     agent_of(memory, after, "new")("hello")
-    texts = [
-        block["text"] for block in after.requests[-1].messages[-1]["content"] if "text" in block
-    ]
-    texts += [
-        block["text"] for block in after.requests[-1].system_prompt_content or [] if "text" in block
-    ]
+    texts = [b["text"] for b in after.requests[-1].messages[-1]["content"] if "text" in b]
+    texts += [b["text"] for b in after.requests[-1].system_prompt_content or [] if "text" in b]
     for text in texts:
         if text.startswith("<"):
             assert len(tags_in(text)) == (4 if text.startswith("<context>") else 2)

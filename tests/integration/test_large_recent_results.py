@@ -59,9 +59,7 @@ def test_large_results_among_the_latest_messages_are_capped() -> None:
         agent(f"What about {number}?")
     assert all(_tokens(request.messages) < _TRIGGER for request in agent.model.requests)
     assert all(problems(request.messages) == [] for request in agent.model.requests)
-    assert all(
-        len(result["content"][0]["text"]) <= 10_000 for result in tool_results(agent.messages)
-    )
+    assert all(len(r["content"][0]["text"]) <= 10_000 for r in tool_results(agent.messages))
     assert len(tool_results(agent.messages)) == 2
 
 
@@ -136,9 +134,7 @@ def test_capped_results_are_restored_and_read_from_the_session(tmp_path: Any) ->
             agent(f"What about {number}?")
             assert all(_tokens(request.messages) < _TRIGGER for request in model.requests)
         agent = memory.agent(model, user_id="u", session_id="s", history="compact", tools=[search])
-        assert all(
-            len(result["content"][0]["text"]) <= 10_000 for result in tool_results(agent.messages)
-        )
+        assert all(len(r["content"][0]["text"]) <= 10_000 for r in tool_results(agent.messages))
         name = tool_results(agent.messages)[0]["content"][0]["text"].partition(
             "read_cut_message('"
         )[2][:8]

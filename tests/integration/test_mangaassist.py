@@ -401,9 +401,7 @@ async def test_what_fails_is_told_without_its_words_and_tried_again() -> None:
         chat.start_turn("one too many")
     await chat.finished()
     events = [await _next(page) for _ in range(4 * MOST_TURNS)]
-    assert [event["turn"]["done"] for event in events if event["type"] == "done"] == [
-        True
-    ] * MOST_TURNS
+    assert [e["turn"]["done"] for e in events if e["type"] == "done"] == [True] * MOST_TURNS
     assert "hunter2" not in str(events)
 
 
@@ -449,9 +447,7 @@ class Site:
             "cookie": f"{COOKIE}={self.token}",
             **{name.replace("_", "-"): value for name, value in headers.items()},
         }
-        raw = [
-            (name.encode(), value.encode()) for name, value in given.items() if value is not None
-        ]
+        raw = [(name.encode(), v.encode()) for name, v in given.items() if v is not None]
         scope = {
             "type": "http",
             "method": method,

@@ -67,9 +67,7 @@ class Deployment:
     def injected(self, session: str) -> str:
         """Return the text in a session's last request beyond user's and model's words."""
         request = self.models[session].requests[-1]
-        blocks = [
-            block.get("text", "") for message in request.messages for block in message["content"]
-        ]
+        blocks = [block.get("text", "") for m in request.messages for block in m["content"]]
         system = [block.get("text", "") for block in request.system_prompt_content or []]
         return "\n".join(text for text in [*system, *blocks] if "<user_" in text)
 
@@ -85,9 +83,7 @@ class Deployment:
 
     def preferences(self) -> set[str]:
         self.settle()
-        return {
-            record.content for record in self.page.user(USER).recall(type="preference", limit=None)
-        }
+        return {r.content for r in self.page.user(USER).recall(type="preference", limit=None)}
 
     def id_of(self, content: str) -> str:
         self.settle()

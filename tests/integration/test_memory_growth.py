@@ -59,9 +59,7 @@ def finalizing(
     )
     for start in range(1, memories, 25):
         numbers = range(start, min(start + 25, memories))
-        tables[1].batch_write(
-            puts=[fact | {"memory_id": f"fact#~{number:032x}"} for number in numbers]
-        )
+        tables[1].batch_write(puts=[fact | {"memory_id": f"fact#~{n:032x}"} for n in numbers])
     counted = CountingTable(tables[1])
     with MangaMemory(hot="memory://", durable=tables[0], memories=counted) as memory:  # type: ignore[arg-type]
         kwargs = memory.agent_kwargs(user_id=user, session_id=session_id)

@@ -36,9 +36,7 @@ def _injected(folder: Path, talk: tuple[tuple[str, str], ...], question: str) ->
     with MangaMemory.open(durable=url, memories=True) as memory:
         model = ScriptedModel(["Let me see."])
         memory.agent(model, user_id="u1", session_id="s2")(question)
-        texts = [
-            block["text"] for block in model.requests[0].messages[-1]["content"] if "text" in block
-        ]
+        texts = [b["text"] for b in model.requests[0].messages[-1]["content"] if "text" in b]
         return "\n".join(
             line
             for text in texts
@@ -97,9 +95,7 @@ def test_summary_that_stands_under_the_latest_sessions_is_not_quoted_again(tmp_p
         memory.agent(model, user_id="u1", session_id="s2")(
             "Which volume of Uzumaki did I ask about?"
         )
-        request = "\n".join(
-            block.get("text", "") for block in model.requests[0].messages[-1]["content"]
-        )
+        request = "\n".join(b.get("text", "") for b in model.requests[0].messages[-1]["content"])
         assert request.count("The user said") == 1
 
 

@@ -59,9 +59,7 @@ def last_request(model: ScriptedModel) -> Any:
 
 
 def said(request: Any) -> str:
-    return "\n".join(
-        block.get("text", "") for message in request.messages for block in message["content"]
-    )
+    return "\n".join(block.get("text", "") for m in request.messages for block in m["content"])
 
 
 @pytest.mark.parametrize("language", DOCUMENTS)

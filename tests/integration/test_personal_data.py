@@ -151,9 +151,7 @@ def test_card_numbers_of_evicted_messages_and_tool_results_are_not_quoted() -> N
         agent(f"Tell me about volume {number}.")
     agent("With which card did I pay for the gardening book?")
     assert "gardening book" in injected(model, agent)
-    first = [
-        request for request in model.requests if "gardening" in json.dumps(request.messages[-1])
-    ][-1]
+    first = [r for r in model.requests if "gardening" in json.dumps(r.messages[-1])][-1]
     assert "[card]" in json.dumps(first.messages)
     assert not holds_card(json.dumps(first.messages, ensure_ascii=False))
 

@@ -71,9 +71,7 @@ def test_no_question_runs_into_the_next_one(agent: Agent) -> None:
 
 def test_each_request_begins_with_the_one_before_between_two_steps(agent: Agent) -> None:
     model: Any = agent.model
-    requests = [
-        [(m["role"], m["content"]) for m in request.messages] for request in model.requests[-30:]
-    ]
+    requests = [[(m["role"], m["content"]) for m in r.messages] for r in model.requests[-30:]]
     whole = [now[: len(then)] == then for then, now in itertools.pairwise(requests)]
     assert sum(whole) >= len(whole) * 0.75
     assert all(problems(request.messages) == [] for request in model.requests)

@@ -130,9 +130,7 @@ def test_parallel_calls_of_one_id_keep_their_results_in_the_order_of_the_calls()
     manager = ImportanceWeightedConversationManager()
     Agent(model=model, tools=[look], plugins=[coordinator], conversation_manager=manager)("look")
     last = model.requests[-1].messages
-    calls = [
-        block["toolUse"] for message in last for block in message["content"] if "toolUse" in block
-    ]
+    calls = [block["toolUse"] for m in last for block in m["content"] if "toolUse" in block]
     assert [(one["toolUseId"], one["input"]["title"]) for one in calls] == [
         ("call_0", "A"),
         ("call_0_2", "B"),

@@ -31,9 +31,7 @@ def quotes_of(agent: Agent) -> str:
     """Return the quotes in the last request."""
     model: Any = agent.model
     blocks = [block for message in model.requests[-1].messages for block in message["content"]]
-    return "".join(
-        block.get("text", "") for block in blocks if "<recalled_history>" in block.get("text", "")
-    )
+    return "".join(b.get("text", "") for b in blocks if "<recalled_history>" in b.get("text", ""))
 
 
 def quotes_for(
@@ -242,9 +240,7 @@ def test_quotes_leave_the_history_of_a_request_alone() -> None:
     for number in range(12):
         agent(f"What is the name of cat number {number}?")
         quoted += bool(quotes_of(agent))
-        texts = [
-            block["text"] for message in model.requests[-1].messages for block in message["content"]
-        ]
+        texts = [block["text"] for m in model.requests[-1].messages for block in m["content"]]
         windows.append([text for text in texts if "<recalled_history>" not in text])
         assert sum(map(manager.counter.count, model.requests[-1].messages)) <= 1_200
     assert quoted >= 8
@@ -268,9 +264,7 @@ def test_room_left_by_few_quotes_is_filled_with_the_next_hits() -> None:
 
 def embed(texts: Sequence[str]) -> list[list[float]]:
     """Return a vector with one number for pets and one for shops."""
-    return [
-        [float("kitten" in text or "pet" in text), float("shop" in text), 0.1] for text in texts
-    ]
+    return [[float("kitten" in t or "pet" in t), float("shop" in t), 0.1] for t in texts]
 
 
 def test_a_vector_function_finds_messages_without_a_word_of_the_question(tmp_path: Path) -> None:
@@ -340,10 +334,7 @@ def test_records_that_the_truncated_result_still_shows_are_not_quoted() -> None:
     @tool
     def stock() -> dict[str, Any]:
         """Look up the stock."""
-        records = [
-            {"title": f"Uzumaki, hardcover edition {number:03}", "shelf": number}
-            for number in range(200)
-        ]
+        records = [{"title": f"Uzumaki, hardcover edition {n:03}", "shelf": n} for n in range(200)]
         return {"status": "success", "content": [{"json": {"titles": records}}]}
 
     manager = ImportanceWeightedConversationManager(1_500)

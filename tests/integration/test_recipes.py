@@ -150,9 +150,7 @@ def test_denied_calls_leave_the_breaker_closed(monkeypatch: pytest.MonkeyPatch) 
     agent = calling_agent([aws], *[("use_aws", recipe["DELETION"])] * 6)
     agent("Delete the orders.")
     gc.collect()
-    assert ["canceled by user" in str(result) for result in tool_results(agent.messages)] == [
-        True
-    ] * 6
+    assert ["canceled by user" in str(r) for r in tool_results(agent.messages)] == [True] * 6
     assert aws.status()["state"] == "closed"
 
 

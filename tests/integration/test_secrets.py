@@ -99,9 +99,7 @@ def test_errors_and_what_they_were_raised_from_show_no_secret(
             except (MangaMemoryError, ValueError, TypeError) as error:
                 refused += 1
                 found = shown(error)
-                assert not [
-                    secret for secret in [*SECRETS, KEY[:20].decode()] if secret in found
-                ], found
+                assert not [s for s in [*SECRETS, KEY[:20].decode()] if s in found], found
     assert refused >= len(failing(tmp_path)) - 2
     assert not [secret for secret in SECRETS if secret in caplog.text]
 

@@ -285,11 +285,7 @@ def test_fork_of_a_session_that_another_process_writes(url: str, memory: MangaMe
         writer.wait()
     writer.end()
     assert logged(memory) == said(*range(1, writer.turns + 1))
-    assert [logged(memory, scope) for scope in forked] == [
-        said(1),
-        said(1, 2),
-        *[said(1, 2, 3)] * 3,
-    ]
+    assert [logged(memory, s) for s in forked] == [said(1), said(1, 2), *[said(1, 2, 3)] * 3]
     assert texts(build(memory, forked[4]).messages) == said(1, 2, 3)
 
 

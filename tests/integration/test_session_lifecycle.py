@@ -513,9 +513,7 @@ def test_history_over_many_segments_and_its_end(stores: Stores) -> None:
     for manager in (live._session_manager, stores.manager()):
         assert texts(manager.history()) == expected
         records = list(manager.records())
-        assert [record["turn"] for record in records] == [
-            number for number in range(1, 31) for _ in range(2)
-        ]
+        assert [r["turn"] for r in records] == [number for number in range(1, 31) for _ in range(2)]
         assert [record["seq"] for record in records] == list(range(1, 61))
         for last in (0, 1, 7, 59, 60, 1000):
             assert list(manager.records(last=last)) == records[60 - min(last, 60) :]

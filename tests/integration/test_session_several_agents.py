@@ -82,9 +82,7 @@ def test_durable_requests_of_agents_that_answer_at_once(stage: Stage, unique: st
 
     async def at_once(number: int) -> list[str]:
         texts = [f"turn {number} of agent {position}" for position in range(8)]
-        await asyncio.gather(
-            *(agent.invoke_async(text) for agent, text in zip(agents, texts, strict=True))
-        )
+        await asyncio.gather(*(a.invoke_async(text) for a, text in zip(agents, texts, strict=True)))
         return texts
 
     counted = [text for number in range(4) for text in asyncio.run(at_once(number))]

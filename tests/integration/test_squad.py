@@ -260,10 +260,7 @@ async def test_a_summary_reaches_the_model_and_is_paid_for_once(memory: MangaMem
     }
     for number in range(6):
         await shop.ask(f"say {number}")
-    assert any(
-        "The user counts numbers." in str(message)
-        for message in shop.models[-1].requests[-1].messages
-    )
+    assert any("The user counts numbers." in str(m) for m in shop.models[-1].requests[-1].messages)
     assert 1 <= len(asked) <= 3
     assert len(shop.log()) == 12
 
@@ -333,16 +330,10 @@ async def test_one_conversation_in_order_many_side_by_side(memory: MangaMemory) 
     shop = Shop(memory)
     agent = shop.squad.agents["alpha"]
     asked = [(f"m{number}", f"u{number % 4}") for number in range(20)]
-    answers = await asyncio.gather(
-        *(agent.process_request(text, user, "s1", []) for text, user in asked)
-    )
-    assert [answer.content[0]["text"] for answer in answers] == [
-        f"heard {text}" for text, _ in asked
-    ]
+    answers = await asyncio.gather(*(agent.process_request(t, user, "s1", []) for t, user in asked))
+    assert [a.content[0]["text"] for a in answers] == [f"heard {text}" for text, _ in asked]
     for user in range(4):
-        expected = [
-            text for number in range(user, 20, 4) for text in (f"m{number}", f"heard m{number}")
-        ]
+        expected = [text for n in range(user, 20, 4) for text in (f"m{n}", f"heard m{n}")]
         assert [line[1] for line in shop.log(user=f"u{user}")] == expected
 
 
@@ -794,10 +785,7 @@ async def test_nothing_is_lost_when_many_write_at_once(open_memory: OpenMemory) 
     await asyncio.gather(*(storage.save_chat_messages("u", "s", "lex", pair) for pair in pairs))
     found = shown(await storage.fetch_chat("u", "s", "lex"))
     assert sorted(found[::2]) == [("user", f"q{number}") for number in range(6)]
-    assert all(
-        question[1][1:] == answer[1][1:]
-        for question, answer in zip(found[::2], found[1::2], strict=True)
-    )
+    assert all(q[1][1:] == answer[1][1:] for q, answer in zip(found[::2], found[1::2], strict=True))
 
 
 @pytest.mark.parametrize(

@@ -506,9 +506,7 @@ def test_parallel_tools_are_steps_of_their_own() -> None:
         started.wait(20)
         return str(number)
 
-    model = ScriptedModel(
-        [[use("together", f"t{number}", number=number) for number in range(5)], "done"]
-    )
+    model = ScriptedModel([[use("together", f"t{n}", number=n) for n in range(5)], "done"])
     coordinator = StateCoordinator()
     coordinator.goals.set("count")
     agent_with(coordinator, model, tools=[together])("go")
@@ -1160,9 +1158,7 @@ def test_half_of_a_surrogate_pair_breaks_no_turn() -> None:
     agent("『ab\ud800c』 \udc00 第3巻")
     agent("and then?")
     assert coordinator.goals.goal().calls == 2
-    assert {entity.type: entity.value for entity in coordinator.entities.active()}[
-        "asin"
-    ] == "B07X1234"
+    assert {e.type: e.value for e in coordinator.entities.active()}["asin"] == "B07X1234"
     assert coordinator.dialogue.slot("title").value == "ab?c"
     assert coordinator.dialogue.fill_slot("title", "“q\ud800r”").value == "q?r"
     for key in ("conversation", "entities", "goals"):

@@ -579,11 +579,7 @@ def test_a_crash_restores_the_history_before_or_after_never_between(
         agent("the last words")
     restored = made(agent={"session_manager": open_session(kind, tmp_path)})
     kept = plain(restored.messages)
-    swapped = [
-        message
-        for message in kept
-        if not message.get("metadata", {}).get("custom", {}).get("summary")
-    ]
+    swapped = [m for m in kept if not m.get("metadata", {}).get("custom", {}).get("summary")]
     assert (
         problems(
             [
@@ -984,9 +980,7 @@ def test_the_size_of_summaries_is_a_setting(tmp_path: Path) -> None:
             agent = memory.agent(quiet("Yes."), aux_model=quiet(PROSE), user_id="u", session_id="s")
             talk(agent, 12, finish=False)
             texts = [message["content"][0]["text"] for message in agent.messages]
-        return max(
-            default_counter().text(text) for text in texts if "<conversation_summary>" in text
-        )
+        return max(default_counter().text(t) for t in texts if "<conversation_summary>" in t)
 
     assert size(summary_tokens=90) <= 90 < size()
 

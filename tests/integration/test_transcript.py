@@ -78,9 +78,7 @@ def test_a_request_has_one_injected_block(exchanges: list[Exchange]) -> None:
     """All sections stand in one block, each at most once, none empty, and no heading twice."""
     for exchange in exchanges:
         for request in exchange.requests:
-            blocks = [
-                text for text in _texts(request) if "<context>" in text or _BLOCK.search(text)
-            ]
+            blocks = [t for t in _texts(request) if "<context>" in t or _BLOCK.search(t)]
             assert len(blocks) == 1
             assert re.fullmatch(r"<context>\n.*</context>\n\n", blocks[0], re.DOTALL)
             sections = _injected(request)
@@ -149,9 +147,7 @@ def test_quotes_are_no_small_talk(exchanges: list[Exchange]) -> None:
     """Thanks, farewells and errors are not quoted from the history."""
     for exchange in exchanges:
         for request in exchange.requests:
-            quotes = "\n".join(
-                text for name, text in _injected(request) if name == "recalled_history"
-            )
+            quotes = "\n".join(t for name, t in _injected(request) if name == "recalled_history")
             for noise in (
                 "You're welcome",
                 "どういたしまして",
@@ -209,9 +205,7 @@ def test_return_after_eight_days_starts_with_what_is_known(exchanges: list[Excha
 
 def test_language_style_and_title_are_those_of_the_user(exchanges: list[Exchange]) -> None:
     """A language is kept with a style, and a volume with its title."""
-    injected = "\n".join(
-        text for request in exchanges[25].requests for _, text in _injected(request)
-    )
+    injected = "\n".join(text for r in exchanges[25].requests for _, text in _injected(r))
     if _language(exchanges) == "en":
         assert "- language: English\n" in injected
         assert "volume 1; series PTSD Radio" in injected

@@ -415,12 +415,8 @@ def test_results_of_missing_calls_are_in_no_request(messages: list[Any], both: S
     restored("and on")
     sent = restored.model.requests[-1].messages
     assert "gone" not in str(sent)
-    expected = [
-        block for message in messages for block in message["content"] if "gone" not in str(block)
-    ]
+    expected = [block for m in messages for block in m["content"] if "gone" not in str(block)]
     fillers = ({"text": PLACEHOLDER}, {"text": "[conversation start]"})
-    assert [
-        block for message in sent[:-1] for block in message["content"] if block not in fillers
-    ] == expected
+    assert [block for m in sent[:-1] for block in m["content"] if block not in fillers] == expected
     assert all(one["role"] != other["role"] for one, other in itertools.pairwise(sent))
     assert same(both.agent().messages, restored.messages)

@@ -84,9 +84,7 @@ def test_managers_restore_exactly(request: pytest.FixtureRequest, shape: str, na
         if number % 4 == 3:  # go on as a new process
             live = stores.agent(script, tools=[find], conversation_manager=MANAGERS[name]())
     log = texts(live._session_manager.history())
-    assert [text for text in log if text.startswith("question")] == [
-        f"question {number}" for number in range(12)
-    ]
+    assert [t for t in log if t.startswith("question")] == [f"question {n}" for n in range(12)]
     assert len(log) == 12 * 2 + 4 * 2
 
 

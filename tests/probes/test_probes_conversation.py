@@ -325,9 +325,7 @@ def test_summaries_are_made_from_what_was_said() -> None:
         agent(f"Is volume {number} of Series{number}x there?")
         manager.finish(agent)
     assert len(prompts) >= 3
-    covered = [
-        {number for number in range(30) if f"Series{number}x" in prompt} for prompt in prompts
-    ]
+    covered = [{number for number in range(30) if f"Series{number}x" in p} for p in prompts]
     assert set().union(*covered) >= set(range(20))  # every turn that left was read as it was said
     assert all(covered)
 

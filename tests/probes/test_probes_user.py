@@ -233,9 +233,7 @@ def test_memories_are_encrypted_and_tenants_apart(deployment: Deployment) -> Non
     assert memory.memories is not None
     for partition in ("u1", "a:u1"):
         assert CANARY not in str(list(memory.memories.query(partition)))
-    assert [record.content for record in memory.user("u1", tenant="a").recall()] == [
-        f"{CANARY} of tenant a"
-    ]
+    assert [r.content for r in memory.user("u1", tenant="a").recall()] == [f"{CANARY} of tenant a"]
     assert (
         memory.user("u1").recall()
         == memory.user("a:u1").recall()

@@ -59,11 +59,7 @@ def main() -> None:
 def _print_system(request: Request, before: str) -> str:
     """Print the system prompt if it changed, and return it."""
     content = request.system_prompt_content
-    text = (
-        request.system_prompt or ""
-        if not content
-        else "\n".join(_block(block) for block in content)
-    )
+    text = request.system_prompt or "" if not content else "\n".join(_block(b) for b in content)
     if text != before:
         print(f"[system]\n{text}")
     return text
@@ -74,11 +70,7 @@ def _print_changes(request: Request, before: list[str]) -> list[str]:
 
     Return the blocks as text.
     """
-    now = [
-        f"[{message['role']}] {_block(block)}"
-        for message in request.messages
-        for block in message["content"]
-    ]
+    now = [f"[{m['role']}] {_block(block)}" for m in request.messages for block in m["content"]]
     same = next(
         (at for at, (old, new) in enumerate(zip(before, now, strict=False)) if old != new),
         min(len(before), len(now)),

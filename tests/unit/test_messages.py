@@ -150,9 +150,7 @@ _cycle["in"] = _cycle
 )
 def test_change_beside_an_image_changes_the_fingerprint(one: Any, other: Any) -> None:
     image = {"image": {"format": "png", "source": {"bytes": b"png"}}}
-    shown: list[Any] = [
-        results("a", content=[image, {"json": {"found": value}}]) for value in (one, other)
-    ]
+    shown: list[Any] = [results("a", content=[image, {"json": {"found": v}}]) for v in (one, other)]
     assert content_fingerprint(shown[0]) != content_fingerprint(shown[1])
 
 

@@ -21,9 +21,7 @@ def read(notebook: Path) -> Any:
 
 
 def test_they_are_numbered_linked_from_the_readme_and_run_by_ci() -> None:
-    assert [int(source.stem.split("_")[0]) for source in SOURCES] == list(
-        range(1, len(SOURCES) + 1)
-    )
+    assert [int(s.stem.split("_")[0]) for s in SOURCES] == list(range(1, len(SOURCES) + 1))
     assert len(SOURCES) >= 9
     assert sorted((ROOT / "examples").rglob("*.ipynb")) == NOTEBOOKS
     readme = (ROOT / "examples/README.md").read_text(encoding="utf-8")

@@ -188,8 +188,6 @@ def test_its_python_runs_and_prints_what_is_shown(
     else:
         stores = re.search(r"sqlite:///|MangaMemory\.open\(", code) is not None
         assert any(tmp_path.rglob("*.sqlite3")) is stores
-    seen = "\n".join(
-        [capsys.readouterr().out, *(record.getMessage() for record in caplog.records), raised]
-    )
+    seen = "\n".join([capsys.readouterr().out, *(r.getMessage() for r in caplog.records), raised])
     for line in shown.splitlines():
         assert re.search(".*?".join(map(re.escape, line.split("..."))), seen), line

@@ -196,9 +196,7 @@ def test_variables_reach_what_they_set(tmp_path: Path, monkeypatch: pytest.Monke
     assert (manager.trimmer.max_tokens, manager.trimmer.max_turns) == (2_000, 9)
     assert manager.schedule == SummarySchedule(strategy="async", warn_share=0.5)
     stages = memory.agent_kwargs(user_id="u", session_id="c", history="compact")
-    (summary,) = [
-        stage for stage in stages["conversation_manager"].stages if "summary" in stage.name
-    ]
+    (summary,) = [s for s in stages["conversation_manager"].stages if "summary" in s.name]
     assert summary.manager.schedule == manager.schedule
     assert made["session_manager"]._tiers.flush_every == 7
     assert parts["HistoryRecall"].max_tokens == 150

@@ -180,9 +180,7 @@ def test_pages_use_standard_terms() -> None:
         page: re.sub(code, " ", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
         for page in PAGES
     }
-    assert {
-        page: found for page, text in texts.items() if (found := NOT_STANDARD.findall(text))
-    } == {}
+    assert {page: found for page, t in texts.items() if (found := NOT_STANDARD.findall(t))} == {}
 
 
 def vague_words_per_thousand(texts: Iterable[str]) -> float:
@@ -196,9 +194,7 @@ def vague_words_per_thousand(texts: Iterable[str]) -> float:
 
 def test_docstrings_of_the_package_have_few_vague_words() -> None:
     sources = (path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
-    assert (
-        vague_words_per_thousand(text for source in sources for _, text in docstrings(source)) < 1
-    )
+    assert vague_words_per_thousand(text for s in sources for _, text in docstrings(s)) < 1
 
 
 def test_pages_have_few_vague_words() -> None:

@@ -274,10 +274,7 @@ class LangGraph:
         self.graph.invoke({"messages": [("user", text)]}, self.config)
 
     def texts(self):
-        return [
-            message.content
-            for message in self.graph.get_state(self.config).values.get("messages", [])
-        ]
+        return [m.content for m in self.graph.get_state(self.config).values.get("messages", [])]
 
     def delete(self, session):
         self.saver.delete_thread(session)

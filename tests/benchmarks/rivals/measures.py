@@ -87,9 +87,7 @@ def stall(rival: Rival, stage: Stage) -> dict[str, Cell]:
         for wire in stage.wires:
             wire.hold = AWAY
         try:
-            found = sorted(
-                driver.ask("turn", text=f"turn {number}")["stall"] for number in range(3)
-            )
+            found = sorted(driver.ask("turn", text=f"turn {n}")["stall"] for n in range(3))
         finally:
             for wire in stage.wires:
                 wire.hold = 0.0

@@ -122,9 +122,7 @@ def markdown(
             for name in equal
         ),
     ]
-    lines += [
-        f"- {column.rival.name}: {column.rival.note}." for column in shown if column.rival.note
-    ]
+    lines += [f"- {c.rival.name}: {c.rival.note}." for c in shown if c.rival.note]
     failed = [column for column in columns if column.failed]
     lines += [f"- {_name(column)} could not be measured: {column.failed}." for column in failed]
     if breakers:

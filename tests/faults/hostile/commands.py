@@ -19,9 +19,7 @@ def played(rng: random.Random, path: Path) -> None:
     memory = MangaMemory.open(
         "memory://", SQLiteTable(path), memories=SQLiteTable(path, USER_MEMORY)
     )
-    scopes = [
-        ConversationScope(user, f"s{number}", tenant="t") for number in range(rng.randrange(1, 4))
-    ]
+    scopes = [ConversationScope(user, f"s{n}", tenant="t") for n in range(rng.randrange(1, 4))]
     case = sessions.drawn(rng)
     for number, scope in enumerate(scopes):
         agent = sessions._agent(memory, scope, case["messages"] if number == 0 else None)

@@ -53,11 +53,7 @@ def played(case: Case, open_: Open) -> None:
         _damage(open_(), scope)
     restored = _agent(memory := open_(), scope)
     if case["damage"]:
-        marks = [
-            message
-            for message in restored.messages
-            if message["content"] == [{"text": UNREADABLE_TEXT}]
-        ]
+        marks = [m for m in restored.messages if m["content"] == [{"text": UNREADABLE_TEXT}]]
         assert marks, "what was damaged is not marked"
     else:
         assert list(map(dump, restored.messages)) == accepted, "messages are restored differently"

@@ -93,9 +93,7 @@ class World:
             key: self.client.hgetall(key) for key in self.client.scan_iter(f"{self.prefix}:*:c:*")
         }
         tables = ((self.durable, "acme:u1:s1"), (self.memories, "acme:u1"))
-        return hashes, [
-            (table, row) for table, partition in tables for row in table.query(partition)
-        ]
+        return hashes, [(t, row) for t, partition in tables for row in t.query(partition)]
 
     def mend(self) -> None:
         """Put everything back as it was."""

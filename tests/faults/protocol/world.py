@@ -526,9 +526,7 @@ class World:
         evicted = set(keys[:drop]) if len(keys) > drop > 0 else set()
         view = [slot for slot in storage.local.view if slot.key not in evicted]
         if edits:
-            at = next(
-                (at for at, slot in enumerate(view) if slot.key and slot.key not in own), None
-            )
+            at = next((at for at, s in enumerate(view) if s.key and s.key not in own), None)
             if at is not None and (message := storage.local.message(view[at])) is not None:
                 self.numbers += 1
                 edited = {"role": "user", "text": f"edited {self.numbers} {load(message)['text']}"}
@@ -607,12 +605,8 @@ class World:
 
         def work() -> None:
             storage = process.storage
-            shown = [
-                (slot, storage.local.message(slot)) for slot in storage.local.window if slot.key
-            ]
-            texts = [
-                (slot, load(message)["text"]) for slot, message in shown if message is not None
-            ]
+            shown = [(s, storage.local.message(s)) for s in storage.local.window if s.key]
+            texts = [(slot, load(m)["text"]) for slot, m in shown if m is not None]
             found = [(slot, text.strip("<>")) for slot, text in texts if text.startswith("<m")]
             if not found:
                 return
@@ -1001,9 +995,7 @@ class World:
 
     def _blur(self, texts: list[str | None]) -> list[str | None]:
         """Return texts without the differences that tiers may have."""
-        unlisted = {
-            f"<{text}>" for said in self.said.values() if said.is_unlisted for text in said.texts
-        }
+        unlisted = {f"<{t}>" for said in self.said.values() if said.is_unlisted for t in said.texts}
         texts = [text for text in texts if text not in unlisted]
         return [
             "half" if text and any(secret in text for secret in self.half_redacted) else text

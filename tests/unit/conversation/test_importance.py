@@ -93,9 +93,7 @@ def test_the_first_turn_never_grows() -> None:
 
 
 def test_an_instruction_stays_longer_than_other_weighty_messages() -> None:
-    wishes = (
-        f"I prefer edition {number} of Berserk from Hakusensha in Tokyo." for number in range(40)
-    )
+    wishes = (f"I prefer edition {n} of Berserk from Hakusensha in Tokyo." for n in range(40))
     talk = [each for text in wishes for each in (user(text), assistant("Noted."))]
     talk[20:20] = [user("Never use emojis."), assistant("Understood.")]
     agent = made(400, messages=talk)

@@ -184,6 +184,4 @@ def test_embeddings_score_as_the_example_that_is_most_alike() -> None:
     for number, text in enumerate(lines):
         scorer.score(said(str(number), text))
     assert scorer.wait()
-    assert [scorer.score(said(str(number), text)) for number, text in enumerate(lines)] == list(
-        lines.values()
-    )
+    assert [scorer.score(said(str(n), t)) for n, t in enumerate(lines)] == list(lines.values())

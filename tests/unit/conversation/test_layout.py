@@ -35,9 +35,7 @@ def restored(records: list[Any], layout: Layout) -> list[Any]:
 
 def test_at_most_so_many_records_are_read_ahead() -> None:
     records = [message for _ in range(400) for message in (user(), assistant())]
-    history = records[:2] + [
-        message for at in range(400, 800, 4) for message in records[at : at + 2]
-    ]
+    history = records[:2] + [m for at in range(400, 800, 4) for m in records[at : at + 2]]
     layout = logged(records).layout(history)
     assert len(records) - layout.skip <= READ_AHEAD + 1
     assert restored(records, layout) == history

@@ -372,9 +372,7 @@ def test_many_pins_drive_out_what_stands_beside_them() -> None:
     history[3] = pinned(history[3])
     choice = chosen(history, 120)
     assert choice.tokens <= 120
-    assert {at for at, message in enumerate(history) if is_pinned(message)} | {
-        4
-    } <= choice.kept.keys()
+    assert {at for at, m in enumerate(history) if is_pinned(m)} | {4} <= choice.kept.keys()
 
 
 def test_many_results_of_pinned_calls_leave_no_more_than_their_notes() -> None:
@@ -403,9 +401,7 @@ _TEXTS = st.sampled_from(
 def _turns(draw: st.DrawFn) -> list[Any]:
     turn = [user(draw(_TEXTS))]
     for number in range(draw(st.integers(0, 3))):
-        ids = [
-            f"{turn[0]['tracking_id']}-{number}-{index}" for index in range(draw(st.integers(1, 3)))
-        ]
+        ids = [f"{turn[0]['tracking_id']}-{number}-{i}" for i in range(draw(st.integers(1, 3)))]
         turn += [calls(*ids), results(*ids, content=[{"text": draw(_TEXTS)}])]
     if draw(st.booleans()) or draw(st.booleans()):
         turn.append(assistant(draw(_TEXTS)))

@@ -10,11 +10,7 @@ LINES = [f"12:00:{number:02} worker-{number} GET /volumes/{number} 200" for numb
 
 
 def texts(*said: str) -> Any:
-    return {
-        "role": "user",
-        "content": [{"text": text} for text in said],
-        "tracking_id": "4cfc3cbc-1",
-    }
+    return {"role": "user", "content": [{"text": t} for t in said], "tracking_id": "4cfc3cbc-1"}
 
 
 def test_a_long_text_of_the_user_is_condensed_to_its_wishes() -> None:

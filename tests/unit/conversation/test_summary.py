@@ -122,9 +122,7 @@ def test_text_is_escaped() -> None:
 
 def test_a_history_is_taken_apart() -> None:
     kept = [user("kept"), assistant("kept too")]
-    shown = rendered(
-        replace(summary(said(1)), kept=tuple(message["tracking_id"] for message in kept))
-    )
+    shown = rendered(replace(summary(said(1)), kept=tuple(m["tracking_id"] for m in kept)))
     fresh = [user("fresh"), assistant("fresh")]
     recent = [user("one"), assistant("1"), user("two"), assistant("2")]
     fold = split_history([*shown, *kept, *fresh, *recent], 2)

@@ -55,9 +55,7 @@ def of(text: str) -> int:
 
 
 def test_a_text_conversation_counts_as_tiktoken_counts_it() -> None:
-    messages = [
-        user(text) if at % 2 else assistant(text) for at, text in enumerate(ENGLISH + JAPANESE)
-    ]
+    messages = [user(t) if at % 2 else assistant(t) for at, t in enumerate(ENGLISH + JAPANESE)]
     assert sum(map(EXACT.count, messages)) == sum(map(of, ENGLISH + JAPANESE))
 
 

@@ -130,10 +130,7 @@ def test_numbers_of_the_first_records_are_kept_before_lists_of_words() -> None:
 def test_an_object_of_lists_does_not_remove_the_identifiers_beside_it() -> None:
     """A list without identifiers may be longer than the other members of its object."""
     first = {"note": "short", "tags": [f"tag {number}" for number in range(40)]}
-    orders = [
-        {"sku": f"ORD-{number}", "name": "Uzumaki " * 9, "about": "story " * 40}
-        for number in range(4)
-    ]
+    orders = [{"sku": f"ORD-{n}", "name": "Uzumaki " * 9, "about": "story " * 40} for n in range(4)]
     text = "\n".join(map(json.dumps, [first, *orders]))
     for most in range(200, 600, 30):
         assert all(order["sku"] in truncate_text(text, most, len) for order in orders)

@@ -41,8 +41,6 @@ def test_a_summary_keeps_what_stands_and_drops_what_was_taken_back() -> None:
         assistant("はい。"),
     ]
     assert [slot.kind.value for slot in extract(said)][:2] == ["preference", "preference"]
-    texts = [
-        slot.text for slot in extract([*said, user("You don't need to use metric units any more.")])
-    ]
+    texts = [s.text for s in extract([*said, user("You don't need to use metric units any more.")])]
     assert not any(text.startswith("Use metric") for text in texts)
     assert any("税込価格" in text for text in texts)

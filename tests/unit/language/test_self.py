@@ -35,9 +35,7 @@ def test_a_name_or_a_home_that_is_so_no_more_is_forgotten(
     before: str, text: str, after: dict[str, str]
 ) -> None:
     kept = collect_preferences([before, text])
-    assert {
-        slot: value for slot, value in kept.items() if slot in ("name", "home", "style")
-    } == after
+    assert {slot: v for slot, v in kept.items() if slot in ("name", "home", "style")} == after
 
 
 @pytest.mark.parametrize(

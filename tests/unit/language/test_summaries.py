@@ -158,9 +158,7 @@ _WHOLE = {
 
 
 def test_a_model_writes_the_summary() -> None:
-    model = ScriptedModel(
-        [json.dumps({**_WHOLE, "topics": [f"topic {number}" for number in range(9)]})]
-    )
+    model = ScriptedModel([json.dumps({**_WHOLE, "topics": [f"topic {n}" for n in range(9)]})])
     summary = summarize_session(ModelSessionSummarizer(model), _TALK, max_tokens=60)
     assert summary.text == _WHOLE["text"]
     assert len(summary.topics) == 5

@@ -12,9 +12,7 @@ from tests.unit.conversation.messages import assistant, calls, results, user
 
 
 def slots(*messages: Any) -> list[tuple[str, str]]:
-    return [
-        (slot.kind.value, slot.text) for slot in merge_facts(RuleFactExtractor().extract(messages))
-    ]
+    return [(s.kind.value, s.text) for s in merge_facts(RuleFactExtractor().extract(messages))]
 
 
 @pytest.mark.parametrize(
@@ -64,9 +62,7 @@ def test_tool_results_are_not_of_the_conversation() -> None:
 
 def test_the_source_is_the_message() -> None:
     message = user("My desk is on floor 23.")
-    assert {slot.source for slot in RuleFactExtractor().extract([message])} == {
-        message["tracking_id"]
-    }
+    assert {s.source for s in RuleFactExtractor().extract([message])} == {message["tracking_id"]}
 
 
 @pytest.mark.parametrize(("older", "newer", "gone", "stays"), rows("newest_values"))

@@ -80,9 +80,7 @@ def test_rules_are_data() -> None:
 def test_recall_and_precision_of_the_further_kinds() -> None:
     """All thirteen kinds, in unusual forms too, and no line of a shop that holds none of them."""
     policy = PiiPolicy()
-    secrets = [
-        (policy.applied(line), secret) for line, every in rows("personal_data") for secret in every
-    ]
+    secrets = [(policy.applied(line), s) for line, every in rows("personal_data") for s in every]
     missed = [(cleaned, secret) for cleaned, secret in secrets if secret in cleaned]
     assert len(secrets) >= 190
     assert len(missed) <= 0.02 * len(secrets), missed

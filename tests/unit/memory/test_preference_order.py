@@ -86,9 +86,7 @@ def test_order_of_arrival_does_not_matter(
         log = LoggedChanges()
         for change in order:
             log = log.with_change(change) or log
-        assert {
-            slot: state.value for slot, state in slot_states(log.statements).items()
-        } == expected
+        assert {s: state.value for s, state in slot_states(log.statements).items()} == expected
 
 
 def test_nothing_from_before_an_erasure_is_admitted() -> None:

@@ -28,12 +28,8 @@ def test_the_template_is_what_create_if_missing_makes(
     )
     assert properties["KeySchema"] == made["KeySchema"]
     assert properties["BillingMode"] == "PAY_PER_REQUEST"
-    wanted = {
-        index["IndexName"]: index["KeySchema"] for index in properties["GlobalSecondaryIndexes"]
-    }
-    assert wanted == {
-        index["IndexName"]: index["KeySchema"] for index in made["GlobalSecondaryIndexes"]
-    }
+    wanted = {i["IndexName"]: i["KeySchema"] for i in properties["GlobalSecondaryIndexes"]}
+    assert wanted == {i["IndexName"]: i["KeySchema"] for i in made["GlobalSecondaryIndexes"]}
     assert properties["TimeToLiveSpecification"] == {"AttributeName": "expires_at", "Enabled": True}
     assert set(template["Resources"]) == {f"{unique.capitalize()}Table", "MangaSessionsTable"}
 

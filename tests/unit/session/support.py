@@ -154,10 +154,7 @@ def quiet(live: Agent) -> None:
 
 def texts(messages: Any) -> list[str]:
     """Return the text of each message, or the kind of its first block."""
-    return [
-        message["content"][0].get("text") or next(iter(message["content"][0]))
-        for message in messages
-    ]
+    return [m["content"][0].get("text") or next(iter(m["content"][0])) for m in messages]
 
 
 def same(one: Any, other: Any) -> bool:

@@ -82,9 +82,7 @@ def test_total_of_the_cart_is_kept_as_text(given: object, kept: str | None) -> N
 def test_the_agent_cannot_change_it() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         Environment().tier = "vip"  # type: ignore[misc]
-    assert (
-        len(Environment.model_validate({"cart": [str(number) for number in range(500)]}).cart) == 50
-    )
+    assert len(Environment.model_validate({"cart": [str(n) for n in range(500)]}).cart) == 50
 
 
 def test_a_policy_asks_for_the_tier_at_each_use() -> None:

@@ -406,9 +406,7 @@ def test_goal_too_large_in_itself_loses_nothing(caplog: pytest.LogCaptureFixture
     goals = coordinator.goals
     goals.set("old")
     goals.set("new", context="文脈")
-    subtasks = {
-        f"s{number}": Subtask(id=f"s{number}", text="語" * 300, result="果") for number in range(50)
-    }
+    subtasks = {f"s{n}": Subtask(id=f"s{n}", text="語" * 300, result="果") for n in range(50)}
     goals.active = goals.goal().replaced(subtasks=subtasks)
     agent("hello")
     agent("go on")
