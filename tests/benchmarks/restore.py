@@ -7,12 +7,8 @@ from strands import Agent
 from strands.hooks import AfterInvocationEvent, BeforeInvocationEvent, MessageAddedEvent
 from strands.types.content import Message
 
-from strands_manga_memory import (
-    HotStore,
-    ImportanceWeightedConversationManager,
-    Table,
-    TieredSessionManager,
-)
+from strands_manga_memory import HotStore, Table, TieredSessionManager
+from strands_manga_memory.conversation import ImportanceWeightedConversationManager
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import progress, text
 from tests.benchmarks.wire import PATIENT, Stage, requests, rounds, staged

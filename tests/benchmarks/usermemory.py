@@ -12,20 +12,12 @@ from typing import Any
 from strands import Agent
 from strands.memory import MemoryManager
 
-from strands_manga_memory import (
-    USER_MEMORY,
-    ConversationScope,
-    DynamoDBTable,
-    InMemoryHotStore,
-    MangaMemory,
-    PiiPolicy,
-    SQLiteTable,
-    UserMemoryStore,
-)
+from strands_manga_memory import ConversationScope, MangaMemory, PiiPolicy, UserMemoryStore
 from strands_manga_memory.conversation import TiktokenCounter
 from strands_manga_memory.memory import MemoryKeeper, MemoryRecord, MemoryType
 from strands_manga_memory.memory.records import DAY, content_id, episode_id, new_record, summary_id
 from strands_manga_memory.messages.transcripts import Transcript, Utterance
+from strands_manga_memory.stores import USER_MEMORY, DynamoDBTable, InMemoryHotStore, SQLiteTable
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests import servers

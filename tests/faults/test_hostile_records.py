@@ -8,14 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from strands_manga_memory import (
-    USER_MEMORY,
-    Codec,
-    CorruptRecordError,
-    MangaMemory,
-    MangaMemoryError,
-    SQLiteTable,
-)
+from strands_manga_memory import USER_MEMORY, Codec, MangaMemory, SQLiteTable
+from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError
 from strands_manga_memory.ops import import_user
 from strands_manga_memory.session.protocol.record_format import open_object, seal_object
 from strands_manga_memory.session.tiers import ConversationKey, ExpiryIndex

@@ -29,11 +29,8 @@ from strands.agent.conversation_manager import (
 from strands.hooks import AfterInvocationEvent, BeforeModelCallEvent
 from strands.types.exceptions import EventLoopException
 
-from strands_manga_memory import (
-    ImportanceWeightedConversationManager,
-    StoreUnavailableError,
-    TieredSessionManager,
-)
+from strands_manga_memory import StoreUnavailableError, TieredSessionManager
+from strands_manga_memory.conversation import ImportanceWeightedConversationManager
 from strands_manga_memory.stores import (
     Codec,
     DynamoDBTable,

@@ -18,20 +18,11 @@ import yaml
 from rich.cells import cell_len
 from strands import Agent, tool
 
-from strands_manga_memory import (
-    USER_MEMORY,
-    AesGcmCipher,
-    BreakerPolicy,
-    Codec,
-    ConversationScope,
-    MangaMemory,
-    TieredSessionManager,
-    __version__,
-    guard_tool,
-    open_table,
-)
+from strands_manga_memory import ConversationScope, MangaMemory, TieredSessionManager, __version__
 from strands_manga_memory.cli import main
+from strands_manga_memory.mcp import BreakerPolicy, guard_tool
 from strands_manga_memory.ops import inspect, places
+from strands_manga_memory.stores import USER_MEMORY, AesGcmCipher, Codec, open_table
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests import servers
 from tests.support import run

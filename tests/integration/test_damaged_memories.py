@@ -13,13 +13,7 @@ import psycopg
 import pytest
 from strands.types.exceptions import StorageError
 
-from strands_manga_memory import (
-    ConversationScope,
-    CorruptRecordError,
-    MangaMemory,
-    SQLiteTable,
-    Table,
-)
+from strands_manga_memory import ConversationScope, CorruptRecordError, MangaMemory
 from strands_manga_memory.memory import (
     CallablePreferenceSink,
     Owner,
@@ -31,7 +25,7 @@ from strands_manga_memory.memory.preference_log import bucket_of
 from strands_manga_memory.memory.profile_service import LEASE
 from strands_manga_memory.memory.records import DAY, summary_id
 from strands_manga_memory.memory.statements import Statement
-from strands_manga_memory.stores import SESSIONS, USER_MEMORY, PostgresTable
+from strands_manga_memory.stores import SESSIONS, USER_MEMORY, PostgresTable, SQLiteTable, Table
 from strands_manga_memory.stores.tiered_storage import TieredStorage
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers

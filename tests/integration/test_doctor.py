@@ -15,19 +15,12 @@ from typing import Any
 import pytest
 from strands import Agent
 
-from strands_manga_memory import (
-    SESSIONS,
-    USER_MEMORY,
-    ConversationScope,
-    MangaMemorySettings,
-    StoreUnavailableError,
-    TieredSessionManager,
-    open_table,
-)
+from strands_manga_memory import ConversationScope, MangaMemorySettings, TieredSessionManager
 from strands_manga_memory.conversation import token_counter as tokens
+from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.ops import Finding, Level, diagnose
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
-from strands_manga_memory.stores import SQLiteTable
+from strands_manga_memory.stores import SESSIONS, USER_MEMORY, SQLiteTable, open_table
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 from tests.support import run

@@ -10,23 +10,15 @@ from typing import Any
 import pytest
 from strands import Agent
 
-from strands_manga_memory import (
-    Codec,
-    ConversationScope,
-    HotStore,
-    InMemoryHotStore,
-    MangaMemory,
-    RedisHotStore,
-    StoreUnavailableError,
-    Table,
-    TieredSessionManager,
-)
+from strands_manga_memory import ConversationScope, MangaMemory, TieredSessionManager
+from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.language import SessionSummary
 from strands_manga_memory.memory import CallablePreferenceSink, Owner, Preference, PreferenceOutbox
 from strands_manga_memory.memory.hot_profile import cache_name
 from strands_manga_memory.memory.records import LATEST
 from strands_manga_memory.memory.statements import Statement, message_digest
 from strands_manga_memory.ops.importing import import_user
+from strands_manga_memory.stores import Codec, HotStore, InMemoryHotStore, RedisHotStore, Table
 from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
 from strands_manga_memory.user_data import export_user, forget_user
 from tests import servers

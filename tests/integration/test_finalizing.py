@@ -12,18 +12,15 @@ import pytest
 from strands import Agent, tool
 
 from strands_manga_memory import (
-    USER_MEMORY,
     ConversationScope,
-    InMemoryHotStore,
     SessionFinalizer,
     SessionSweeper,
-    SQLiteTable,
     StoreUnavailableError,
-    Table,
     TieredSessionManager,
     UserMemoryStore,
 )
 from strands_manga_memory.conversation import Summary
+from strands_manga_memory.stores import USER_MEMORY, InMemoryHotStore, SQLiteTable, Table
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.support import DAY, WatchedStore, estimate_tokens
 

@@ -14,17 +14,11 @@ from strands.hooks import AfterInvocationEvent, BeforeToolCallEvent
 from strands.types.content import Message
 from strands.vended_plugins.context_injector import ContextInjector
 
-from strands_manga_memory import (
-    ConversationScope,
-    HistoryRecall,
-    ImportanceWeightedConversationManager,
-    MangaMemory,
-    SQLiteTable,
-    TieredSessionManager,
-    open_table,
-)
+from strands_manga_memory import ConversationScope, MangaMemory, TieredSessionManager
 from strands_manga_memory.conversation import (
     EstimateCounter,
+    HistoryRecall,
+    ImportanceWeightedConversationManager,
     MicroCompaction,
     OverflowReduction,
     SummarySchedule,
@@ -36,7 +30,7 @@ from strands_manga_memory.conversation import (
     VerifiedSummary,
     default_counter,
 )
-from strands_manga_memory.stores import InMemoryHotStore
+from strands_manga_memory.stores import InMemoryHotStore, SQLiteTable, open_table
 from strands_manga_memory.testing import ScriptedModel
 from tests.support import GuardedModel, WatchedStore
 from tests.unit.session.support import interrupt_answers, tool_use

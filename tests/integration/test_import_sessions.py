@@ -23,11 +23,8 @@ from strands.session import (
 )
 from strands.storage import InMemoryStorage, LocalFileStorage
 
-from strands_manga_memory import (
-    ConversationScope,
-    ImportanceWeightedConversationManager,
-    MangaMemory,
-)
+from strands_manga_memory import ConversationScope, MangaMemory
+from strands_manga_memory.conversation import ImportanceWeightedConversationManager
 from strands_manga_memory.ops import SessionsReport, import_sessions
 from strands_manga_memory.testing import ScriptedModel
 from tests.support import run

@@ -9,16 +9,13 @@ from typing import Any
 import pytest
 from strands import Agent, tool
 
-from strands_manga_memory import (
-    ConversationScope,
+from strands_manga_memory import ConversationScope, InstructionFiles, MangaMemory, StateCoordinator
+from strands_manga_memory.conversation import (
     HistoryRecall,
     ImportanceWeightedConversationManager,
-    InstructionFiles,
-    MangaMemory,
-    StateCoordinator,
+    SummaryTrigger,
     VerifiedSummarizingConversationManager,
 )
-from strands_manga_memory.conversation import SummaryTrigger
 from strands_manga_memory.memory import Preference, ProfileCache
 from strands_manga_memory.messages.injection import (
     BLOCKS,

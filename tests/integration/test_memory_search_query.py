@@ -15,15 +15,9 @@ from strands.memory import (
 )
 from strands.vended_plugins.context_injector import ContextInjector
 
-from strands_manga_memory import (
-    USER_MEMORY,
-    ConversationScope,
-    Environment,
-    MangaMemory,
-    UserMemoryStore,
-    open_table,
-)
+from strands_manga_memory import ConversationScope, Environment, MangaMemory, UserMemoryStore
 from strands_manga_memory.memory import extract_user_query
+from strands_manga_memory.stores import USER_MEMORY, open_table
 from strands_manga_memory.testing import ScriptedModel
 from tests.unit.session.support import tool_use, user
 

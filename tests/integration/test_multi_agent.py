@@ -10,11 +10,8 @@ from strands.multiagent import GraphBuilder, Swarm
 from strands.multiagent.base import Status
 from strands.multiagent.graph import Graph
 
-from strands_manga_memory import (
-    ConflictError,
-    ImportanceWeightedConversationManager,
-    TieredSessionManager,
-)
+from strands_manga_memory import ConflictError, TieredSessionManager
+from strands_manga_memory.conversation import ImportanceWeightedConversationManager
 from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
 from tests.unit.session.support import (
     Stores,

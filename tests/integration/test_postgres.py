@@ -8,14 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from strands_manga_memory import (
-    ConversationScope,
-    MangaMemory,
-    MangaMemorySettings,
-    StoreRefusedError,
-    StoreUnavailableError,
-    open_table,
-)
+from strands_manga_memory import ConversationScope, MangaMemory, MangaMemorySettings, open_table
+from strands_manga_memory.exceptions import StoreRefusedError, StoreUnavailableError
 from strands_manga_memory.stores import ABSENT, SESSIONS, PostgresTable, Write
 from strands_manga_memory.testing import ScriptedModel
 from tests import clocks, servers

@@ -13,19 +13,8 @@ import pytest
 from botocore.config import Config
 from strands import Agent
 
-from strands_manga_memory import (
-    SESSIONS,
-    USER_MEMORY,
-    CorruptRecordError,
-    InMemoryHotStore,
-    MangaMemory,
-    PiiPolicy,
-    SQLiteTable,
-    StoreError,
-    StoreUnavailableError,
-    Table,
-    UserMemoryStore,
-)
+from strands_manga_memory import MangaMemory, PiiPolicy, UserMemoryStore
+from strands_manga_memory.exceptions import CorruptRecordError, StoreError, StoreUnavailableError
 from strands_manga_memory.memory import (
     CallablePreferenceSink,
     KinesisPreferenceSink,
@@ -49,7 +38,14 @@ from strands_manga_memory.memory.statements import (
     message_digest,
 )
 from strands_manga_memory.messages.transcripts import Transcript, Utterance
-from strands_manga_memory.stores import RedisHotStore
+from strands_manga_memory.stores import (
+    SESSIONS,
+    USER_MEMORY,
+    InMemoryHotStore,
+    RedisHotStore,
+    SQLiteTable,
+    Table,
+)
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable, ScriptedModel
 from tests import servers
 from tests.faults.forks import result_of_child

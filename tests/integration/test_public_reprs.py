@@ -11,24 +11,19 @@ import pytest
 import redis
 
 import strands_manga_memory as package
-from strands_manga_memory import (
-    AesGcmCipher,
-    Codec,
-    ConversationScope,
+from strands_manga_memory import ConversationScope, MangaMemory, PiiPolicy, StateCoordinator
+from strands_manga_memory.conversation import (
     HistoryRecall,
     ImportanceWeightedConversationManager,
-    InMemoryHotStore,
-    InstructionFiles,
-    MangaMemory,
-    PiiPolicy,
-    PromptCacheMonitor,
-    RedisHotStore,
-    StateCoordinator,
+    ImportanceWeights,
+    MicroCompaction,
+    RuleScorer,
     TieredCompactionConversationManager,
     VerifiedSummarizingConversationManager,
 )
-from strands_manga_memory.conversation import ImportanceWeights, MicroCompaction, RuleScorer
 from strands_manga_memory.html_tables import ReportDict, ReportList
+from strands_manga_memory.prompt import InstructionFiles, PromptCacheMonitor
+from strands_manga_memory.stores import AesGcmCipher, Codec, InMemoryHotStore, RedisHotStore
 from strands_manga_memory.testing import ScriptedModel
 
 SECRET = "hush-7731"

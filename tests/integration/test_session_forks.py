@@ -14,13 +14,8 @@ from strands import Agent, ToolContext, tool
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands.types.content import Message
 
-from strands_manga_memory import (
-    ConflictError,
-    ConversationScope,
-    MangaMemory,
-    SQLiteTable,
-    StoreUnavailableError,
-)
+from strands_manga_memory import ConversationScope, MangaMemory, SQLiteTable
+from strands_manga_memory.exceptions import ConflictError, StoreUnavailableError
 from strands_manga_memory.state import coordinator_of
 from strands_manga_memory.stores import Item
 from strands_manga_memory.testing import ScriptedModel

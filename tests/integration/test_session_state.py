@@ -16,15 +16,9 @@ from agent_squad.orchestrator import AgentSquad
 from strands import Agent
 from strands.multiagent import GraphBuilder, Swarm
 
-from strands_manga_memory import (
-    ConversationScope,
-    DialogueSlot,
-    InMemoryHotStore,
-    MangaMemory,
-    RedisHotStore,
-)
+from strands_manga_memory import ConversationScope, InMemoryHotStore, MangaMemory, RedisHotStore
 from strands_manga_memory.squad import SessionChatStorage, SessionStrandsAgent
-from strands_manga_memory.state import Goals
+from strands_manga_memory.state import DialogueSlot, Goals
 from strands_manga_memory.state.session_state import SessionState
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers

@@ -28,18 +28,14 @@ from agent_squad.types import ConversationMessage, TimestampedMessage
 from strands import Agent, ToolContext, tool
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 
-from strands_manga_memory import (
-    BreakerPolicy,
-    ConversationScope,
-    InMemoryHotStore,
-    MangaMemory,
-    MangaMemoryError,
-    StoreUnavailableError,
+from strands_manga_memory import ConversationScope, InMemoryHotStore, MangaMemory, open_hot_store
+from strands_manga_memory.conversation import (
+    SummarySchedule,
+    SummaryTrigger,
     VerifiedSummarizingConversationManager,
-    guard_tool,
-    open_hot_store,
 )
-from strands_manga_memory.conversation import SummarySchedule, SummaryTrigger
+from strands_manga_memory.exceptions import MangaMemoryError, StoreUnavailableError
+from strands_manga_memory.mcp import BreakerPolicy, guard_tool
 from strands_manga_memory.squad import (
     BusyError,
     ConversationTurns,

@@ -14,28 +14,21 @@ from strands import Agent, ToolContext, tool
 from strands.agent.conversation_manager import NullConversationManager
 from strands.hooks import AfterToolCallEvent, MessageAddedEvent
 
-from strands_manga_memory import (
-    BreakerPolicy,
-    ConversationScope,
-    CorruptRecordError,
-    DialogueSlot,
-    InMemoryHotStore,
-    MangaMemory,
-    RedisHotStore,
-    StateCoordinator,
-    StateError,
-    TieredSessionManager,
-    guard_tool,
-)
+from strands_manga_memory import ConversationScope, MangaMemory, TieredSessionManager
+from strands_manga_memory.exceptions import CorruptRecordError, StateError
+from strands_manga_memory.mcp import BreakerPolicy, guard_tool
 from strands_manga_memory.state import (
+    DialogueSlot,
     EnvironmentChanges,
     EnvironmentTracker,
     Phase,
     SlotStatus,
+    StateCoordinator,
     StepStatus,
     coordinator_of,
     export_for_human,
 )
+from strands_manga_memory.stores import InMemoryHotStore, RedisHotStore
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, ScriptedModel
 from tests import servers

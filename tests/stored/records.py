@@ -14,12 +14,8 @@ from typing import Any
 
 from strands import Agent, tool
 
-from strands_manga_memory import (
-    ConversationScope,
-    ImportanceWeightedConversationManager,
-    InMemoryHotStore,
-    MangaMemory,
-)
+from strands_manga_memory import ConversationScope, InMemoryHotStore, MangaMemory
+from strands_manga_memory.conversation import ImportanceWeightedConversationManager
 from strands_manga_memory.stores import HotWrite
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 

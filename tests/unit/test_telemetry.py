@@ -4,14 +4,8 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory import (
-    InMemoryHotStore,
-    MangaMemory,
-    MangaMemorySettings,
-    SQLiteTable,
-    StoreUnavailableError,
-    telemetry,
-)
+from strands_manga_memory import MangaMemory, MangaMemorySettings, StoreUnavailableError, telemetry
+from strands_manga_memory.stores import InMemoryHotStore, SQLiteTable
 from strands_manga_memory.telemetry import ObservedStore, events, recorder, recording
 from strands_manga_memory.testing import FaultyTable
 from tests.support import background_writer

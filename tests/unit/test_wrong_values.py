@@ -11,26 +11,22 @@ import pytest
 import redis
 from agent_squad.agents import AgentOptions
 
-from strands_manga_memory import (
-    AesGcmCipher,
-    BreakerPolicy,
-    DynamoDBTable,
-    InMemoryHotStore,
-    MangaMemory,
-    PiiPolicy,
-    RedisHotStore,
-    SQLiteTable,
-    StateCoordinator,
-    TieredSessionManager,
-    TtlPolicy,
-)
+from strands_manga_memory import MangaMemory, PiiPolicy, TieredSessionManager, TtlPolicy
 from strands_manga_memory import PromptCacheMonitor as CacheMonitor
 from strands_manga_memory import conversation as c
 from strands_manga_memory.language.pii import DEFAULT_RULES
+from strands_manga_memory.mcp import BreakerPolicy
 from strands_manga_memory.memory import PiiRule, ProfileReader, Retention, TableProfileSource
 from strands_manga_memory.ops import Workload
 from strands_manga_memory.squad import ConversationTurns, SessionStrandsAgent
-from strands_manga_memory.state import StateLimits
+from strands_manga_memory.state import StateCoordinator, StateLimits
+from strands_manga_memory.stores import (
+    AesGcmCipher,
+    DynamoDBTable,
+    InMemoryHotStore,
+    RedisHotStore,
+    SQLiteTable,
+)
 from strands_manga_memory.stores.writer import Writer
 
 Importance, Compaction = (

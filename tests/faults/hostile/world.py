@@ -7,20 +7,12 @@ from typing import Any
 import redis
 from strands import Agent
 
-from strands_manga_memory import (
-    USER_MEMORY,
-    Codec,
-    ConversationScope,
-    CorruptRecordError,
-    MangaMemory,
-    MangaMemoryError,
-    RedisHotStore,
-    SQLiteTable,
-    Table,
-)
+from strands_manga_memory import ConversationScope, MangaMemory
+from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError
 from strands_manga_memory.ops import inspect
 from strands_manga_memory.session.protocol.record_format import open_object, seal_object
 from strands_manga_memory.session.tiers import ConversationKey
+from strands_manga_memory.stores import USER_MEMORY, Codec, RedisHotStore, SQLiteTable, Table
 from strands_manga_memory.stores.codec import dump, load, parsing
 from strands_manga_memory.testing import ScriptedModel
 from tests.faults.hostile import planted

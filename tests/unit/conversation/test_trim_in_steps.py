@@ -9,12 +9,8 @@ from typing import Any
 import pytest
 from strands import Agent
 
-from strands_manga_memory import (
-    ImportanceWeightedConversationManager,
-    MangaMemory,
-    PromptCacheMonitor,
-)
-from strands_manga_memory.conversation import default_counter
+from strands_manga_memory import MangaMemory, PromptCacheMonitor
+from strands_manga_memory.conversation import ImportanceWeightedConversationManager, default_counter
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks.sentences import prose
 from tests.support import tool_results
