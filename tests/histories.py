@@ -39,12 +39,8 @@ _reasoning = st.sampled_from(
         {"reasoningContent": {"redactedContent": b"secret"}},
     ]
 )
-_guard = _texts.map(
-    lambda text: {"guardContent": {"text": {"text": text, "qualifiers": ["query"]}}}
-)
-_cited = _texts.map(
-    lambda text: {"citationsContent": {"content": [{"text": text}], "citations": []}}
-)
+_guard = _texts.map(lambda t: {"guardContent": {"text": {"text": t, "qualifiers": ["query"]}}})
+_cited = _texts.map(lambda t: {"citationsContent": {"content": [{"text": t}], "citations": []}})
 _cache_point = st.just({"cachePoint": {"type": "default"}})
 _call = st.sampled_from(IDS).map(
     lambda id_: {"toolUse": {"toolUseId": id_, "name": "find", "input": {"q": "x"}}}

@@ -53,9 +53,7 @@ def problems(request_messages: Sequence[Any], provider: str) -> list[str]:
 def request_text(request_messages: Sequence[Any], provider: str) -> str:
     """Return the JSON text of a request, as the formatter of a provider in Strands makes it."""
     plain = [{"role": m["role"], "content": m["content"]} for m in request_messages]
-    return json.dumps(
-        _formatter(provider)[1](plain), default=lambda value: value.model_dump(mode="json")
-    )
+    return json.dumps(_formatter(provider)[1](plain), default=lambda v: v.model_dump(mode="json"))
 
 
 def rules(found: Iterable[str]) -> set[str]:

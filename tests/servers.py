@@ -421,10 +421,7 @@ def valkey_cluster(*, proxied: bool = False) -> Iterator[ValkeyCluster]:
 
         def formed() -> bool:
             states = [client.execute_command("CLUSTER", "INFO") for client in clients]
-            return all(
-                b"cluster_state:ok" in state and b"cluster_known_nodes:3" in state
-                for state in states
-            )
+            return all(b"cluster_state:ok" in s and b"cluster_known_nodes:3" in s for s in states)
 
         wait_until(formed, "forming the cluster")
         yield ValkeyCluster(nodes, proxies)

@@ -183,6 +183,4 @@ def run(shapes: Sequence[tuple[int, int, int]] = SHAPES) -> dict[str, float]:
 
 def _relative_difference(pairs: Sequence[tuple[float, float]]) -> float:
     """Return the relative difference between the sums of the predicted and the measured values."""
-    return (
-        abs(sum(said for said, _ in pairs) / sum(seen for _, seen in pairs) - 1) if pairs else 0.0
-    )
+    return abs(sum(s for s, _ in pairs) / sum(seen for _, seen in pairs) - 1) if pairs else 0.0

@@ -141,11 +141,7 @@ def watched(manager: ImportanceWeightedConversationManager, stream: dict[str, An
 
 def _kept_share(messages: Sequence[Message], stream: dict[str, Any], until: int) -> float:
     held = {message.get("tracking_id"): message["content"] for message in messages}
-    asked = [
-        query["gold"]
-        for query in stream["queries"]
-        if query["gold"] and max(query["gold"]) <= until
-    ]
+    asked = [q["gold"] for q in stream["queries"] if q["gold"] and max(q["gold"]) <= until]
     found = [
         sum(held.get(f"m{at}") == stream["messages"][at]["content"] for at in gold) / len(gold)
         for gold in asked

@@ -256,10 +256,7 @@ def _soak(hot: str) -> dict[str, float]:
     if PLOT is not None:
         _plot_timeline("soak", [part["timeline"] for part in parts])
     [line] = [part["timeline"] for part in parts]
-    rows = {
-        f"soak_{what}_late_over_early": _late_over_early([point[what] for point in line])
-        for what in _GROWS
-    }
+    rows = {f"soak_{w}_late_over_early": _late_over_early([p[w] for p in line]) for w in _GROWS}
     return {
         "soak_minutes": SOAK,
         "soak_messages": sum(point["messages"] for point in line),
@@ -287,11 +284,7 @@ def _plot_timeline(name: str, timelines: Sequence[Sequence[Mapping[str, float]]]
     figure, axes = pyplot.subplots(len(shown), 1, figsize=(9, 12), sharex=True)
     for axis, what in zip(axes, shown, strict=True):
         for number, line in enumerate(timelines, 1):
-            axis.plot(
-                [point["at"] for point in line],
-                [point[what] for point in line],
-                label=f"process {number}",
-            )
+            axis.plot([p["at"] for p in line], [p[what] for p in line], label=f"process {number}")
         axis.set_ylabel(_WORDS[what])
         axis.set_ylim(bottom=0)
     axes[-1].set_xlabel("seconds")

@@ -146,9 +146,7 @@ class Units:
     def stored(self, table: str) -> int:
         """Return the billed bytes of a table and its indexes."""
         items = self._items.get(table, {}).values()
-        return sum(
-            (item_bytes(item) + _ITEM_OVERHEAD) * (1 + len(_listing(table, item))) for item in items
-        )
+        return sum((item_bytes(i) + _ITEM_OVERHEAD) * (1 + len(_listing(table, i))) for i in items)
 
     def _put_item(self, body: dict[str, Any], factor: int = 1) -> None:
         table, item = body["TableName"], body["Item"]
@@ -295,13 +293,8 @@ class Stage:
     def commands(self) -> dict[str, int]:
         """Return the calls of each command that Valkey executed, including those inside scripts."""
         statistics: dict[str, Any] = self.direct.info("commandstats")  # type: ignore[assignment]
-        calls = {
-            name.removeprefix("cmdstat_"): int(values["calls"])
-            for name, values in statistics.items()
-        }
-        return {
-            name: count for name, count in calls.items() if name not in ("info", "config|resetstat")
-        }
+        calls = {name.removeprefix("cmdstat_"): int(v["calls"]) for name, v in statistics.items()}
+        return {name: c for name, c in calls.items() if name not in ("info", "config|resetstat")}
 
 
 @contextmanager

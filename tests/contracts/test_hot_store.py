@@ -1015,9 +1015,7 @@ def test_two_hundred_stores_share_their_clients(valkey_server: servers.Valkey, u
     for number, store in enumerate(stores):
         store.write(f"c{number}", first())
     # A writer of another test may begin or end one meanwhile; a store has no writer.
-    assert {thread.name for thread in {*threading.enumerate()} - before} <= {
-        "strands-manga-memory-writer"
-    }
+    assert {t.name for t in {*threading.enumerate()} - before} <= {"strands-manga-memory-writer"}
     assert len(client.connection_pool._available_connections) == 1
     client.close()
 

@@ -539,9 +539,7 @@ def test_sqlite_files_are_private(tmp_path: Path) -> None:
     table = SQLiteTable(path)
     table.create_if_missing()
     table.put(record())
-    modes = {
-        found.name: stat.S_IMODE(found.stat().st_mode) for found in (tmp_path / "one").rglob("*")
-    }
+    modes = {f.name: stat.S_IMODE(f.stat().st_mode) for f in (tmp_path / "one").rglob("*")}
     assert modes == {"two": 0o700, "manga.db": 0o600, "manga.db-wal": 0o600, "manga.db-shm": 0o600}
     assert stat.S_IMODE((tmp_path / "one").stat().st_mode) == 0o700
 
@@ -736,10 +734,7 @@ def test_dynamodb_makes_the_table_as_it_is_published(
         BY_TYPE: (["user_id", "memory_type"], "ALL"),
         BY_IMPORTANCE: (["user_id", "importance_score"], "ALL"),
     }
-    types = {
-        entry["AttributeName"]: entry["AttributeType"]
-        for entry in description["AttributeDefinitions"]
-    }
+    types = {e["AttributeName"]: e["AttributeType"] for e in description["AttributeDefinitions"]}
     assert types == {"user_id": "S", "memory_id": "S", "memory_type": "S", "importance_score": "N"}
     ttl = dynamodb_client.describe_time_to_live(TableName=unique)["TimeToLiveDescription"]
     assert ttl == {"TimeToLiveStatus": "ENABLED", "AttributeName": "expires_at"}
@@ -984,9 +979,7 @@ def test_dynamodb_does_not_repeat_what_cannot_succeed(
 
 def test_dynamodb_asks_again_for_what_was_not_processed(stubbed: Stubbed) -> None:
     table, stubber, sleeps = stubbed
-    puts = [
-        {"PutRequest": {"Item": {"session_id": {"S": "p"}, "sk": {"S": name}}}} for name in "abc"
-    ]
+    puts = [{"PutRequest": {"Item": {"session_id": {"S": "p"}, "sk": {"S": n}}}} for n in "abc"]
     for asked, left in ((puts, puts[1:]), (puts[1:], puts[2:]), (puts[2:], [])):
         unprocessed = {"UnprocessedItems": {"stubbed": left} if left else {}}
         stubber.add_response("batch_write_item", unprocessed, {"RequestItems": {"stubbed": asked}})

@@ -27,9 +27,7 @@ from tests.faults.worker import END_WITHIN, Orders, window, work
 
 _HELD_WITHIN = 20.0
 _SOCKET = {"reset", "delay", "blackhole", "half_open", "drip", "drop_answers"}
-_SOCKET |= {
-    f"durable_{name}" for name in ("timeout", "reset", "delay", "drop_answers", "half_open")
-}
+_SOCKET |= {f"durable_{n}" for n in ("timeout", "reset", "delay", "drop_answers", "half_open")}
 
 # Workers are forked from a process that has neither threads nor the sockets of proxies, and has
 # imported everything.
@@ -57,9 +55,7 @@ class Result:
         """One line on the seed."""
         scenario, verdict = self.scenario, self.verdict
         counted = Counter(move.name for move in scenario.moves)
-        faults = ", ".join(
-            name if count == 1 else f"{name} x{count}" for name, count in sorted(counted.items())
-        )
+        faults = ", ".join(n if c == 1 else f"{n} x{c}" for n, c in sorted(counted.items()))
         risk = (
             f"; {verdict.lost} of {verdict.at_risk} turns at risk were lost"
             if verdict.at_risk

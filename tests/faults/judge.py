@@ -105,9 +105,7 @@ def _judge_user(
     waived = {turn["tag"] for turn in turns if turn["dropped"] or turn["epoch"] <= buried}
     counted = talk.marks(kept.log)
     for turn in turns:
-        missing = [
-            mark for mark in talk.wanted_marks(turn["tag"], turn["kind"]) if mark not in counted
-        ]
+        missing = [m for m in talk.wanted_marks(turn["tag"], turn["kind"]) if m not in counted]
         if missing and turn["tag"] not in at_risk | waived:
             wrong(f"lost: {turn['tag']} was acknowledged, and {missing} not in the log")
         verdict.lost += bool(missing) and turn["tag"] in at_risk - waived
@@ -138,11 +136,7 @@ def _judge_user(
             wrong(f"invalid: worker {event['worker']} restored, {problem}")
         if any(count > 1 for count in talk.marks(event["window"]).values()):
             wrong(f"doubled: in what worker {event['worker']} restored")
-        if any(
-            scenario.canary(other) in str(event["window"])
-            for other in range(USERS)
-            if other != user
-        ):
+        if any(scenario.canary(o) in str(event["window"]) for o in range(USERS) if o != user):
             wrong(f"foreign: in what worker {event['worker']} restored")
     last = [event for event in events if event["what"] == "closed"][-1:]
     for name, messages in kept.windows.items():
@@ -181,9 +175,7 @@ def _may_be_lost(turn: Event, events: Sequence[Event], losses: Sequence[Loss]) -
     ]
     # What a save confirms is everything its worker had, and so what the hot tier forgot before.
     before = [lapse for lapse in lapses if turn["began"] <= lapse.at <= death.at]
-    is_confirmed = any(
-        began > max((lapse.at for lapse in before), default=-1.0) for began in confirmed
-    )
+    is_confirmed = any(b > max((lapse.at for lapse in before), default=-1.0) for b in confirmed)
     later = [lapse for lapse in lapses if lapse.at > death.at]
     return not is_confirmed or any(tag not in lapse.durable.get(user, ()) for lapse in later)
 

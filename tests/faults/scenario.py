@@ -165,9 +165,7 @@ def _moves(
     names = [rng.choice(_WORKER_FAULTS) for _ in range(rng.randint(1, 4))]
     hot_faults = [*_HOT_FAULTS[hot], *(() if hot in ("none", "memory") else _SOCKET_FAULTS)]
     if durable == "none":  # then a hot tier that forgets is a loss nobody can mend
-        hot_faults = [
-            name for name in hot_faults if name in ("hot_pause", "reshard", *_SOCKET_FAULTS)
-        ]
+        hot_faults = [n for n in hot_faults if n in ("hot_pause", "reshard", *_SOCKET_FAULTS)]
     for faults in (hot_faults, _DURABLE_FAULTS[durable]):
         if faults and rng.random() < 0.8:
             names += [rng.choice(faults) for _ in range(rng.randint(1, 3))]

@@ -311,9 +311,7 @@ class Stage:
     def begun(self, user: int) -> frozenset[str]:
         """Return the turns that the durable tier has the beginning of."""
         marks = talk.marks(self.manager(user, hot=None).history("librarian"))
-        return frozenset(
-            mark.removeprefix("user:").split()[0] for mark in marks if mark.startswith("user:")
-        )
+        return frozenset(m.removeprefix("user:").split()[0] for m in marks if m.startswith("user:"))
 
     def manager(self, user: int, **stores: Any) -> TieredSessionManager:
         """Return a session manager that goes to the servers directly."""

@@ -141,9 +141,7 @@ def request_problems(messages: Sequence[Message]) -> list[str]:
     """Return why a provider would refuse these messages as a request; [] if it would not."""
     if not messages or messages[-1]["role"] != "user":
         return ["the last message is not the user's"]
-    return [
-        problem for problem in problems(messages) if not problem.startswith("the last message is")
-    ]
+    return [p for p in problems(messages) if not p.startswith("the last message is")]
 
 
 def marks(messages: Iterable[Message]) -> Counter[str]:

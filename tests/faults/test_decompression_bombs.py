@@ -84,9 +84,7 @@ def test_a_planted_value_costs_a_restore_little(
         if where == "head"
         else [f"turn.{number}.ab.2" for number in range(999, 1000 + 2_400_000 // len(payload))]
     )
-    values = {
-        f"f:{name}": planted.forged(payload, f"{conversation}#{name}", flags=1) for name in names
-    }
+    values = {f"f:{n}": planted.forged(payload, f"{conversation}#{n}", flags=1) for n in names}
     client.hset(key, mapping=values)
     found, megabytes, seconds = result_of_child(lambda: _restore(urls)).split()
     assert found == ("CorruptRecordError" if where == "head" else "4")

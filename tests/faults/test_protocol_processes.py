@@ -48,9 +48,7 @@ def check(opener: Opener, acknowledged: list[str], *, tiers: list[dict[str, bool
     whole = [turn[0] for turn in log if turn == [turn[0], f"answer to {turn[0]}"]]
     assert [name for name in acknowledged if name not in whole] == []
     for worker in {name.partition(".")[0] for name in whole}:
-        numbers = [
-            int(name.partition(".")[2]) for name in whole if name.partition(".")[0] == worker
-        ]
+        numbers = [int(n.partition(".")[2]) for n in whole if n.partition(".")[0] == worker]
         assert numbers == sorted(numbers)
     windows = [
         [reader.local.message(slot) for slot in reader.local.window]

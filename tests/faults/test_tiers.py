@@ -237,7 +237,5 @@ def test_twenty_managers_share_threads_and_connections(tiers: FaultyTiers) -> No
         agents.append(talk.new_agent(manager))
         agents[-1]("t0 text")
     assert talk.writer_threads() - before <= 8
-    connections = [
-        client for client in tiers.valkey.client().client_list() if client["cmd"] != "client|list"
-    ]
+    connections = [c for c in tiers.valkey.client().client_list() if c["cmd"] != "client|list"]
     assert len(connections) <= 12

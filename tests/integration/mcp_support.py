@@ -84,10 +84,7 @@ def agent_of(
     *tools: Any, uses: list[tuple[str, dict[str, Any]]] | None = None, **settings: Any
 ) -> Agent:
     """Return an agent whose model uses all these tools at once, and then answers ``done``."""
-    blocks = [
-        tool_use(f"use-{number}", name, **arguments)
-        for number, (name, arguments) in enumerate(uses or [])
-    ]
+    blocks = [tool_use(f"use-{number}", name, **a) for number, (name, a) in enumerate(uses or [])]
     replies: list[Any] = [blocks, "done"] if blocks else []
     return Agent(model=ScriptedModel(replies), tools=list(tools), **settings)
 

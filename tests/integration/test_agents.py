@@ -136,9 +136,7 @@ def test_methods_with_io_have_an_asynchronous_form(memory: MangaMemory) -> None:
         for name in methods - without_io
         if not inspect.iscoroutinefunction(getattr(MangaMemory, name))
     }
-    assert {f"{name}_async" for name in blocking} == {
-        name for name in methods if name.endswith("_async")
-    }
+    assert {f"{n}_async" for n in blocking} == {n for n in methods if n.endswith("_async")}
 
     async def go() -> None:
         scope = ConversationScope("u", "s")

@@ -243,9 +243,7 @@ def test_a_damaged_entry_of_signals_stops_no_other_user(tables: tuple[Table, Tab
 def test_a_damaged_lease_is_replaced(tables: tuple[Table, Table], until: Any) -> None:
     """Without an expiry in reach, no worker would ever send the user's signals again."""
     received = list[str]()
-    outbox = PreferenceOutbox(
-        tables[1], CallablePreferenceSink(lambda signal: received.append(signal.value))
-    )
+    outbox = PreferenceOutbox(tables[1], CallablePreferenceSink(lambda s: received.append(s.value)))
     owner = Owner(USER)
     store_signal(outbox, owner, Statement(Preference("genre", "horror"), time.time()))
     lease = {"user_id": USER, "memory_id": LEASE, "holder": "h", "until": until}

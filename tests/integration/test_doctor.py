@@ -72,9 +72,7 @@ def test_the_doctor_closes_its_stores(sqlite_url: str, monkeypatch: pytest.Monke
     """A PostgreSQL pool would stay open in the process."""
     closed: list[str] = []
     close = SQLiteTable.close
-    monkeypatch.setattr(
-        SQLiteTable, "close", lambda table: (closed.append(table.schema.name), close(table))
-    )
+    monkeypatch.setattr(SQLiteTable, "close", lambda t: (closed.append(t.schema.name), close(t)))
     list(diagnose(MangaMemorySettings(durable_url=sqlite_url, users_url="true")))
     assert sorted(closed) == sorted([SESSIONS.name, USER_MEMORY.name])
 

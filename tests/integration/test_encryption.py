@@ -521,10 +521,7 @@ def test_ids_of_preferences_tell_nothing_and_outlive_the_keys(tables: tuple[Tabl
     for _ in range(2):
         first = store(old, "k1").prefer("Secret hiding place", "the cellar")
     store(old, "k1").prefer("genre", "horror")
-    assert {str(item["memory_id"]) for item in table.query("u1")} >= {
-        "preference#genre",
-        first.memory_id,
-    }
+    assert {str(i["memory_id"]) for i in table.query("u1")} >= {"preference#genre", first.memory_id}
     assert not any(
         "secret" in str(item).lower() or "hiding" in str(item).lower() for item in table.query("u1")
     )
@@ -572,9 +569,7 @@ def test_recipe_of_the_guide_unwraps_the_keys_of_each_tenant_with_kms(tmp_path: 
             assert CANARY in repr(
                 memory.agent(ScriptedModel(), user_id="u1", session_id="s1", tenant="acme").messages
             )
-        assert CANARY.encode() not in b"".join(
-            file.read_bytes() for file in tmp_path.glob("m.sqlite3*")
-        )
+        assert CANARY.encode() not in b"".join(f.read_bytes() for f in tmp_path.glob("m.sqlite3*"))
         keys.wrapped["other"] = keys.wrapped.pop("acme")
         with pytest.raises(client.exceptions.InvalidCiphertextException):
             keys.current("other")

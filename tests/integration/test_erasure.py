@@ -83,9 +83,7 @@ def test_one_user_goes_and_nobody_else(memory: MangaMemory) -> None:
         for name, value in raw(table, "u1").items()
     }
     assert "horror" not in repr(left)
-    assert {
-        (user, tenant): everything(memory, user, tenant) for user, tenant in USERS[1:]
-    } == others
+    assert {(user, t): everything(memory, user, t) for user, t in USERS[1:]} == others
     assert memory.forget_user("u1").counts == {}
 
 
@@ -337,9 +335,7 @@ def hot_texts(valkey: servers.Valkey, prefix: str) -> bytes:
     """Return all that the hot tier has under a prefix."""
     with valkey.client() as client:
         keys = [key for key in client.scan_iter(f"*{prefix}*") if client.type(key) == b"hash"]
-        return b"".join(
-            part for key in keys for pair in client.hgetall(key).items() for part in pair
-        )
+        return b"".join(part for key in keys for p in client.hgetall(key).items() for part in p)
 
 
 @pytest.mark.parametrize("given", [None, InMemoryHotStore()], ids=["none", "memory"])

@@ -101,9 +101,7 @@ class World:
                     for row in connection.execute("SELECT partition, sort FROM manga_sessions")
                 ]
         pages = self.durable.client.get_paginator("scan").paginate(TableName=self.durable.name)
-        return [
-            f"{row['session_id']['S']} {row['sk']['S']}" for page in pages for row in page["Items"]
-        ]
+        return [f"{row['session_id']['S']} {row['sk']['S']}" for p in pages for row in p["Items"]]
 
 
 @pytest.fixture(params=[True, False], ids=["hot", "durable only"])
@@ -551,9 +549,7 @@ def test_weeks_and_months_within_their_caps_with_pointers(quick: tuple[Table, Ta
     assert estimate_tokens(context) <= 800
     assert "by week" in context
     assert "by month" in context
-    weeks, months = (
-        store.recall(type=type_, limit=None) for type_ in ("weekly_rollup", "monthly_rollup")
-    )
+    weeks, months = (store.recall(type=t, limit=None) for t in ("weekly_rollup", "monthly_rollup"))
     assert all(estimate_tokens(record.content) <= 40 for record in weeks)
     assert all(estimate_tokens(record.content) <= 25 for record in months)
     current = [record.metadata["value"] for record in store.recall(type="preference", limit=None)]

@@ -168,6 +168,4 @@ def test_an_interrupt_is_its_own_nodes_and_the_user_is_asked_once(
         for interrupt in result.interrupts
     ]
     assert graph(answers).status == Status.COMPLETED
-    assert {name: _said(_agent(graph, name)) for name in NODES} == {
-        name: [f"yes, {name}"] for name in NODES
-    }
+    assert {n: _said(_agent(graph, n)) for n in NODES} == {n: [f"yes, {n}"] for n in NODES}

@@ -137,9 +137,7 @@ async def test_a_shop_goes_on_after_a_restart_and_its_view_tells_what_became_of_
     tmp_path: Path,
 ) -> None:
     changes: list[tuple[str, dict[str, Any]]] = []
-    shop = _shop(
-        tmp_path, budget=800, on_change=lambda scope, view: changes.append((scope.agent_id, view))
-    )
+    shop = _shop(tmp_path, budget=800, on_change=lambda s, view: changes.append((s.agent_id, view)))
     answers = [
         await _answer(shop, text)
         for text in (
@@ -316,9 +314,7 @@ class FakeShop:
         self.go = asyncio.Event()
         self.fails: Exception | None = None
         self.on_change: Any = None
-        self.servers = SimpleNamespace(
-            status=dict, fault="none", set_fault=lambda kind: kind != "exit"
-        )
+        self.servers = SimpleNamespace(status=dict, fault="none", set_fault=lambda k: k != "exit")
         self.ended: list[tuple[str, str]] = []
 
     async def history(self, user: str, session: str) -> list[ChatTurn]:

@@ -126,11 +126,7 @@ async def test_progress_is_kept_as_a_partial_result(kind: tuple[str, str], shop:
     answer = await shop.call("crawls")
     assert answer.code == "timeout"
     if kind != ("legacy", "http"):  # it has no stream from the server to the client
-        assert [step["message"] for step in answer.details["partial"]] == [
-            "step 1",
-            "step 2",
-            "step 3",
-        ]
+        assert [s["message"] for s in answer.details["partial"]] == ["step 1", "step 2", "step 3"]
         assert "step 3" in answer.text
 
 

@@ -151,9 +151,7 @@ def test_a_session_start_reads_at_most_25_kb_for_every_user(tables: tuple[Table,
     assert max(read for _, read in (few[1], some[1], many[1])) <= 75_000, (
         "bytes of the start, and of what searches look in"
     )
-    assert {read for turns in (few, some, many) for _, read in turns[2:]} == {0}, (
-        "bytes of later turns"
-    )
+    assert {read for t in (few, some, many) for _, read in t[2:]} == {0}, "bytes of later turns"
 
 
 def test_search_finds_an_old_memory_among_many(tables: tuple[Table, Table]) -> None:
@@ -282,9 +280,7 @@ def test_a_damaged_word_list_is_remade(tables: tuple[Table, Table], damage: dict
     fill(store, 400)
     old = put_old(store, "Collects lighthouse postcards.")
     assert contents(store, "Any postcards?") == [old.content]
-    parts = {
-        item["memory_id"]: item for item in tables[1].query("u1", first="~words#", last="~words#~")
-    }
+    parts = {i["memory_id"]: i for i in tables[1].query("u1", first="~words#", last="~words#~")}
     for id_ in parts:
         tables[1].put({"user_id": "u1", "memory_id": id_, **damage})
     assert contents(UserMemoryStore(tables[1], user_id="u1"), "Any postcards?") == [old.content]

@@ -130,11 +130,7 @@ def allow(server: servers.Valkey, rules: str) -> str:
 def denied(server: servers.Valkey) -> list[str]:
     with server.client() as client:
         found: Any = client.acl_log()
-    return [
-        f"{entry['reason']} {entry['object']}"
-        for entry in found
-        if "setinfo" not in str(entry["object"])
-    ]
+    return [f"{e['reason']} {e['object']}" for e in found if "setinfo" not in str(e["object"])]
 
 
 def test_all_that_touches_redis_runs_with_the_acl_and_nothing_is_refused(
@@ -320,9 +316,7 @@ def test_the_command_prints_the_policy(capsys: Any) -> None:
     arguments = ["--durable", durable, "--users", "true", "--region", "us-east-1", "--account", "1"]
     assert run(["permissions", *arguments, "--stream", STREAM, "--setup"]) == 0
     policy = json.loads(capsys.readouterr().out)
-    arns = [
-        f"arn:aws:dynamodb:us-east-1:1:table/{name}" for name in ("sessions", "manga_user_memory")
-    ]
+    arns = [f"arn:aws:dynamodb:us-east-1:1:table/{n}" for n in ("sessions", "manga_user_memory")]
     assert policy == iam_policy(arns[0], memories=arns[1], setup=True, stream=STREAM)
 
 

@@ -123,11 +123,7 @@ def test_more_threads_than_connections_wait(postgres_server: servers.Postgres, u
         table = PostgresTable(url, replace(SESSIONS, name=unique), deadline=20.0)
         table.create_if_missing()
         with ThreadPoolExecutor(40) as threads:
-            list(
-                threads.map(
-                    lambda number: table.put({"session_id": "p", "sk": f"{number:03}"}), range(200)
-                )
-            )
+            list(threads.map(lambda n: table.put({"session_id": "p", "sk": f"{n:03}"}), range(200)))
         assert len(list(table.query("p"))) == 200
         assert proxy.connections <= 16
         table.close()

@@ -519,9 +519,7 @@ def test_many_signals_of_one_moment_do_not_put_one_another_off(table: Table) -> 
 def test_signals_of_an_outage_of_the_table_are_stored_in_order(table: Table) -> None:
     taken: list[str] = []
     faulty = FaultyTable(table)
-    outbox = PreferenceOutbox(
-        faulty, CallablePreferenceSink(lambda signal: taken.append(signal.value))
-    )
+    outbox = PreferenceOutbox(faulty, CallablePreferenceSink(lambda s: taken.append(s.value)))
     faulty.down = True
     for number in range(3):
         emit(outbox, Preference("genre", f"value {number}"))
@@ -553,9 +551,7 @@ def test_what_was_heard_before_a_fork_is_the_parents_to_store(tmp_path: Path) ->
     table = SQLiteTable(tmp_path / "memories.sqlite3", USER_MEMORY)
     table.create_if_missing()
     faulty = FaultyTable(table)
-    outbox = PreferenceOutbox(
-        faulty, CallablePreferenceSink(lambda signal: taken.append(signal.value))
-    )
+    outbox = PreferenceOutbox(faulty, CallablePreferenceSink(lambda s: taken.append(s.value)))
     faulty.down = True
     emit(outbox, Preference("genre", "horror"))
     servers.wait_until(lambda: faulty.calls.count("batch_get") >= 1, "a try")
@@ -575,9 +571,7 @@ def test_what_was_heard_before_a_fork_is_the_parents_to_store(tmp_path: Path) ->
 
 def test_a_signal_that_cannot_be_stored_at_all_keeps_no_other_one(table: Table) -> None:
     taken: list[str] = []
-    outbox = PreferenceOutbox(
-        table, CallablePreferenceSink(lambda signal: taken.append(signal.value))
-    )
+    outbox = PreferenceOutbox(table, CallablePreferenceSink(lambda s: taken.append(s.value)))
     emit(outbox, Preference("genre", "horror"), at="never")
     emit(outbox, Preference("genre", "romance"))
     servers.wait_until(lambda: taken, "the next one")

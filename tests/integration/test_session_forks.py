@@ -450,9 +450,7 @@ def test_session_in_the_middle_of_a_turn_is_not_rewound(memory: MangaMemory) -> 
 
     talk(memory, 1, 2)
     calls = [{"toolUse": {"name": "undo", "toolUseId": "t1", "input": {}}}]
-    model = ScriptedModel(
-        lambda messages: calls if "text" in messages[-1]["content"][0] else "Noted."
-    )
+    model = ScriptedModel(lambda m: calls if "text" in m[-1]["content"][0] else "Noted.")
     agent = build(memory, model=model, tools=[undo])
     agent("undo it")
     assert len(refused) == 2

@@ -209,11 +209,7 @@ def test_while_a_tier_is_down(both: Stores, down: str, flushed: bool) -> None:
     """The tier gets the redacted form later; a late flush brings back no original."""
     live = both.agent(guarded(), flush_every=1, hot_deadline=0.5, durable_deadline=0.5)
     live("hello")
-    down_now = [
-        tier
-        for name, tier in (("hot", both.hot), ("durable", both.durable))
-        if down in (name, "both")
-    ]
+    down_now = [t for n, t in (("hot", both.hot), ("durable", both.durable)) if down in (n, "both")]
 
     def cut_off(event: BeforeModelCallEvent) -> None:
         if flushed:

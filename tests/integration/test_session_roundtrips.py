@@ -140,10 +140,7 @@ def test_evalsha_counted_by_the_server(request: pytest.FixtureRequest) -> None:
             before, trips, sent = _commands(stores.client), proxy.round_trips, proxy.to_server_bytes
             live(word)
             quiet(live)
-            commands = {
-                name: count - before.get(name, 0)
-                for name, count in _commands(stores.client).items()
-            }
+            commands = {n: c - before.get(n, 0) for n, c in _commands(stores.client).items()}
             return (
                 commands.get("evalsha", 0) + commands.get("eval", 0),
                 proxy.round_trips - trips,

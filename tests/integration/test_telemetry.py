@@ -73,9 +73,7 @@ def test_metrics_have_the_names_and_bounds_they_are_listed_with(told: dict[str, 
 
 
 def test_a_missed_deadline_is_counted_by_its_tier(told: dict[str, Any]) -> None:
-    missed = next(
-        metric for metric in told["metrics"] if metric["name"] == "manga_memory.deadlines.missed"
-    )
+    missed = next(m for m in told["metrics"] if m["name"] == "manga_memory.deadlines.missed")
     tiers = {
         point["attributes"]["manga_memory.tier"]: point["value"]
         for point in missed["data"]["data_points"]
@@ -128,9 +126,7 @@ def test_no_content_and_no_id_is_told(told: dict[str, Any]) -> None:
 
 
 def test_the_same_is_known_in_process(told: dict[str, Any]) -> None:
-    calls = next(
-        metric for metric in told["metrics"] if metric["name"] == "db.client.operation.duration"
-    )
+    calls = next(m for m in told["metrics"] if m["name"] == "db.client.operation.duration")
     counted: dict[str, int] = {}
     for point in calls["data"]["data_points"]:
         name = (

@@ -39,9 +39,7 @@ class Hot(InMemoryHotStore):
         """Write, and keep what is there then as one write."""
         before = self.written.get(conversation)
         fields = {} if before is None or write.replace else dict(before.fields)
-        fields = {name: data for name, data in fields.items() if name not in write.removed} | dict(
-            write.fields
-        )
+        fields = {n: d for n, d in fields.items() if n not in write.removed} | dict(write.fields)
         whole = {**vars(write), "expect": None, "fields": fields, "removed": (), "replace": False}
         self.written[conversation] = HotWrite(**whole)
         return super().write(conversation, write)

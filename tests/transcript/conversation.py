@@ -66,9 +66,7 @@ def _calls_since_question(messages: Messages) -> int:
     """Return the tool results after the last user message that holds words only."""
     count = 0
     for message in reversed(messages):
-        if message["role"] == "user" and not any(
-            "toolResult" in block for block in message["content"]
-        ):
+        if message["role"] == "user" and not any("toolResult" in b for b in message["content"]):
             return count
         count += sum("toolResult" in block for block in message["content"])
     return count

@@ -22,9 +22,7 @@ MODULES = sorted(
 
 
 def public(owner: Any) -> list[tuple[str, Any]]:
-    names = getattr(owner, "__all__", None) or [
-        name for name in vars(owner) if not name.startswith("_")
-    ]
+    names = getattr(owner, "__all__", None) or [n for n in vars(owner) if not n.startswith("_")]
     return [(name, getattr(owner, name)) for name in names]
 
 
@@ -63,12 +61,8 @@ def test_the_site_has_every_guide_every_notebook_and_every_folder(source: Path) 
         *(ROOT / "examples/notebooks").glob("*.ipynb"),
     ]
     assert len(guides) > 20
-    assert [
-        guide for guide in guides if f"\n{guide.relative_to(ROOT).with_suffix('')}\n" not in listed
-    ] == []
-    folders = {module.name for module in pkgutil.iter_modules(package.__path__) if module.ispkg} - {
-        "cli"
-    }
+    assert [g for g in guides if f"\n{g.relative_to(ROOT).with_suffix('')}\n" not in listed] == []
+    folders = {m.name for m in pkgutil.iter_modules(package.__path__) if m.ispkg} - {"cli"}
     assert folders <= {page.stem for page in (source / "reference").glob("*.md")}
     assert "EnvironmentSource" in (source / "reference/state.md").read_text(encoding="utf-8")
 
@@ -162,9 +156,5 @@ def test_texts_cite_nothing_that_is_not_in_the_repository(folder: str) -> None:
         if path.suffix in {".py", ".md"} and path != Path(__file__)
     ]
     assert len(texts) > 10
-    cited = {
-        path: found
-        for path in texts
-        if (found := outside.findall(path.read_text(encoding="utf-8")))
-    }
+    cited = {p: found for p in texts if (found := outside.findall(p.read_text(encoding="utf-8")))}
     assert not cited

@@ -25,9 +25,7 @@ def test_they_are_numbered_linked_from_the_readme_and_run_by_ci() -> None:
     assert len(SOURCES) >= 9
     assert sorted((ROOT / "examples").rglob("*.ipynb")) == NOTEBOOKS
     readme = (ROOT / "examples/README.md").read_text(encoding="utf-8")
-    assert [
-        notebook.name for notebook in NOTEBOOKS if f"(notebooks/{notebook.name})" not in readme
-    ] == []
+    assert [n.name for n in NOTEBOOKS if f"(notebooks/{n.name})" not in readme] == []
     assert "python -m tests.notebooks --out build/notebooks" in (ROOT / ".ci/run").read_text(
         encoding="utf-8"
     )
@@ -58,11 +56,7 @@ def test_the_notebook_is_its_source_run_from_top_to_bottom(source: Path) -> None
 def test_it_shows_pictures_and_texts_and_is_small(notebook: Path) -> None:
     outputs = [output for cell in read(notebook).cells for output in cell.get("outputs", ())]
     assert any("image/png" in output.get("data", {}) for output in outputs)
-    assert [
-        output
-        for output in outputs
-        if output.output_type == "error" or output.get("name") == "stderr"
-    ] == []
+    assert [o for o in outputs if o.output_type == "error" or o.get("name") == "stderr"] == []
     assert notebook.stat().st_size <= MOST_BYTES
     texts = "".join(output.get("text", "") for output in outputs)
     assert texts
@@ -72,9 +66,7 @@ def test_it_shows_pictures_and_texts_and_is_small(notebook: Path) -> None:
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_its_code_fits_on_a_page_and_its_pictures_have_alternative_texts(notebook: Path) -> None:
     cells = [cell for cell in read(notebook).cells if cell.cell_type == "code"]
-    assert [
-        line for cell in cells for line in cell.source.splitlines() if len(line) > MOST_COLUMNS
-    ] == []
+    assert [line for c in cells for line in c.source.splitlines() if len(line) > MOST_COLUMNS] == []
     for cell in cells:
         for output in cell.outputs:
             if "image/png" in output.get("data", {}):

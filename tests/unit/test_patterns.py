@@ -49,20 +49,14 @@ def test_every_pattern_reads_what_is_made_of_its_own_parts_in_linear_time(part: 
     slow = []
     for name, pattern in list(found_patterns().items())[part::PARTS]:
         tried = sorted(adversaries(pattern))
-        slow += [
-            (name, begins[:40], unit[:40])
-            for begins, unit in tried
-            if not is_linear(pattern, begins, unit)
-        ]
+        slow += [(name, b[:40], unit[:40]) for b, unit in tried if not is_linear(pattern, b, unit)]
     assert slow == []
 
 
 @pytest.mark.long
 def test_every_pattern_reads_every_kind_of_text_in_linear_time() -> None:
     tried = itertools.product(found_patterns().items(), UNITS.items())
-    assert [
-        (name, kind) for (name, pattern), (kind, unit) in tried if not is_linear(pattern, "", unit)
-    ] == []
+    assert [(name, kind) for (name, p), (kind, unit) in tried if not is_linear(p, "", unit)] == []
 
 
 def test_no_pattern_is_written_where_it_cannot_be_found() -> None:

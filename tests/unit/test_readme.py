@@ -109,11 +109,7 @@ def anchors(text: str) -> set[str]:
 
 def test_every_link_leads_to_a_file_and_to_a_heading_in_it() -> None:
     broken = []
-    links = [
-        (guide, link)
-        for guide, text in TEXTS.items()
-        for link in re.findall(r"\]\(([^)\s]+)\)", text)
-    ]
+    links = [(g, link) for g, t in TEXTS.items() for link in re.findall(r"\]\(([^)\s]+)\)", t)]
     for guide, link in links:
         if link.startswith(("http:", "https:")):
             continue

@@ -41,9 +41,7 @@ def test_no_folder_has_more_than_a_dozen_modules() -> None:
     )
     assert len(of) > 10
     assert {folder: many for folder, many in of.items() if many > CROWDED.get(folder, 12)} == {}
-    assert {folder for folder in CROWDED if of[folder] <= 12} == set(), (
-        "these need no exception any more"
-    )
+    assert {f for f in CROWDED if of[f] <= 12} == set(), "these need no exception any more"
 
 
 def test_nothing_that_is_shipped_uses_the_test_doubles() -> None:

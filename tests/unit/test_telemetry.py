@@ -77,9 +77,7 @@ def test_off_means_that_nothing_is_noted_and_nothing_is_wrapped(tmp_path: Path) 
 
 def test_calls_are_recorded_by_operation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     noted: list[dict[str, Any]] = []
-    monkeypatch.setattr(
-        recorder, "record", lambda event, seconds, about, counts=None: noted.append(about)
-    )
+    monkeypatch.setattr(recorder, "record", lambda e, s, about, counts=None: noted.append(about))
     hot: Any = ObservedStore(InMemoryHotStore(), "hot")
     table: Any = ObservedStore(SQLiteTable(tmp_path / "t.sqlite3"), "durable")
     table.create_if_missing()

@@ -77,9 +77,7 @@ def test_dynamodb_requests_have_no_escapes_of_japanese_text() -> None:
 
     client = dynamodb_client(region="eu-central-1", endpoint="http://127.0.0.1:1")
     sent: list[bytes] = []
-    client.meta.events.register_last(
-        "before-send.dynamodb", lambda request, **_: sent.append(request.body)
-    )
+    client.meta.events.register_last("before-send.dynamodb", lambda r, **_: sent.append(r.body))
     for text in ("漫画", "\ud800"):  # half a character of UTF-16 has no UTF-8, and stays an escape
         with pytest.raises(EndpointConnectionError):
             client.get_item(TableName="t", Key={"session_id": {"S": text}})
@@ -179,9 +177,7 @@ def test_cluster_stores_work(valkey_cluster: servers.ValkeyCluster, unique: str)
     settings = cluster.get_connection_kwargs()
     assert (settings["socket_connect_timeout"], settings["socket_timeout"]) == (2.0, 1.0)
     assert cluster.retry.get_retries() == 0
-    assert {
-        node.redis_connection.connection_pool.max_connections for node in cluster.get_nodes()
-    } == {5}
+    assert {n.redis_connection.connection_pool.max_connections for n in cluster.get_nodes()} == {5}
     store.close()
 
 

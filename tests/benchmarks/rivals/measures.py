@@ -271,9 +271,7 @@ def alike(rival: Rival, stage: Stage) -> dict[str, Cell]:
                 driver.ask("close")
         for id_ in ids:
             with driven(rival, stage, session=session, agent=id_) as driver:
-                if [text for text in driver.texts() if text.startswith("said to")] != [
-                    f"said to {id_}"
-                ]:
+                if [t for t in driver.texts() if t.startswith("said to")] != [f"said to {id_}"]:
                     return {name: "MIXED"}
     except RivalError as error:
         return {name: str(error).partition(":")[0]}

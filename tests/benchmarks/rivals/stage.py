@@ -66,11 +66,7 @@ class Stage:
             ]
             for page in client.get_paginator("scan").paginate(TableName=name):
                 for item in page["Items"]:
-                    times = [
-                        float(item[field]["N"])
-                        for field in _EXPIRY
-                        if field in item and "N" in item[field]
-                    ]
+                    times = [float(item[f]["N"]) for f in _EXPIRY if f in item and "N" in item[f]]
                     if times and min(times) <= now:
                         client.delete_item(TableName=name, Key={key: item[key] for key in keys})
 
@@ -83,9 +79,7 @@ class Stage:
 
     def stored(self) -> bytes:
         """Return every byte in the stores."""
-        found: list[bytes] = [
-            path.read_bytes() for path in self.folder.rglob("*") if path.is_file()
-        ]
+        found: list[bytes] = [p.read_bytes() for p in self.folder.rglob("*") if p.is_file()]
         with self.valkey.client() as client:
             for key in client.scan_iter():
                 kind: Any = client.type(key)

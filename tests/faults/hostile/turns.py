@@ -62,9 +62,7 @@ class Shop:
     def __init__(self, stack: ExitStack) -> None:
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             os.environ.setdefault(name, "test")
-        valkey, dynamodb = (
-            stack.enter_context(server()) for server in (servers.valkey, servers.dynamodb)
-        )
+        valkey, dynamodb = (stack.enter_context(s()) for s in (servers.valkey, servers.dynamodb))
         self.hot, self.durable = (
             stack.enter_context(servers.FaultyProxy(server.host, server.port))
             for server in (valkey, dynamodb)

@@ -206,9 +206,7 @@ class World:
         """Tasks that can run."""
         ready = [task for task in self.tasks if task.is_ready()]
         if self.tasks and not ready:
-            raise BrokenPromiseError(
-                f"tasks wait for one another: {[task.label for task in self.tasks]}"
-            )
+            raise BrokenPromiseError(f"tasks wait for one another: {[t.label for t in self.tasks]}")
         return ready
 
     def spawn(self, label: str, owner: str, work: Callable[[], object]) -> None:

@@ -17,10 +17,7 @@ MEANINGS = (
 
 def embed(texts: Sequence[str]) -> list[list[float]]:
     """One number for each meaning, and one that all texts share."""
-    return [
-        [float(any(word in text.lower() for word in words)) for words in MEANINGS] + [2.0]
-        for text in texts
-    ]
+    return [[float(any(word in t.lower() for word in w)) for w in MEANINGS] + [2.0] for t in texts]
 
 
 def ids(archive: MessageArchive, question: str) -> list[str]:

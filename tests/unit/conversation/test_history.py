@@ -30,10 +30,7 @@ _messages = st.lists(st.dictionaries(st.sampled_from(["role", "content", "metada
 
 def containers(value: Any) -> set[int]:
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return {
-        id(value),
-        *(found for item in inner for found in containers(item) if isinstance(item, dict | list)),
-    }
+    return {id(value), *(f for i in inner for f in containers(i) if isinstance(i, dict | list))}
 
 
 @settings(max_examples=12)

@@ -167,10 +167,7 @@ def test_a_model_whose_answer_has_another_length_is_not_believed() -> None:
 def embed(texts: Sequence[str]) -> list[list[float]]:
     """Vectors of three meanings."""
     words = (("prefer", "favour", "love"), ("thank", "cheers"), ("wrong", "meant"))
-    return [
-        [float(any(word in text.lower() for word in group)) for group in words] + [0.1]
-        for text in texts
-    ]
+    return [[float(any(word in t.lower() for word in g)) for g in words] + [0.1] for t in texts]
 
 
 def test_embeddings_score_as_the_example_that_is_most_alike() -> None:

@@ -41,9 +41,7 @@ def whole_prefixes(requests: list[Any]) -> float:
         [json.dumps({"role": each["role"], "content": each["content"]}) for each in r.messages]
         for r in requests
     ]
-    return sum(now[: len(before)] == before for before, now in itertools.pairwise(told)) / (
-        len(told) - 1
-    )
+    return sum(now[: len(b)] == b for b, now in itertools.pairwise(told)) / (len(told) - 1)
 
 
 def test_the_high_mark_is_never_passed_and_a_step_ends_at_a_third_below_it_at_most() -> None:

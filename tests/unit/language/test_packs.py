@@ -16,11 +16,7 @@ from strands_manga_memory.language.instructions import revokes_instruction
 from strands_manga_memory.language.packs import ANY, EN, JA, LanguagePack, load_pack
 from strands_manga_memory.language.preferences import extract_preferences
 
-ENTRIES = {
-    name: (pack, entry)
-    for pack in (EN, JA, load_pack("personal_data"))
-    for name, entry in pack.entries()
-}
+ENTRIES = {name: (p, e) for p in (EN, JA, load_pack("personal_data")) for name, e in p.entries()}
 ACTS = [(pack.code, entry) for pack, entry in ENTRIES.values() if "cues" in entry]
 COUNTEREXAMPLES = [
     (kind, text)

@@ -35,9 +35,7 @@ def records(draw: st.DrawFn) -> Record:
     seen = draw(st.dictionaries(st.sampled_from(KEYS), st.integers(1, 4), max_size=6))
     shown = [key for key in draw(st.permutations(sorted(seen))) if draw(st.booleans())]
     unlogged = {key for key in seen if draw(st.booleans())}
-    states = {
-        name: StateValue(draw(versions), name) for name in draw(st.sets(st.sampled_from("abc")))
-    }
+    states = {n: StateValue(draw(versions), n) for n in draw(st.sets(st.sampled_from("abc")))}
     return Record(
         version=draw(versions),
         incarnation=1,

@@ -160,11 +160,7 @@ def test_another_turn_writes_little_beside_itself(unique: str) -> None:
     before = store._conversations[f"s-{unique}/A:a"].fields
     assert tier.write(grown(41))
     after = store._conversations[f"s-{unique}/A:a"].fields
-    assert {name for name, data in after.items() if before.get(name) != data} == {
-        "head",
-        "turn.41.w.2",
-        "view",
-    }
+    assert {n for n, d in after.items() if before.get(n) != d} == {"head", "turn.41.w.2", "view"}
     assert json.loads(after["view"])["window"] == "1-10 11-30:0 31-41"
     assert hot(store, f"s-{unique}").read() == grown(41)
 
