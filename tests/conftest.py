@@ -58,7 +58,7 @@ hypothesis.settings.load_profile("any machine")
 botocore.session.create_loader = functools.cache(botocore.session.create_loader)
 
 # Agents that are given no callback handler print nothing.
-strands.agent.agent.PrintingCallbackHandler = lambda: null_callback_handler  # type: ignore[assignment, misc, return-value]
+strands.agent.agent.PrintingCallbackHandler = lambda: null_callback_handler
 
 _refused: list[object] = []
 _numbers = itertools.count(1)
@@ -92,8 +92,8 @@ def _guarded(original: Any) -> Any:
     return connect
 
 
-socket.socket.connect = _guarded(socket.socket.connect)  # type: ignore[method-assign]
-socket.socket.connect_ex = _guarded(socket.socket.connect_ex)  # type: ignore[method-assign]
+socket.socket.connect = _guarded(socket.socket.connect)
+socket.socket.connect_ex = _guarded(socket.socket.connect_ex)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -91,7 +91,7 @@ def _anthropic_model() -> AnthropicModel:
 
 @functools.cache
 def _gemini_model() -> GeminiModel:
-    return GeminiModel(client=object(), model_id="gemini-2.5-flash")  # type: ignore[arg-type]
+    return GeminiModel(client=object(), model_id="gemini-2.5-flash")
 
 
 @functools.cache

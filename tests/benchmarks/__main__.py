@@ -151,7 +151,7 @@ def show(name: str, rows: Sequence[Row], runs: int) -> None:
         return
     table = Table(title=title, title_justify="left")
     for heading, side in (("", "left"), ("value", "right"), ("budget", "left"), ("", "left")):
-        table.add_column(heading, justify=side, no_wrap=True)  # type: ignore[arg-type]
+        table.add_column(heading, justify=side, no_wrap=True)
     for cell, verdict in zip(cells, verdicts, strict=True):
         table.add_row(*cell, f"[red]{verdict}[/red]" if verdict == "MISSED" else verdict)
     Console(width=None if sys.stdout.isatty() else 110).print(table)

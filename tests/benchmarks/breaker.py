@@ -136,7 +136,7 @@ async def _server() -> dict[str, float]:
         tools = {
             each.tool_name: each
             for each in await asyncio.to_thread(asyncio.run, guarded.load_tools())
-        }  # type: ignore[arg-type]
+        }
         alone, beside = [], []
         for _ in progress(range(10), "a healthy tool, alone and beside one that hangs"):
             alone += [await _call_us(tools["ok"], "ok") for _ in range(_SERVER_CALLS // 10)]

@@ -109,7 +109,7 @@ def measure_sessions(
                 )
             agent(text(size))
             shared_writer(stage.hot, stage.durable).drain(30.0)
-        hot = int(stage.direct.memory_usage(stage.key_of(scope), samples=0) or 0)  # type: ignore[arg-type]
+        hot = int(stage.direct.memory_usage(stage.key_of(scope), samples=0) or 0)
         memory.finalize(scope)
         _finish_writes(stage, memories)
         units.take(requests(stage.durable_wire.log))

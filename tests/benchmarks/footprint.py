@@ -116,5 +116,5 @@ async def _play(agent: Agent) -> Agent:
     for _ in range(30):
         await agent.invoke_async(text(_CHARACTERS))
     if agent._session_manager is not None:
-        await asyncio.to_thread(agent._session_manager.flush)  # type: ignore[attr-defined]
+        await asyncio.to_thread(agent._session_manager.flush)
     return agent

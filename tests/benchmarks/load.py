@@ -59,7 +59,7 @@ class Samples:
     def __init__(self) -> None:
         self.of: dict[str, array[float]] = defaultdict(_column)
         self.serialized = _column()
-        recorder.record = self._note  # type: ignore[method-assign]
+        recorder.record = self._note
 
     def _note(
         self, event: Any, seconds: float | None = None, attributes: Any = None, counts: Any = None
@@ -181,7 +181,7 @@ class Load:
 
     @staticmethod
     def _unsaved(agent: Agent) -> int:
-        return int(agent._session_manager.stats()["unsaved_messages"])  # type: ignore[union-attr]
+        return int(agent._session_manager.stats()["unsaved_messages"])
 
     async def _messages(
         self, rate: float, seconds: float, *, stateless: bool, churn: bool
@@ -234,7 +234,7 @@ class Load:
         for name, value in turn.items():
             done[name].append(value)
         if churn and self.turns[number] >= 20:
-            await asyncio.to_thread(self.agents[number]._session_manager.close)  # type: ignore[union-attr]
+            await asyncio.to_thread(self.agents[number]._session_manager.close)
             self.users[number], self.turns[number] = next(self.numbers), 0
             self.agents[number] = await asyncio.to_thread(self._agent, number)
         free.append(number)

@@ -114,7 +114,7 @@ def watched(manager: ImportanceWeightedConversationManager, stream: dict[str, An
     new = 0
     runner = asyncio.Runner()
     for at, original in enumerate(stream["messages"]):
-        message: Message = dict(original)  # type: ignore[assignment]
+        message: Message = dict(original)
         agent.messages.append(message)
         new += count(message)
         runner.run(
@@ -217,7 +217,7 @@ def run(folder: Path, *, plot: Path | None = None) -> dict[str, float]:
 
 
 def _draw(shown: dict[str, tuple[Seen, ...]], path: Path) -> None:
-    import matplotlib.pyplot as plt  # type: ignore[import-not-found]
+    import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(
         1, len(shown), figsize=(3.4 * len(shown), 3.2), sharey=True, squeeze=False

@@ -66,7 +66,7 @@ async def converse(agent: Agent, turns: int, length: int = _MESSAGE) -> None:
                 "role": role,
                 "content": [{"text": text(length)}],
                 "tracking_id": str(uuid.uuid4()),
-            }  # type: ignore[typeddict-item]
+            }
             agent.messages.append(message)
             await agent.hooks.invoke_callbacks_async(
                 MessageAddedEvent(agent=agent, message=message)

@@ -52,7 +52,7 @@ class _KitCounter:
     exact = True
 
     def count(self, message: Message) -> int:
-        from retention.tokens import count  # type: ignore[import-not-found]
+        from retention.tokens import count
 
         return int(count(message))
 
@@ -63,7 +63,7 @@ def _identify_by_text() -> None:
     The kit identifies it by its memory address, which Python reuses when a message is truncated
     again.
     """
-    from retention.tokens import Counter, count  # type: ignore[import-not-found]
+    from retention.tokens import Counter, count
 
     known: dict[tuple[str | None, int], int] = {}
 
@@ -137,7 +137,7 @@ def _bench(name: str, specs: Mapping[str, Any], *, recall: int = 0) -> dict[str,
 
 
 def _plot(path: Path, values: Mapping[str, float]) -> None:
-    import matplotlib.pyplot as plt  # type: ignore[import-not-found]
+    import matplotlib.pyplot as plt
 
     bars = {
         "the best control": [

@@ -187,7 +187,7 @@ def _ageing(
     async def grow(count: int) -> None:
         for _ in progress(range(count), f"growing a conversation by {2 * count} messages"):
             await agent.invoke_async(text(500))
-            agent.model.requests.clear()  # type: ignore[attr-defined]
+            agent.model.requests.clear()
             stage.settle()  # what waits for a flush would else depend on how fast the machine is
 
     found: dict[int, list[Turn]] = {}

@@ -233,7 +233,7 @@ def _peak(hot: str, nodes: Sequence[servers.Valkey]) -> dict[str, float]:
 
 def _clients(node: servers.Valkey) -> int:
     with node.client() as client:
-        return int(client.info("clients")["connected_clients"])  # type: ignore[index]
+        return int(client.info("clients")["connected_clients"])
 
 
 def _late_over_early(values: Sequence[float]) -> float:
@@ -302,7 +302,6 @@ def _pyplot() -> Any:
 
 
 def _save(figure: Any, name: str) -> None:
-    assert PLOT is not None
     PLOT.mkdir(parents=True, exist_ok=True)
     figure.tight_layout()
     figure.savefig(PLOT / f"{name}.png")

@@ -184,7 +184,7 @@ class Session:
             self.model,
             user_id="u",
             session_id="s",
-            history=way,  # type: ignore[arg-type]
+            history=way,
             max_tokens=max_tokens,
             recall=recall,
             tools=[search_catalogue],

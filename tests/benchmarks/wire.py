@@ -292,7 +292,7 @@ class Stage:
 
     def commands(self) -> dict[str, int]:
         """Return the calls of each command that Valkey executed, including those inside scripts."""
-        statistics: dict[str, Any] = self.direct.info("commandstats")  # type: ignore[assignment]
+        statistics: dict[str, Any] = self.direct.info("commandstats")
         calls = {name.removeprefix("cmdstat_"): int(v["calls"]) for name, v in statistics.items()}
         return {name: c for name, c in calls.items() if name not in ("info", "config|resetstat")}
 

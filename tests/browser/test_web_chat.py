@@ -318,7 +318,6 @@ async def test_the_memory_is_reachable_on_a_phone(visit: NewPage) -> None:
     )
     await page.click("#forget")
     box = await page.locator("#sure").bounding_box()
-    assert box is not None
     assert box["x"] >= 8
     assert box["x"] + box["width"] <= 382
     await page.click("#sure button")

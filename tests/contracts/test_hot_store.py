@@ -118,7 +118,6 @@ def test_nothing_is_there_at_first(store: HotStore) -> None:
 def test_a_new_conversation_is_read_as_it_was_written(store: HotStore) -> None:
     assert store.write("c", first(fields={"head": b"h1", "state.goals": b"g"}))
     record = store.load("c", ["head", "state.goals", "none"])
-    assert record is not None
     assert (record.epoch, record.version, record.state, record.ttl) == (1, 1, "active", 60.0)
     assert 59.0 < record.expires_in <= 60.0
     assert record.fields == {"head": b"h1", "state.goals": b"g"}
@@ -130,7 +129,6 @@ def test_load_without_names_returns_all_fields(store: HotStore) -> None:
     fields = {f"turn.{seq}.ab.2": b"%d" % seq for seq in range(1, 12_001)} | {"head": b"h"}
     assert store.write("c", first(fields=fields))
     record = store.load("c", None)
-    assert record is not None
     assert record.fields == fields
 
 
@@ -164,14 +162,13 @@ def test_a_write_without_fields_still_counts(store: HotStore) -> None:
     write = first(fields={})
     assert store.write("c", write)
     assert store.write("c", following(write))
-    assert store.load("c", []).version == 2  # type: ignore[union-attr]
+    assert store.load("c", []).version == 2
 
 
 def test_field_names_cannot_touch_control(store: HotStore) -> None:
     names = ["e", "v", "s", "w", "t", "x", "k", "f.e"]
     store.write("c", first(fields=dict.fromkeys(names, b"mine")))
     record = store.load("c", names)
-    assert record is not None
     assert (record.epoch, record.version, record.state) == (1, 1, "active")
     assert record.fields == dict.fromkeys(names, b"mine")
 
@@ -181,7 +178,6 @@ def test_large_numbers_stay_exact(store: HotStore) -> None:
     write = first(epoch=epoch, version=version, ttl=10_000_000.5)
     store.write("c", write)
     record = store.load("c", [])
-    assert record is not None
     assert (record.epoch, record.version, record.ttl) == (epoch, version, 10_000_000.5)
     assert store.write("c", following(write))
 
@@ -200,7 +196,6 @@ def test_a_conflict_writes_nothing(store: HotStore, expect: tuple[int, int] | No
     lost = first(expect=expect, version=3, fields={"head": b"lost"}, replace=True)
     assert not store.write("c", lost)
     record = store.load("c", ["head"])
-    assert record is not None
     assert (record.version, record.fields) == (1, {"head": b"h1"})
 
 
@@ -238,7 +233,6 @@ def test_of_many_writers_exactly_one_wins_each_version(store: HotStore) -> None:
         for number in range(15):
             while True:
                 record = store.load("c", [], touch=False)
-                assert record is not None
                 version, field = random.getrandbits(49), f"{writer}.{number}"
                 expect = record.epoch, record.version
                 status = store.write(
@@ -294,7 +288,6 @@ def test_only_touching_starts_the_time_to_live_anew(setup: Setup) -> None:
     assert all(record is not None and record.expires_in <= 29.95 for record in inspected)
     touched = store.load("c", [])
     after = store.load("c", [], touch=False)
-    assert touched is not None
     assert after is not None
     assert touched.expires_in == pytest.approx(30.0, abs=0.001)
     assert touched.version == 1
@@ -306,7 +299,6 @@ def test_a_conversation_that_has_expired_is_still_there_and_not_revived(setup: S
     setup.pass_time(0.03)
     for _ in range(2):
         record = store.load("c", ["head"])
-        assert record is not None
         assert record.expires_in < 0
         assert (record.state, record.fields) == ("active", {"head": b"h1"})
     assert list(store.expired()) == ["c"]
@@ -319,7 +311,6 @@ def test_a_write_revives_a_conversation_that_has_expired(setup: Setup) -> None:
     setup.pass_time(0.03)
     assert store.write("c", following(write, ttl=60.0))
     record = store.load("c", [])
-    assert record is not None
     assert 59.0 < record.expires_in <= 60.0
     assert list(store.expired()) == []
 
@@ -366,7 +357,6 @@ def test_only_an_expired_conversation_can_be_claimed_and_only_once(setup: Setup)
     assert record.ttl == 0.03
     assert record.expires_in < 0
     loaded = store.load("c", ["head"])
-    assert loaded is not None
     assert (loaded.state, loaded.fields) == ("closing", {"head": b"h1"})
 
 
@@ -397,7 +387,6 @@ def test_a_closing_conversation_takes_only_the_next_epoch(
         is status
     )
     record = store.load("c", ["head", "m1"])
-    assert record is not None
     assert record.state == ("active" if status else "closing")
     if status:
         assert (record.epoch, record.state, record.fields) == (
@@ -432,7 +421,6 @@ def test_a_tombstone_keeps_only_the_epoch(store: HotStore) -> None:
     store.write("c", first(epoch=4))
     assert store.put_tombstone("c", ttl=60.0) == 5
     record = store.load("c", ["head"])
-    assert record is not None
     assert (record.epoch, record.version, record.state) == (5, 0, "deleted")
     assert (record.ttl, record.expires_in, record.fields) == (0.0, 0.0, {})
     assert read_fields(store, "c", ["head"]) == {}
@@ -468,7 +456,6 @@ def test_a_late_write_cannot_resurrect(
         assert read_fields(store, "c", ["head", "m1"]) == {"head": b"new"}
     else:
         record = store.load("c", ["head", "m1"])
-        assert record is not None
         assert (record.epoch, record.version, record.state, record.fields) == (2, 0, "deleted", {})
 
 
@@ -514,7 +501,6 @@ def test_it_can_be_used_after_a_fork(store: HotStore, tmp_path: Path) -> None:
 
     def write_in_child() -> list[Any]:
         record = store.load("c", ["head"])
-        assert record is not None
         status = store.write("c", following(write, fields={"head": b"child"}))
         return [record.fields["head"].decode(), status]
 
@@ -924,7 +910,6 @@ def test_redis_speaks_both_protocols(
     write = first(fields={"m1": b"1"})
     store.write("c", write)
     record = store.load("c", None)
-    assert record is not None
     assert record.fields == {"m1": b"1"}
     assert store.claim("c") is None
 
@@ -989,7 +974,7 @@ def test_sentinel_leads_to_the_primary(unique: str, tmp_path: Path) -> None:
             sentinel.start()
             client = Sentinel([("127.0.0.1", sentinel.port)]).master_for(
                 "shop", retry=Retry(NoBackoff(), 0)
-            )  # type: ignore[no-untyped-call]
+            )
             store = RedisHotStore(client, prefix=unique)
             servers.wait_until(lambda: answers(store, "c"), "discovery")
             assert store.write("c", first())

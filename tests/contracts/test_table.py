@@ -152,7 +152,6 @@ def test_values_come_back_with_their_types(table: Table) -> None:
 def test_whole_numbers_come_back_as_int_and_tuples_as_lists(table: Table) -> None:
     table.put(record(number=2.0, deep={"n": [3.0, -0.0]}, pair=(1, 2), raw=bytearray(b"x")))
     item = table.get("p", "k")
-    assert item is not None
     assert item == record(number=2, deep={"n": [3, 0]}, pair=[1, 2], raw=b"x")
     assert [type(value) for value in (item["number"], *item["deep"]["n"], item["raw"])] == [
         int,
@@ -283,7 +282,6 @@ def test_of_many_writers_exactly_one_wins_each_version(table: Table) -> None:
         for _ in range(8):
             while True:
                 item = table.get("p", "k")
-                assert item is not None
                 if table.put(record(v=item["v"] + 1), when=Condition(equals={"v": item["v"]})):
                     wins.append(item["v"] + 1)
                     break
@@ -450,7 +448,6 @@ def test_it_can_be_used_after_a_fork(table: Table) -> None:
 
     def write_in_child() -> list[Any]:
         item = table.get("p", "k")
-        assert item is not None
         return [item["v"], table.put(record(v=2), when=Condition(equals={"v": item["v"]}))]
 
     assert result_of_child(write_in_child) == [1, True]
@@ -525,7 +522,6 @@ def test_sqlite_serves_a_process_beside_one_that_writes_without_a_pause(tmp_path
     table.create_if_missing()
     code = [sys.executable, "-c", WRITE_WITHOUT_A_PAUSE, str(path)]
     with subprocess.Popen(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as busy:
-        assert busy.stdout is not None
         busy.stdout.readline()
         for number in range(100):
             assert table.put(record(f"k{number}")), "no write waits until the deadline"
@@ -547,7 +543,6 @@ def test_sqlite_files_are_private(tmp_path: Path) -> None:
 def test_sqlite_settings(tmp_path: Path) -> None:
     table = SQLiteTable(tmp_path / "manga.db", deadline=2.5)
     table.create_if_missing()
-    assert table._connection is not None
     pragmas = {
         name: table._connection.execute(f"PRAGMA {name}").fetchone()[0]
         for name in ("journal_mode", "synchronous", "busy_timeout")
@@ -577,7 +572,6 @@ def test_sqlite_queries_are_index_lookups(tmp_path: Path) -> None:
     table = SQLiteTable(tmp_path / "manga.db", USER_MEMORY)
     table.create_if_missing()
     statements: list[str] = []
-    assert table._connection is not None
     table._connection.set_trace_callback(statements.append)
     list(table.query("u", first="a", last="b"))
     table.batch_write(
@@ -629,7 +623,6 @@ def test_sqlite_notices_a_damaged_file_and_a_damaged_record(tmp_path: Path) -> N
     table = SQLiteTable(path)
     table.create_if_missing()
     table.put(record(data="x"))
-    assert table._connection is not None
     table._connection.execute("UPDATE manga_sessions SET item = x'7b22'")
     key = {"session_id": "p", "sk": "k"}
     assert table.get("p", "k") == key
@@ -753,7 +746,6 @@ def test_dynamodb_records_are_readable_with_plain_boto3(
     assert (item["tags"], item["raw"].value) == (["a"], b"\x00")
     plain.put_item(Item={"user_id": "u", "memory_id": "set", "tags": {"b"}, "numbers": {1, 2}})
     found = dynamo.get("u", "set")
-    assert found is not None
     assert (found["tags"], sorted(found["numbers"])) == (["b"], [1, 2])
 
 

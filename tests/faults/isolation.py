@@ -87,7 +87,6 @@ def names(scope: ConversationScope) -> Names:
     )
     whole, of_session = (*user, scope.session_id, scope.agent_id), (*user, scope.session_id)
     directory = directory_key(session, {"user": scope.user_id, "tenant": scope.tenant})
-    assert directory is not None
     return {
         ("table", session): of_session,
         **{("table", "/".join(key)): whole for key in keys_of(conversation_key)},

@@ -63,10 +63,10 @@ class Pair:
     def follow(self) -> None:
         """Make the replica follow the primary, and wait until it does."""
         with self.replica.client() as client:
-            client.replicaof(self.primary.host, self.primary.port)  # type: ignore[no-untyped-call]
+            client.replicaof(self.primary.host, self.primary.port)
 
             def follows() -> bool:
-                return client.info("replication").get("master_link_status") == "up"  # type: ignore[union-attr]
+                return client.info("replication").get("master_link_status") == "up"
 
             servers.wait_until(follows, "replication")
 
@@ -77,7 +77,7 @@ class Pair:
     def fail_over(self, *, gap: float, switch: Callable[[int], object]) -> None:
         """Cut the replica off, kill the primary later, and ``switch`` everyone to the replica."""
         with self.replica.client() as client:
-            client.replicaof("NO", "ONE")  # type: ignore[no-untyped-call]
+            client.replicaof("NO", "ONE")
         time.sleep(gap)
         self.primary.kill()
         self.primary, self.replica = self.replica, self.primary

@@ -120,7 +120,7 @@ def plain(messages: Iterable[Message]) -> list[dict[str, Any]]:
     """Return messages as plain JSON, without what a model's answer was measured to be."""
     return [
         json.loads(json.dumps({k: m[k] for k in ("role", "content") if k in m})) for m in messages
-    ]  # type: ignore[literal-required]
+    ]
 
 
 def problems(messages: Sequence[Message]) -> list[str]:
@@ -172,7 +172,7 @@ def split_pairs(log: Sequence[Message]) -> list[str]:
         for message, following in zip(
             log, [*log[1:], {"role": "user", "content": []}], strict=False
         )
-        if use_ids(message) and sorted(use_ids(message)) != sorted(result_ids(following))  # type: ignore[arg-type]
+        if use_ids(message) and sorted(use_ids(message)) != sorted(result_ids(following))
     ]
 
 

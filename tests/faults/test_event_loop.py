@@ -100,7 +100,7 @@ def test_a_process_that_is_held_up_takes_no_tier_for_dead(
 
     process = new_process(services, hot=hot, hot_deadline=0.05)
     process.agent("t0 text")
-    hot.write = held_up  # type: ignore[method-assign]
+    hot.write = held_up
     asyncio.run(process.agent.invoke_async("t1 text"))
 
     assert "not saved yet" not in caplog.text

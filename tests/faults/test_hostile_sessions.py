@@ -112,7 +112,7 @@ def test_a_preference_that_cannot_be_read_keeps_no_other_from_being_learned(
         agent = memory.agent(ScriptedModel(), user_id="u", session_id=session)
         for text in said:
             agent(text)
-        agent._session_manager.close()  # type: ignore[union-attr]
+        agent._session_manager.close()
         for pair in ((memory.hot, None), (None, table)):
             finish_writes(*pair)
         memory.finalize(ConversationScope("u", session))

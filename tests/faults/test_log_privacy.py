@@ -63,11 +63,11 @@ def test_damaged_records_of_both_tiers_are_logged_without_their_names(
         agent = new_agent(memory)
         for _ in range(7):
             agent(SAID)
-        agent._session_manager.flush()  # type: ignore[union-attr]
+        agent._session_manager.flush()
     storage_id = ConversationScope(USER, SESSION, tenant=TENANT).storage_session_id
     with valkey_server.client() as client:
         key: bytes = next(client.scan_iter(f"*:c:{storage_id}/*"))
-        fields: dict[bytes, bytes] = client.hgetall(key)  # type: ignore[assignment]
+        fields: dict[bytes, bytes] = client.hgetall(key)
         for name, value in fields.items():
             client.hset(key, name, value[:-2] + b"\0\0")
             _restore(valkey_server, tmp_path)
@@ -89,7 +89,7 @@ def _restore(valkey: servers.Valkey, tmp_path: Path) -> None:
     with open_memory(valkey, tmp_path) as memory:
         try:
             agent = new_agent(memory)
-            list(agent._session_manager.history(agent.agent_id))  # type: ignore[union-attr]
+            list(agent._session_manager.history(agent.agent_id))
         except MangaMemoryError:
             pass  # a head that cannot be read is refused
 

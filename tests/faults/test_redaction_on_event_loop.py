@@ -50,7 +50,7 @@ def way(
 def everything_stored(session: str, stores: Stores) -> str:
     """Return all that both tiers hold of a session."""
     hot, durable = open_hot_store(stores.hot or ""), open_table(stores.durable)
-    client = hot.client  # type: ignore[attr-defined]
+    client = hot.client
     found = (
         [client.hgetall(key) for key in client.scan_iter(f"*:c:{session}/*")],
         list(durable.query(session)),
@@ -70,7 +70,7 @@ def redaction_seconds(process: Process) -> list[float]:
         redact(*arguments, **named)
         seconds.append(clocks.seconds() - start)
 
-    process.manager.redact_latest_message = measured  # type: ignore[method-assign]
+    process.manager.redact_latest_message = measured
     return seconds
 
 
@@ -102,7 +102,7 @@ def test_redaction_does_not_block_the_event_loop(
             proxy.delay = AWAY if slow in (name, "both") else 0.0
         redact(*arguments)
 
-    process.manager.redact_latest_message = slow_down  # type: ignore[method-assign]
+    process.manager.redact_latest_message = slow_down
     asyncio.run(process.agent.invoke_async(f"a1 text {SECRET}"))
     assert SECRET not in everything_stored(unique, way.direct)
     way.hot.delay = way.durable.delay = 0.0
@@ -133,7 +133,7 @@ def test_redaction_in_an_outage_reaches_each_tier_later(
                 proxy.blackhole()
         redact(*arguments)
 
-    process.manager.redact_latest_message = cut_off  # type: ignore[method-assign]
+    process.manager.redact_latest_message = cut_off
     asyncio.run(process.agent.invoke_async(f"a1 text {SECRET}"))
     assert seconds[0] < 0.1
     assert SECRET not in json.dumps(process.agent.messages)
@@ -177,7 +177,7 @@ def test_no_write_after_a_redaction_has_the_original(new_process: NewProcess, wa
             redact(*arguments)
             is_redacted.append(True)
 
-    process.manager.redact_latest_message = redact_and_note  # type: ignore[method-assign]
+    process.manager.redact_latest_message = redact_and_note
     way.hot.delay = way.durable.delay = 0.05
     asyncio.run(process.agent.invoke_async(f"a1 text {SECRET}"))
     process.agent("a2 text")
@@ -203,7 +203,7 @@ def test_redaction_with_memories_summaries_and_recall_keeps_no_original(
     scope = ConversationScope(unique, unique)
     agent = memory.agent(model, user_id=unique, session_id=unique, history="summarize", recall=True)
     agent("hello there")
-    agent._session_manager.flush()  # type: ignore[union-attr]
+    agent._session_manager.flush()
     way.durable.blackhole()
     asyncio.run(
         agent.invoke_async(f"I love the genre {SECRET} and my favourite author is {SECRET}.")
@@ -211,12 +211,12 @@ def test_redaction_with_memories_summaries_and_recall_keeps_no_original(
     way.durable.passing()
     for number in range(4):
         agent(f"which card number did I say, number {number}?")
-    agent._session_manager.flush()  # type: ignore[union-attr]
+    agent._session_manager.flush()
     servers.wait_until(
         lambda: not agent._session_manager.stats()["unsaved_messages"], "saving everything"
-    )  # type: ignore[union-attr]
+    )
     assert SECRET not in str(model.requests[2:])
-    agent._session_manager.close()  # type: ignore[union-attr]
+    agent._session_manager.close()
     memory.finalize(scope)
     memory.close()
 

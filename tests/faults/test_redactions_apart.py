@@ -20,9 +20,8 @@ def stored(process: Process, session: str) -> str:
     """Return all that both tiers hold of a session."""
     found: list[Any] = []
     if process.hot is not None:
-        client = process.hot.client  # type: ignore[attr-defined]
+        client = process.hot.client
         found += [client.hgetall(key) for key in client.scan_iter(f"*:c:{session}/*")]
-    assert process.durable is not None
     return str([*found, *process.durable.query(session)])
 
 

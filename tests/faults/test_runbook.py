@@ -79,7 +79,7 @@ def test_hot_tier_lost(tmp_path: Path) -> None:
 def test_durable_tier_down(tmp_path: Path) -> None:
     table = FaultyTable(open_table(f"sqlite:///{tmp_path}/s.sqlite3"))
     with servers.valkey() as server:
-        memory = MangaMemory.open(server.url, table)  # type: ignore[arg-type]
+        memory = MangaMemory.open(server.url, table)
         agent = agent_of(memory)
         agent("one")
         table.down = True
@@ -91,7 +91,7 @@ def test_durable_tier_down(tmp_path: Path) -> None:
         table.down = False
         servers.wait_until(lambda: agent_of(memory, "new").messages == [], "a new session")
         memory.close()
-        log = TieredSessionManager(ConversationScope("u", "s"), durable=table).history()  # type: ignore[arg-type]
+        log = TieredSessionManager(ConversationScope("u", "s"), durable=table).history()
         assert len(list(log)) == 4
 
 
@@ -131,7 +131,7 @@ def test_backup_restored(tmp_path: Path) -> None:
 
 def test_deletion_not_complete(tmp_path: Path) -> None:
     table = FaultyTable(open_table(f"sqlite:///{tmp_path}/s.sqlite3"))
-    memory = MangaMemory.open("memory://", table)  # type: ignore[arg-type]
+    memory = MangaMemory.open("memory://", table)
     agent_of(memory)("one")
     table.down = True
     with pytest.raises(StoreUnavailableError):
@@ -145,7 +145,7 @@ def test_deletion_not_complete(tmp_path: Path) -> None:
 def test_throttling(tmp_path: Path) -> None:
     table = FaultyTable(open_table(f"sqlite:///{tmp_path}/s.sqlite3"))
     with servers.valkey() as server:
-        memory = MangaMemory.open(server.url, table, flush_every=1)  # type: ignore[arg-type]
+        memory = MangaMemory.open(server.url, table, flush_every=1)
         agent = agent_of(memory)
         agent("one")
         hot = memory._stores["hot"]
@@ -162,7 +162,7 @@ def test_throttling(tmp_path: Path) -> None:
             "trying again",
         )
         server.flush()  # the durable tier has it all
-        log = TieredSessionManager(ConversationScope("u", "s"), durable=table).history()  # type: ignore[arg-type]
+        log = TieredSessionManager(ConversationScope("u", "s"), durable=table).history()
         assert len(list(log)) == 6
         memory.close()
 
@@ -177,7 +177,6 @@ def test_model_overflow(tmp_path: Path) -> None:
     memory.close()
     [place] = places("s", user="u", durable=open_table(url))
     seen = inspect(place, hot=None, durable=open_table(url))
-    assert seen is not None
     assert {message.outcome for message in seen.messages} >= {"kept", "left"}
 
 

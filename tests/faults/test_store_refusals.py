@@ -169,7 +169,7 @@ def named(
     def is_named() -> bool:
         said(agent, next(numbers))
         stats = manager.stats("librarian")
-        return stats[tier] == "down" and stats[f"{tier}_error"].startswith(f"{reason}: ")  # type: ignore[literal-required]
+        return stats[tier] == "down" and stats[f"{tier}_error"].startswith(f"{reason}: ")
 
     servers.wait_until(is_named, f"the name of the {tier} tier's refusal", within=20)
 
@@ -179,8 +179,8 @@ def up(manager: TieredSessionManager, agent: Any, numbers: Iterator[int], tier: 
 
     def is_up() -> bool:
         stats = manager.stats("librarian")
-        error = stats[f"{tier}_error"]  # type: ignore[literal-required]
-        return (stats[tier], error, stats["unsaved_messages"]) == ("up", "", 0)  # type: ignore[literal-required]
+        error = stats[f"{tier}_error"]
+        return (stats[tier], error, stats["unsaved_messages"]) == ("up", "", 0)
 
     last = next(numbers)
     said(agent, last)

@@ -47,7 +47,7 @@ def test_who_goes_on_after_a_deletion_that_the_table_refused_is_saved(stores: St
         if throttles.is_set() and name in ("put", "batch_write"):
             raise StoreUnavailableError("ProvisionedThroughputExceededException")
 
-    stores.durable = WatchedStore(stores.durable, refuse)  # type: ignore[assignment]
+    stores.durable = WatchedStore(stores.durable, refuse)
     live = stores.agent(flush_every=1)
     manager = live._session_manager
     live("one")
@@ -98,9 +98,9 @@ def test_a_value_without_its_parts_is_damaged(kind: str, request: pytest.Fixture
     live.state.set("picture", os.urandom(600_000).hex())
     live("one")
     live._session_manager.flush()
-    rows = stores.durable.query(stores.session, attributes=[])  # type: ignore[union-attr]
+    rows = stores.durable.query(stores.session, attributes=[])
     parts = [(stores.session, str(row["sk"])) for row in rows if "HEAD~" in str(row["sk"])]
-    stores.durable.batch_write(deletes=parts)  # type: ignore[union-attr]
+    stores.durable.batch_write(deletes=parts)
     with pytest.raises(Exception, match="parts of it are missing"):
         stores.agent()
 
@@ -209,7 +209,7 @@ def test_a_late_table_holds_up_no_turn_with_a_hot_tier(request: pytest.FixtureRe
     gate = threading.Event()
     gate.set()
 
-    stores.durable = WatchedStore(  # type: ignore[assignment]
+    stores.durable = WatchedStore(
         stores.durable, lambda name, *_, **__: name != "put" or gate.wait(60)
     )
     lives = [stores.agent(session=f"{stores.session}-{n}", flush_every=1) for n in range(20)]

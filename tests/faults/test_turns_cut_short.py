@@ -168,7 +168,7 @@ def test_a_turn_that_a_crash_cut_stays_closed_for_those_who_only_look(
     process.agent.hooks.add_callback(BeforeModelCallEvent, dies)
     with suppress(UserError, EventLoopException, ConflictError):
         process.agent("t1 text")
-    client = process.hot.client  # type: ignore[union-attr]
+    client = process.hot.client
     client.delete(*client.scan_iter(f"*:c:{unique}/*"))
     for _ in range(3):
         other = new_process(services)

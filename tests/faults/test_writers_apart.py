@@ -24,12 +24,12 @@ pytestmark = pytest.mark.xdist_group("services")
 
 def cut_off(process: Process) -> None:
     """Let the process find out that it cannot reach the hot tier."""
-    process.hot.down = True  # type: ignore[union-attr]
+    process.hot.down = True
 
 
 def back(process: Process) -> None:
     """Let it reach the hot tier again, and try at once."""
-    process.hot.down = False  # type: ignore[union-attr]
+    process.hot.down = False
     process.manager._tiers.writer.hot_health.record_success()
 
 
@@ -108,7 +108,7 @@ def test_turns_past_the_hot_tier_beat_the_write_it_had_taken_before(
     one = faulty()
     one.agent("a0 text")
     one.settle()
-    one.hot.fail_next(after=True)  # type: ignore[union-attr]
+    one.hot.fail_next(after=True)
     one.agent("a1 tool")
     cut_off(one)
     one.agent("a2 tool")
@@ -222,7 +222,7 @@ def test_the_hot_copy_is_lost_and_made_anew_while_others_still_expect_the_old_on
         services, agent={"conversation_manager": SlidingWindowConversationManager(8)}
     )
     assert services.hot is not None
-    client = open_hot_store(services.hot).client  # type: ignore[attr-defined]
+    client = open_hot_store(services.hot).client
     name = next(client.scan_iter(f"*:c:{one.manager.session_id}/*"))
     copy = client.dump(name)
     other.agent("b1 parallel")

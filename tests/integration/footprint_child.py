@@ -71,7 +71,7 @@ def _collected(into: dict[str, int]) -> Iterator[None]:
 async def _play(agent: Agent, turns: int) -> None:
     for _ in range(turns):
         await agent.invoke_async(text(200))
-    await asyncio.to_thread(agent._session_manager.flush)  # type: ignore[union-attr]
+    await asyncio.to_thread(agent._session_manager.flush)
 
 
 def _calls_a_tool(messages: Any) -> Any:
@@ -176,7 +176,7 @@ async def _size(memory: MangaMemory) -> dict[str, Any]:
 
 def main(folder: str, url: str) -> None:
     hot = FaultyHotStore(open_hot_store(url))
-    memory = MangaMemory.open(hot=hot, durable=f"sqlite:///{folder}/s.sqlite3")  # type: ignore[arg-type]
+    memory = MangaMemory.open(hot=hot, durable=f"sqlite:///{folder}/s.sqlite3")
     print(
         json.dumps(
             {"size": asyncio.run(_size(memory)), "garbage": asyncio.run(_all_garbage(memory, hot))}

@@ -53,7 +53,7 @@ async def call(
         "name": tool.tool_name,
         "input": dict(arguments or {}),
     }
-    events = [event async for event in tool.stream(use, state if state is not None else {})]  # type: ignore[arg-type]
+    events = [event async for event in tool.stream(use, state if state is not None else {})]
     return Answer(events[-1].tool_result, events[:-1])
 
 
@@ -63,7 +63,7 @@ class Shop:
     def __init__(self, guarded: GuardedMCPTools) -> None:
         self.guarded = guarded
         with ThreadPoolExecutor(1) as executor:  # a test may run a loop already
-            executor.submit(lambda: asyncio.run(guarded.load_tools())).result()  # type: ignore[arg-type]
+            executor.submit(lambda: asyncio.run(guarded.load_tools())).result()
 
     def __getitem__(self, name: str) -> GuardedTool:
         return {tool.guard.remote_name: tool for tool in self.guarded.tools}[name]

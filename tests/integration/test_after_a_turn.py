@@ -43,7 +43,6 @@ def test_a_session_is_finalized_right_after_its_turn(memory: MangaMemory) -> Non
         if number % 2:  # by a worker that keeps no agents
             memory._managers.clear()
         stored = memory.finalize(ConversationScope("u1", f"s{number}"))
-        assert stored is not None
         assert stored.metadata["turn_count"] == 5
         assert (
             memory.finalize(ConversationScope("u1", f"s{number}")) is not None
@@ -101,7 +100,6 @@ def test_a_profile_table_without_a_sort_key(dynamodb_server: servers.DynamoDB, u
         client, TableSchema(name="profiles", partition="user_id", sort=""), name=f"{unique}p"
     )
     profile = TableProfileSource(table).read("u1")
-    assert profile is not None
     assert profile.preferences == {
         "genre": "horror",
         "language": "ja",

@@ -123,14 +123,14 @@ def usage_of(provider: type[Model], call: Call) -> dict[str, Any]:
     if provider.__name__ == "BedrockModel":  # passed on unchanged
         return reported
     event = {"chunk_type": "metadata", "type": "metadata", "data": reported, "usage": reported}
-    formatter = getattr(provider, "format_chunk", None) or provider._format_chunk  # type: ignore[attr-defined]
+    formatter = getattr(provider, "format_chunk", None) or provider._format_chunk
     return formatter(object.__new__(provider), event)["metadata"]["usage"]
 
 
 def model_of(provider: type[Model] | None, *, cached: float, written: float = 0.0) -> Any:
     """Return a scripted model of a provider's class with a cached part of its prompts."""
 
-    class Cached(ScriptedModel, *(() if provider is None else (provider,))):  # type: ignore[misc]
+    class Cached(ScriptedModel, *(() if provider is None else (provider,))):
         async def stream(self, *args: Any, **kwargs: Any) -> Any:
             async for event in ScriptedModel.stream(self, *args, **kwargs):
                 if "metadata" in event:

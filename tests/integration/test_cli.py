@@ -130,7 +130,6 @@ def test_inspect_shows_the_breakers_of_the_worker_after_the_last_calls(
     with MangaMemory.open(durable=url) as memory:
         [place] = places("s1", user="u1", durable=memory.durable)
         later = inspect(place, hot=None, durable=memory.durable, clock=lambda: time.time() + 500)
-    assert later is not None
     assert (later.tools["price"]["state"], later.tools["price"]["retry_after"]) == ("half_open", 0)
     is_down = False
     clock.advance(500)
@@ -424,7 +423,6 @@ def test_sweep_loop_ends_in_good_order(url: str) -> None:
         url, "--users", "true",
     ]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
         assert json.loads(child.stdout.readline())["finished"] == 1
         child.terminate()
         assert child.wait(20) == 0

@@ -99,7 +99,7 @@ def damage(table: Any, partition: str, sort: str) -> None:
             connection.execute(change.format("?"), (partition, sort))
     elif isinstance(table, PostgresTable):
         with psycopg.connect(table.conninfo) as connection:
-            connection.execute(change.format("%s"), (partition.encode(), sort.encode()))  # type: ignore[arg-type]
+            connection.execute(change.format("%s"), (partition.encode(), sort.encode()))
     else:
         table.put({table.schema.partition: partition, table.schema.sort: sort})
 

@@ -26,7 +26,6 @@ def test_what_is_said_in_the_chat_is_found_by_the_other_commands(
     assert chat.stdout is not None
     try:
         found = re.search(r"http://\S+/", chat.stdout.readline())
-        assert found is not None
         cookies = urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
         browser = urllib.request.build_opener(urllib.request.ProxyHandler({}), cookies)
         browser.open(found[0], timeout=30).close()

@@ -245,7 +245,7 @@ def test_clock_gap(replica: servers.Valkey, dynamodb_server: servers.DynamoDB, u
     open_table(durable).create_if_missing()
     settings = MangaMemorySettings(hot_url=replica.url, durable_url=durable)
     for skew, level in ((120.0, Level.PROBLEM), (-10.0, Level.WARNING)):
-        found = list(diagnose(settings, clock=lambda skew=skew: time.time() + skew))  # type: ignore[misc]
+        found = list(diagnose(settings, clock=lambda skew=skew: time.time() + skew))
         for check in ("hot.clock", "durable.clock"):
             assert "NTP" in the(found, check, level).remedy
 

@@ -113,11 +113,11 @@ def talk(
     agent = Agent(model=ScriptedModel(SAID), tools=[look_up], **arguments)
     agent.state.set("note", CANARY)
     image = {"image": {"format": "png", "source": {"bytes": IMAGE}}}
-    agent([image, {"text": f"find {CANARY}, order {CANARY}-112. My favorite genre is {CANARY}."}])  # type: ignore[arg-type]
+    agent([image, {"text": f"find {CANARY}, order {CANARY}-112. My favorite genre is {CANARY}."}])
     for number in range(24 if kwargs.get("history") == "summarize" else 2):
         agent(f"and volume {number} of {CANARY}? " + "it is about titans and walls. " * 20)
-    agent._session_manager.set_metadata(None, cart=[CANARY])  # type: ignore[union-attr]
-    agent._session_manager.flush()  # type: ignore[union-attr]
+    agent._session_manager.set_metadata(None, cart=[CANARY])
+    agent._session_manager.flush()
     user = memory.user("u1", tenant=tenant)
     user.remember(f"likes {CANARY}", metadata={"title": CANARY})
     user.prefer("genre", CANARY)
@@ -193,7 +193,7 @@ def test_no_byte_of_the_stores_shows_what_was_said(make: Make, unique: str, hist
     data += dumped(memory, unique)
     assert len(data) > 10_000
     assert traces(data) == []
-    ids = [str(row["memory_id"]) for row in memory.memories.query("acme:u1")]  # type: ignore[union-attr]
+    ids = [str(row["memory_id"]) for row in memory.memories.query("acme:u1")]
     assert {id_.partition("#")[0] for id_ in ids} >= {
         "preference",
         "fact",
@@ -235,7 +235,6 @@ def test_a_record_is_refused_in_any_place_but_its_own(
         (memory.durable, "data", ["acme:u1:s1", "acme:u1:s2", "other:u1:s1", ":u1:s1"]),
         (memory.memories, "sealed", ["acme:u1", "other:u1", "u1"]),
     ):
-        assert table is not None
         cold += [
             (table, row, attribute)
             for each in partitions
@@ -276,7 +275,7 @@ def test_a_record_is_refused_in_any_place_but_its_own(
         if table is memory.memories and row["memory_id"].startswith("preference#genre")
     ]
     assert len(known) == 3
-    memory.memories.put({**known[0], "sealed": known[1]["sealed"]})  # type: ignore[union-attr]
+    memory.memories.put({**known[0], "sealed": known[1]["sealed"]})
     assert all(
         each.memory_id != "preference#genre"
         for each in make(used).user("u1", tenant="acme").recall()
@@ -383,7 +382,7 @@ def test_a_wrong_or_missing_key_is_an_error_and_overwrites_nothing(
     memory = make(good)
     talk(memory)
     before = {row["sk"]: row for row in memory.durable.query("acme:u1:s1")}
-    known = list(memory.memories.query("acme:u1"))  # type: ignore[union-attr]
+    known = list(memory.memories.query("acme:u1"))
     other = make(None if wrong is None else codec(wrong))
     kind = (
         CorruptRecordError
@@ -403,7 +402,7 @@ def test_a_wrong_or_missing_key_is_an_error_and_overwrites_nothing(
         assert ACME.hex() not in str(caught.value)
     settle(other)
     assert {row["sk"]: row for row in memory.durable.query("acme:u1:s1")} == before
-    assert list(memory.memories.query("acme:u1")) == known  # type: ignore[union-attr]
+    assert list(memory.memories.query("acme:u1")) == known
     assert CANARY in repr(restored(make(good)))
 
 
@@ -414,13 +413,13 @@ def test_new_values_have_the_new_key_and_old_ones_are_read_with_theirs(
     live(
         "a large one: " + CANARY + base64.b64encode(os.urandom(400_000)).decode()
     )  # does not fit into one item
-    live._session_manager.close()  # type: ignore[union-attr]
+    live._session_manager.close()
     both = codec(TenantKeys({"acme": {"2025": ACME, "2026": OTHER}}))
     memory = make(both)
     live = talk(memory)
     live("and after the rotation?")
     memory.user("u1", tenant="acme").remember("after the rotation")
-    live._session_manager.flush()  # type: ignore[union-attr]
+    live._session_manager.flush()
     settle(memory)
     with valkey_server.client() as client:
         for hot in client.scan_iter(f"{unique}:*:c:*"):
@@ -446,7 +445,7 @@ def test_a_tenant_without_keys_is_unreadable_and_can_be_forgotten(make: Make, un
     summary = next(
         str(row["memory_id"])
         for row in after.memories.query("acme:u1", first=f"{MemoryType.SUMMARY}#")
-    )  # type: ignore[union-attr]
+    )
     for attempt in (
         lambda: restored(after),
         lambda: messages(after),
@@ -457,7 +456,7 @@ def test_a_tenant_without_keys_is_unreadable_and_can_be_forgotten(make: Make, un
             attempt()
     assert CANARY in repr(messages(after, tenant="other"))
     assert after.user("u1", tenant="acme").forget(summary)
-    assert list(after.memories.query("acme:u1", first="episode#", last="episode$")) == []  # type: ignore[union-attr]
+    assert list(after.memories.query("acme:u1", first="episode#", last="episode$")) == []
     report = after.forget_user("u1", tenant="acme")
     assert report.complete, report.left
     assert report.counts["sessions"] == 1

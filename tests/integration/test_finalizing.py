@@ -177,7 +177,6 @@ def test_a_summary_of_a_model_that_answers_in_json_or_in_prose(world: World) -> 
         scope = ConversationScope(f"u{number}", "s1")
         world.talk("s1", "I want horror manga please", user=scope.user_id)
         summary = world.finalizer(ScriptedModel([answer])).run(scope)
-        assert summary is not None
         assert "horror manga" in summary.content
         assert summary.metadata["by_rules"] is False
     assert world.store("u0").recall(type="preference")[0].content == "genre: horror"
@@ -330,7 +329,6 @@ def test_a_return_within_the_session_makes_the_next_version(world: World) -> Non
         assert list(world.hot._conversations) in ([], ["profile/u1/cache"])
     world.talk("s1", "And what about romance?")
     second = world.finalizer().run(scope)
-    assert second is not None
     assert (second.memory_id, second.version) == (first.memory_id, 2)
     assert second.metadata["turn_count"] == 2
     assert len(world.summaries()) == 1

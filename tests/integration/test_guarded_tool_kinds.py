@@ -153,7 +153,7 @@ def test_fallbacks_of_a_wrong_form_are_refused_with_the_right_form() -> None:
         guard_tool(in_stock, fallbacks=wrong)
     client = MCPClient(url="http://localhost:1/mcp")
     with pytest.raises(ValueError, match=r"must be a mapping such as .'search_web'"):
-        GuardedMCPTools(client, fallbacks=[in_stock])  # type: ignore[arg-type]
+        GuardedMCPTools(client, fallbacks=[in_stock])
 
 
 def test_a_timeout_has_a_text_in_the_status() -> None:

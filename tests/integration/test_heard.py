@@ -141,10 +141,10 @@ def test_a_redaction_needs_no_further_turn(world: World, is_restored: bool) -> N
     agent(SAID)
     assert world.preferences() == {f"genre: {SECRET}"}
     if is_restored:
-        agent._session_manager.close()  # type: ignore[union-attr]
+        agent._session_manager.close()
         agent = world.agent()
     message = {**agent.messages[0], "content": [{"text": "[redacted]"}]}
-    agent._session_manager.redact_latest_message(message, agent)  # type: ignore[union-attr]
+    agent._session_manager.redact_latest_message(message, agent)
     assert world.preferences() == set()
     assert SECRET not in world.everything()
 
@@ -152,7 +152,7 @@ def test_a_redaction_needs_no_further_turn(world: World, is_restored: bool) -> N
 def test_an_edit_of_a_restored_message_before_the_first_turn_retracts_it(world: World) -> None:
     agent = world.agent()
     agent(SAID)
-    agent._session_manager.close()  # type: ignore[union-attr]
+    agent._session_manager.close()
     agent = world.agent()
     agent.messages[0]["content"] = [{"text": "[redacted]"}]
     agent("hello")

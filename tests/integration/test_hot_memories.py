@@ -65,7 +65,7 @@ def worker(hot: RedisHotStore, table: Reads) -> Iterator[Worker]:
     made: list[MangaMemory] = []
 
     def opened(**settings: Any) -> MangaMemory:
-        made.append(MangaMemory(hot=hot, durable=table.sessions, memories=table, **settings))  # type: ignore[arg-type]
+        made.append(MangaMemory(hot=hot, durable=table.sessions, memories=table, **settings))
         return made[-1]
 
     yield opened
@@ -119,7 +119,7 @@ def test_what_is_dropped_while_the_table_is_read_is_not_kept(
     memory = worker()
     asked(memory, "hello")
     copy = HotProfile(hot, Owner("u1"))
-    store = UserMemoryStore(table, user_id="u1", hot=hot)  # type: ignore[arg-type]
+    store = UserMemoryStore(table, user_id="u1", hot=hot)
     _, seen = copy.load_memories()
     assert seen is not None
     loaded = store.partition.load()
@@ -134,7 +134,6 @@ def test_a_copy_is_sealed_and_gone_with_its_user(hot: RedisHotStore, worker: Wor
     for _ in range(3):
         asked(memory, "Where is the parcel?")
     record = hot.load(NAME, [MEMORIES], touch=False)
-    assert record is not None
     assert record.fields[MEMORIES]
     assert b"GX4" not in record.fields[MEMORIES]
     assert memory.forget_user("u1").complete
@@ -151,14 +150,14 @@ def test_a_damaged_copy_counts_as_none(hot: RedisHotStore, table: Reads, worker:
     )
     _, seen = copy.load_memories()
     assert seen is not None
-    assert copy.store_memories(UserMemoryStore(table, user_id="u1").partition.load(), seen)  # type: ignore[arg-type]
+    assert copy.store_memories(UserMemoryStore(table, user_id="u1").partition.load(), seen)
     assert "GX5" in asked(memory, "Where is the parcel?")
 
 
 def test_without_the_hot_tier_the_table_is_read(hot: RedisHotStore, table: Reads) -> None:
     down: Any = FaultyHotStore(hot)
     down.down = True
-    store = UserMemoryStore(table, user_id="u1", hot=down)  # type: ignore[arg-type]
+    store = UserMemoryStore(table, user_id="u1", hot=down)
     store.remember("The parcel is at the locker GX6.")
     assert [hit.content for hit in store.reader.search("the parcel")] == [
         "The parcel is at the locker GX6."

@@ -353,7 +353,7 @@ def test_sessions_are_given_to_users(folder: Path, memory: MangaMemory) -> None:
 
 def test_other_managers_and_sessions_of_a_snapshot_are_refused(memory: MangaMemory) -> None:
     with pytest.raises(ValueError, match="got str"):
-        import_sessions("sessions", [("s1", "a")], memory)  # type: ignore[arg-type]
+        import_sessions("sessions", [("s1", "a")], memory)
     with pytest.raises(ValueError, match="reads session 's1', not 's2'"):
         import_sessions(
             SnapshotSessionManager("s1", storage=InMemoryStorage()), [("s2", "a")], memory

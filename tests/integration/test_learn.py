@@ -197,7 +197,7 @@ def test_it_needs_memories_and_a_name_that_is_known(tmp_path: Path) -> None:
         open_memory(tmp_path) as memory,
         pytest.raises(ValueError, match="'rules', 'model', 'nothing', got 'models'"),
     ):
-        memory.agent_kwargs(user_id="u", session_id="s", learn="models")  # type: ignore[arg-type]
+        memory.agent_kwargs(user_id="u", session_id="s", learn="models")
 
 
 def test_a_next_session_knows_it(tmp_path: Path) -> None:

@@ -87,9 +87,8 @@ async def test_the_classifier_goes_by_words_and_else_by_the_last_answer(
     )
     history: list[Any] = (
         [] if last is None else [ConversationMessage("assistant", [{"text": last}])]
-    )  # type: ignore[arg-type]
+    )
     selected = (await classifier.process_request(text, history)).selected_agent
-    assert selected is not None
     assert selected.id == expected
 
 
@@ -511,7 +510,7 @@ async def test_text_that_no_page_could_show_is_refused_or_mended(site: Site) -> 
     assert (await site.send("POST", "/messages", b'{"text": ' + b"[" * 12_000))[0] == 400
     from mangaassist.web.chat import _json
 
-    encoded = _json({"type": "said", "text": "half an emoji \ud83d"})  # type: ignore[arg-type]
+    encoded = _json({"type": "said", "text": "half an emoji \ud83d"})
     assert encoded.encode()
     assert json.loads(encoded)["text"] == "half an emoji \ud83d"
 
@@ -569,7 +568,6 @@ async def test_requests_are_checked_and_bounded(site: Site) -> None:
     assert (await site.send("POST", "/sessions"))[0] == 200  # after the turns that were under way
     assert site.shop.ended == [(site.visitor.user_id, site.visitor.session_id)]
     moved = site.visitors.find(site.token)
-    assert moved is not None
     assert moved.session_id != site.visitor.session_id
 
 

@@ -144,7 +144,7 @@ def test_interrupts_reach_the_user_and_come_back() -> None:
     assert isinstance(interrupt, Interrupt)
     assert guarded.breaker.failures == 0
     answer = [{"interruptResponse": {"interruptId": interrupt.id, "response": "yes"}}]
-    assert agent(answer).stop_reason == "end_turn"  # type: ignore[arg-type]
+    assert agent(answer).stop_reason == "end_turn"
     assert results_of(agent)["order"].text == "yes"
 
 
@@ -284,12 +284,12 @@ def test_the_agents_tools_change_with_the_servers(line: str) -> None:
         guarded = GuardedMCPTools(client, policy())
         agent = Agent(model=ScriptedModel(), tools=[add, guarded], hooks=[guarded])
         order = agent.tool_names
-        breaker = agent.tool_registry.registry["ok"].breaker  # type: ignore[attr-defined]
+        breaker = agent.tool_registry.registry["ok"].breaker
         client.call_tool_sync("t1", "grow", {"name": "newer"})
         wait_until(lambda: "newer" in agent.tool_names, "the new tool")
         assert agent.tool_names == [*order, "newer"]
         assert agent.tool.newer()["status"] == "success"
-        assert agent.tool_registry.registry["ok"].breaker is breaker  # type: ignore[attr-defined]
+        assert agent.tool_registry.registry["ok"].breaker is breaker
         client.call_tool_sync("t2", "shrink", {"name": "newer"})
         wait_until(lambda: "newer" not in agent.tool_names, "the end of the tool")
         assert agent.tool_names == order
@@ -384,7 +384,7 @@ def test_what_we_know_of_the_inside_of_the_client_is_there() -> None:
         keep_exceptions(client)
         keep_exceptions(client)
         failed = client._handle_tool_execution_error("t", RuntimeError("x"))
-        assert str(failed.exception) == "x"  # type: ignore[attr-defined]
+        assert str(failed.exception) == "x"
         client.start()
         client.add_consumer("somebody")
         for name in (
@@ -550,14 +550,14 @@ def test_a_guarded_tool_is_the_tool_to_whoever_looks() -> None:
 
 def test_what_cannot_be_guarded_is_refused() -> None:
     with pytest.raises(ValueError, match="must be MCPClient"):
-        GuardedMCPTools(object())  # type: ignore[arg-type]
+        GuardedMCPTools(object())
     client = MCPClient(url="http://127.0.0.1:9/mcp")
     with pytest.raises(ValueError, match=r"overrides\['ok'\] must be BreakerPolicy, got 5"):
-        GuardedMCPTools(client, overrides={"ok": 5})  # type: ignore[dict-item]
+        GuardedMCPTools(client, overrides={"ok": 5})
     with pytest.raises(
         ValueError, match=r"fallbacks\['ok'\]\[0\] must be .*AgentTool or a text, got 5"
     ):
-        GuardedMCPTools(client, fallbacks={"ok": [5]})  # type: ignore[list-item]
+        GuardedMCPTools(client, fallbacks={"ok": [5]})
     with pytest.raises(ValueError, match="stale_ttl must be"):
         guard_tool(add, stale_ttl=0)
 

@@ -33,7 +33,7 @@ QUICK = {"hang": policy(timeout=0.15), "crawls": policy(timeout=1.5)}
 
 @pytest.fixture(scope="module", params=KINDS)
 def kind(request: pytest.FixtureRequest) -> tuple[str, str]:
-    return request.param  # type: ignore[no-any-return]
+    return request.param
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ async def test_wrong_arguments_never_count(shop: Shop) -> None:
 
 
 async def test_an_unknown_tool_never_counts(client: MCPClient, shop: Shop) -> None:
-    shop["ok"].tool.mcp_tool.name = "no_such_tool"  # type: ignore[attr-defined] - as if it had gone since
+    shop["ok"].tool.mcp_tool.name = "no_such_tool"
     answers = [await shop.call("ok") for _ in range(6)]
     assert {answer.code for answer in answers} == {"unknown_tool"}
     assert shop.state("ok") == "closed"
@@ -340,7 +340,6 @@ async def test_parallel_callers_reconnect_once_in_all_for_all(mortal: tuple[Shop
 )
 async def test_nonsense_counts_against_the_tool_alone(fault: str, code: str) -> None:
     with mcp_servers.mortal("legacy", "http") as (client, server):
-        assert server is not None
         shop = Shop(GuardedMCPTools(client, policy(failures=2)))
         server.misbehave(fault)
         shop.guarded.supervisor._backoff = 0.05

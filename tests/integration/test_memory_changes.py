@@ -92,7 +92,6 @@ class Deployment:
         return found
 
     def rows(self) -> list[dict[str, Any]]:
-        assert self.app.memories is not None
         return [*self.app.memories.query(USER), *self.app.memories.query(f"changes/{USER}")]
 
     def close(self) -> None:
@@ -407,7 +406,7 @@ def test_message_retracted_by_a_settings_page_leaves_live_sessions(shop: Deploym
     agent("My favorite genre is horror.")
     other("Hello, what can you recommend?")
     shop.settle()
-    message_id = agent.messages[0]["tracking_id"]  # type: ignore[typeddict-item]
+    message_id = agent.messages[0]["tracking_id"]
     shop.page.user(USER).retract(message_id, session_id="monday")
     for session, one in (("monday", agent), ("tuesday", other)):
         one("And what else?")
@@ -424,7 +423,7 @@ def test_retraction_restores_the_preference_that_was_stated_before(shop: Deploym
     agent("My favorite genre is horror.")
     agent("My favorite genre is mystery.")
     assert shop.preferences() == {"genre: mystery"}
-    shop.page.user(USER).retract(agent.messages[2]["tracking_id"])  # type: ignore[typeddict-item]
+    shop.page.user(USER).retract(agent.messages[2]["tracking_id"])
     assert shop.preferences() == {"genre: horror"}
 
 
@@ -432,7 +431,7 @@ def test_message_redacted_while_the_table_is_down_is_retracted_later(tmp_path: P
     """A redaction reaches live agents at once, and the table when the table answers again."""
     hot, path = InMemoryHotStore(), f"sqlite:///{tmp_path}/m.sqlite3"
     plain = MangaMemory.open(hot, path, memories=True)
-    table: Any = FaultyTable(plain.memories)  # type: ignore[arg-type]
+    table: Any = FaultyTable(plain.memories)
     memory = MangaMemory(hot=hot, durable=plain.durable, memories=table)
     model = ScriptedModel()
     agent = memory.agent(model, user_id=USER, session_id="monday")
@@ -665,7 +664,7 @@ def test_transcript_of_before_an_erasure_is_not_finalized_after_it(embedded: Dep
         embedded.page.forget_user(USER)
         return read(transcript)
 
-    finalizer._finalized = late  # type: ignore[method-assign]
+    finalizer._finalized = late
     assert finalizer.run(ConversationScope(USER, "monday")) is None
     assert {row["memory_id"] for row in embedded.rows()} == {"~erased"}
 

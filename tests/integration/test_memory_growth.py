@@ -61,7 +61,7 @@ def finalizing(
         numbers = range(start, min(start + 25, memories))
         tables[1].batch_write(puts=[fact | {"memory_id": f"fact#~{n:032x}"} for n in numbers])
     counted = CountingTable(tables[1])
-    with MangaMemory(hot="memory://", durable=tables[0], memories=counted) as memory:  # type: ignore[arg-type]
+    with MangaMemory(hot="memory://", durable=tables[0], memories=counted) as memory:
         kwargs = memory.agent_kwargs(user_id=user, session_id=session_id)
         agent = Agent(model=ScriptedModel(lambda _: "Noted."), **kwargs)
         agent("Is volume 3 of Uzumaki in stock?")
@@ -270,7 +270,7 @@ def test_no_list_of_words_is_stored_if_memories_change(tables: tuple[Table, Tabl
                 store.forget(old.memory_id)
             return iter(items)
 
-    UserMemoryStore(RacingTable(tables[1]), user_id="u1").reader.search("Any postcards?")  # type: ignore[arg-type]
+    UserMemoryStore(RacingTable(tables[1]), user_id="u1").reader.search("Any postcards?")
     assert not word_lists(tables[1])
 
 
@@ -337,7 +337,7 @@ def recalled(tables: tuple[Table, Table], user: str, memories: int) -> list[tupl
     for options in ({}, {"query": "Uzumaki"}, {"type": "fact"}, {"type": "interaction_summary"}):
         counted.requests.clear()
         counted.read_bytes = counted.read_memories = 0
-        assert store.recall(limit=1, **options)  # type: ignore[arg-type]
+        assert store.recall(limit=1, **options)
         finish_writes(None, counted)
         found.append((counted.requests.total(), counted.read_bytes, counted.read_memories))
     return found
@@ -420,7 +420,7 @@ def test_a_memory_removed_during_a_read_stays_removed(tables: tuple[Table, Table
                 racing.forget(gone.memory_id)
             return items
 
-    racing = UserMemoryStore(RacingTable(tables[1]), user_id="u1")  # type: ignore[arg-type]
+    racing = UserMemoryStore(RacingTable(tables[1]), user_id="u1")
     assert [hit.record.memory_id for hit in racing.reader.search("maps")] == [kept.memory_id]
 
 
@@ -480,7 +480,7 @@ def summaries(store: UserMemoryStore, numbers: range, *, days_ago: float, topic:
         )
         for id_ in ids
     ]
-    store.partition.table.batch_write(puts=map(store.partition.item_of, found))  # type: ignore[arg-type]
+    store.partition.table.batch_write(puts=map(store.partition.item_of, found))
     store.forget(kept.memory_id)
     return ids
 

@@ -88,7 +88,6 @@ def test_inspection_shows_tiers_messages_and_tools_and_touches_nothing(world: Wo
     world.clock.advance(60)  # a look that refreshed the time to live would show
     before = None if world.hot is None else world.hot.copy()
     found = inspect_conversation(PLACE, **world.stores)
-    assert found is not None
     assert [(one.role, one.outcome) for one in found.messages] == [
         ("user", "kept"),
         ("assistant", "kept"),
@@ -97,22 +96,18 @@ def test_inspection_shows_tiers_messages_and_tools_and_touches_nothing(world: Wo
     ]
     assert found.tools["find"]["calls"] == 1
     assert (found.turns, found.metadata) == (1, {"locale": "ja"})
-    assert found.durable is not None
     assert (found.durable["state"], found.durable["turns"], found.durable["expired"]) == (
         "active",
         1,
         False,
     )
     if world.hot is not None:
-        assert found.hot is not None
         assert found.hot["state"] == "active"
         assert world.hot.copy() == before
     world.clock.advance(1801)
     world.sweep()
     swept = inspect_conversation(PLACE, **world.stores)
-    assert swept is not None
     assert swept.messages == found.messages
-    assert swept.durable is not None
     assert swept.durable["ahead"] is False
 
 

@@ -90,7 +90,7 @@ def live(memory: MangaMemory, sink: PreferenceSink | None = None) -> None:
     restored = Agent(model=ScriptedModel(), **kwargs)
     assert restored.messages
     restored("and another")
-    restored._session_manager.close()  # type: ignore[union-attr]
+    restored._session_manager.close()
     again.sweeper().run_once()
     assert again.finalize(ConversationScope("u1", "s1", tenant="acme"))
     assert again.export_user("u1", tenant="acme")["sessions"]

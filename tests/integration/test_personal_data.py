@@ -121,7 +121,6 @@ def test_card_numbers_are_in_no_summary_whoever_wrote_it() -> None:
     for number in range(8):
         agent(f"Please also add volume {number} of One Piece, and I prefer the English edition.")
     summary = manager.summary(agent)
-    assert summary is not None
     shown = json.dumps(
         [agent.messages, [fact.text for fact in summary.facts]], ensure_ascii=False, default=str
     )

@@ -43,7 +43,7 @@ def made(session: Any = None, **settings: Any) -> Agent:
 def agent() -> Agent:
     reset_texts()
     agent = made()
-    agent.said = talk(agent)  # type: ignore[attr-defined]
+    agent.said = talk(agent)
     return agent
 
 
@@ -54,7 +54,7 @@ def has_neighbours(messages: list[Any]) -> bool:
 
 def test_a_trimmed_history_holds_the_messages_that_were_said(agent: Agent) -> None:
     """Neighbours of one role are neither merged nor separated."""
-    everything: list[str] = agent.said  # type: ignore[attr-defined]
+    everything: list[str] = agent.said
     assert all(len(message["content"]) == 1 for message in agent.messages)
     at = [everything.index(message["content"][0]["text"]) for message in agent.messages]
     assert at == sorted(set(at)), "each once, in the order of speech"

@@ -121,7 +121,7 @@ def test_a_damaged_log_is_not_taken_for_empty(table: Table, damage: dict[str, An
         store.preference_log.read,
     ):
         with pytest.raises(CorruptRecordError):
-            work()  # type: ignore[operator]
+            work()
     assert [record.content for record in store.recall(type="preference")] == ["genre: horror"]
     assert table.get(*key) == damaged
     store.partition.table.delete(
@@ -332,14 +332,12 @@ def test_a_repeated_change_adds_its_signals_once(table: Table) -> None:
     change = LoggedChanges().with_change(
         PreferenceChange(statements=stated, signals=log.signals_of(stated))
     )
-    assert change is not None
     assert change.with_change(PreferenceChange(statements=stated, signals=change.signals)) is None
 
 
 def test_a_sink_that_is_down_for_weeks_does_not_fill_the_log() -> None:
     logged: LoggedChanges | None = LoggedChanges()
     for number in range(1_000):
-        assert logged is not None
         preference = Preference(f"key {number % 7}", f"value {number}", adds=True)
         statement = Statement(preference, float(number), uuid.uuid4().hex, f"session-{number}")
         logged = logged.with_change(
@@ -347,7 +345,6 @@ def test_a_sink_that_is_down_for_weeks_does_not_fill_the_log() -> None:
                 statements=[statement], signals=[PreferenceSignal.from_statement(OWNER, statement)]
             )
         )
-    assert logged is not None
     numbers = [each.number for each in logged.signals]
     assert [each.at for each in logged.signals[-56:]] == list(
         range(944, 1_000)
@@ -418,7 +415,7 @@ def test_deletions_that_the_log_has_dropped_still_count(table: Table) -> None:
 @pytest.fixture(scope="module")
 def kinesis_server() -> Iterator[servers.DynamoDB]:
     server = servers.DynamoDB()
-    server._env["SERVICES"] = "kinesis"  # type: ignore[index]
+    server._env["SERVICES"] = "kinesis"
     server.start()
     yield server
     server.kill()
@@ -688,7 +685,7 @@ def test_close_reports_preferences_that_the_table_did_not_accept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True)
-    table: Any = FaultyTable(plain.memories)  # type: ignore[arg-type]
+    table: Any = FaultyTable(plain.memories)
     memory = MangaMemory(hot=plain.hot, durable=plain.durable, memories=table)
     monkeypatch.setattr("strands_manga_memory.assembly.process_stores._DRAIN_SECONDS", 0.5)
     monkeypatch.setattr(table, "close", lambda: None)

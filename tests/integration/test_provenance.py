@@ -44,9 +44,9 @@ def only(sources: list[Source], kind: str) -> Source:
 
 def test_explain_and_retract_name_a_wrong_argument(shop: MangaMemory) -> None:
     with pytest.raises(ValueError, match="agent must be Agent, got 3"):
-        shop.explain(3)  # type: ignore[arg-type]
+        shop.explain(3)
     with pytest.raises(ValueError, match=r"source must be a Source from explain\(agent\), got 3"):
-        shop.retract(3)  # type: ignore[arg-type]
+        shop.retract(3)
 
 
 @pytest.mark.parametrize("removed_by", ["retract", "forget"])
@@ -212,7 +212,6 @@ def test_entity_of_a_redacted_message_is_not_shown(shop: MangaMemory) -> None:
         agent(text)
     redacted: Message = {**agent.messages[0], "content": [{"text": "[redacted]"}]}
     session = agent._session_manager
-    assert session is not None
     session.redact_latest_message(redacted, agent)
     agent("And now?")
     assert ORDER not in request(model)

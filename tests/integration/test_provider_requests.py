@@ -232,7 +232,7 @@ def test_a_tool_returning_one_object_twice_has_two_results(opened: Any, *, toget
         tools=[stock],
     )
     agent("are they here?")
-    shared["content"].append({"text": "changed later"})  # type: ignore[attr-defined]
+    shared["content"].append({"text": "changed later"})
     assert [
         (result["toolUseId"], len(result["content"])) for result in tool_results(agent.messages)
     ] == [("a", 1), ("b", 1)]

@@ -201,7 +201,7 @@ def durable(request: pytest.FixtureRequest, unique: str) -> str:
     if request.param == "postgresql":
         server = request.getfixturevalue("postgres_server")
         with psycopg.connect(server.url, autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{unique}"')  # type: ignore[arg-type]
+            connection.execute(f'CREATE DATABASE "{unique}"')
         printed = yaml.safe_load(COMPOSE)["services"]["chat"]["environment"][
             "MANGA_MEMORY_DURABLE_URL"
         ]

@@ -123,7 +123,7 @@ def test_what_is_forgotten_never_returns() -> None:
         if "Sakura" not in str(agent.messages):
             break
     assert "Sakura" not in str(agent.messages)
-    agent.conversation_manager.forget(id_)  # type: ignore[attr-defined]
+    agent.conversation_manager.forget(id_)
     for _ in range(12):
         agent("ok")
         assert "Sakura" not in str(agent.messages)

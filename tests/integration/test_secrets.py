@@ -52,7 +52,7 @@ def shown(error: BaseException) -> str:
     found, seen = "".join(traceback.format_exception(error)), error
     while seen is not None:
         found += f"{seen!r} {seen} {vars(seen)}"
-        seen = seen.__cause__ or seen.__context__  # type: ignore[assignment]
+        seen = seen.__cause__ or seen.__context__
     return found
 
 
@@ -151,7 +151,7 @@ def test_logs_and_spans_of_a_session_show_no_secret_and_from_info_on_no_user(
         kwargs = memory.agent_kwargs(user_id=USER, session_id="s", tenant="acme", task_state=True)
         agent = Agent(model=ScriptedModel(), **kwargs)
         agent(f"I say {SAID}. My favorite genre is {SAID}.")
-        agent._session_manager.flush()  # type: ignore[union-attr]
+        agent._session_manager.flush()
         memory.user(USER, tenant="acme").remember(SAID)
         memory.user(USER, tenant="acme").recall()
         memory.close()

@@ -41,7 +41,7 @@ def device(stores: Stores, **named: Any) -> Agent:
 def test_a_turn_under_a_lease_is_complete_although_the_hot_tier_fails_at_the_end() -> None:
     """The lease then ends by itself, and an error in the block is not replaced by another."""
     hot = FaultyHotStore(InMemoryHotStore())
-    manager = TieredSessionManager("s", hot=hot)  # type: ignore[arg-type]
+    manager = TieredSessionManager("s", hot=hot)
     live = agent(manager)
     for error in (None, KeyError("of the block")):
         with pytest.raises(KeyError) if error else nullcontext(), manager.lease(ttl=0.2):

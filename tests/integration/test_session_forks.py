@@ -71,7 +71,6 @@ def test_a_fork_counts_the_turns_of_its_history(memory: MangaMemory) -> None:
     memory.session(SCOPE).fork(2, session_id="s2")
     fork = build(memory, ConversationScope("u1", "s2"), task_state=True)
     state = coordinator_of(fork)
-    assert state is not None
     assert state.dialogue.turn_count == 2
     fork("question 4")
     assert state.dialogue.turn_count == 3
@@ -251,13 +250,11 @@ class Writer:
 
     def send(self, line: str = "go") -> None:
         """Ask for the next turn, and do not wait for it."""
-        assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n")
         self._process.stdin.flush()
 
     def wait(self) -> None:
         """Wait until the turn is saved."""
-        assert self._process.stdout is not None
         self.turns = int(self._process.stdout.readline())
 
     def end(self) -> None:
@@ -331,10 +328,10 @@ def test_a_turn_removed_elsewhere_in_a_tool_stays_whole(url: str, memory: MangaM
     def wait() -> str:
         """Wait for the other process."""
         session = agent._session_manager
-        session.flush()  # type: ignore[union-attr]
+        session.flush()
         with elsewhere(url) as other:
             other.rewind(SCOPE, 1)
-        session.flush()  # type: ignore[union-attr]
+        session.flush()
         return "done"
 
     call = [{"toolUse": {"name": "wait", "toolUseId": "t1", "input": {}}}]
@@ -408,7 +405,7 @@ def test_rewind_removes_a_turn_without_an_answer(memory: MangaMemory) -> None:
     message: Message = {"role": "user", "content": [{"text": "question 2"}]}
     agent.messages.append(message)
     session.append_message(message, agent)
-    session.flush()  # type: ignore[attr-defined]
+    session.flush()
     memory.rewind(SCOPE, 1)
     assert logged(memory) == said(1)
     agent("question 3")
@@ -504,7 +501,7 @@ def test_page_reads_no_more_of_a_long_log_than_it_holds(
     memory: MangaMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An early page costs as much as a late one."""
-    talk(memory, *range(1, 60))._session_manager.flush()  # type: ignore[union-attr]
+    talk(memory, *range(1, 60))._session_manager.flush()
     rows: list[int] = []
     query = memory.durable.query
 
@@ -529,7 +526,7 @@ def test_pages_of_large_turns_are_whole(memory: MangaMemory) -> None:
     agent = build(memory)
     for number in range(2):
         agent(f"{number} " + os.urandom(500_000).hex())
-    agent._session_manager.flush()  # type: ignore[union-attr]
+    agent._session_manager.flush()
     found: list[int] = []
     after: str | None = None
     while True:
@@ -559,7 +556,7 @@ def test_wrong_page_is_refused(memory: MangaMemory) -> None:
 
 def test_commands_show_fork_and_rewind_it(url: str, memory: MangaMemory, capsys: Any) -> None:
     """Pages, a fork and a rewind from the command line, as text and as JSON."""
-    talk(memory, 1, 2, 3)._session_manager.close()  # type: ignore[union-attr]
+    talk(memory, 1, 2, 3)._session_manager.close()
     whose = ["--user", "u1", "--durable", url]
     assert run(["history", "s1", "--limit", "3", *whose]) == 0
     printed = capsys.readouterr()
@@ -596,7 +593,7 @@ def test_refused_command_says_what_to_do(
     arguments: list[str], status: int, message: str, url: str, memory: MangaMemory, capsys: Any
 ) -> None:
     """Nothing is changed."""
-    talk(memory, 1, 2)._session_manager.close()  # type: ignore[union-attr]
+    talk(memory, 1, 2)._session_manager.close()
     assert run([*arguments, "--user", "u1", "--durable", url]) == status
     assert message in " ".join(capsys.readouterr().err.split())
     assert logged(memory) == said(1, 2)
@@ -606,7 +603,7 @@ def test_command_deletes_one_session_of_a_user(url: str, memory: MangaMemory, ca
     """Another session stays. A second deletion says that nothing is there."""
     for session_id in ("s1", "s2"):
         scope = ConversationScope("u1", session_id)
-        talk(memory, 1, scope=scope)._session_manager.close()  # type: ignore[union-attr]
+        talk(memory, 1, scope=scope)._session_manager.close()
     arguments = ["delete-session", "s1", "--user", "u1", "--durable", url]
     assert run(arguments) == 1
     assert "This cannot be undone" in capsys.readouterr().err
@@ -622,7 +619,7 @@ def test_command_deletes_one_session_of_a_user(url: str, memory: MangaMemory, ca
 def test_command_asks_for_one_of_several_agents(url: str, memory: MangaMemory, capsys: Any) -> None:
     """The error lists them."""
     for agent_id in ("default", "orders"):
-        talk(memory, 1, scope=ConversationScope("u1", "s1", agent_id))._session_manager.close()  # type: ignore[union-attr]
+        talk(memory, 1, scope=ConversationScope("u1", "s1", agent_id))._session_manager.close()
     assert run(["history", "s1", "--user", "u1", "--durable", url]) == 2
     assert "choose one with --agent: default, orders" in " ".join(
         capsys.readouterr().err.replace("│", "").split()

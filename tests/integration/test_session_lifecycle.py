@@ -318,7 +318,7 @@ def test_a_save_goes_on_when_its_caller_is_cancelled(both: Stores) -> None:
             go_on.wait(10)
 
     store = both.hot
-    both.hot = WatchedStore(store, wait)  # type: ignore[assignment]
+    both.hot = WatchedStore(store, wait)
     live = both.agent()
 
     async def run() -> None:
@@ -489,7 +489,7 @@ def test_records_carry_what_the_mission_asks_for(both: Stores) -> None:
 def test_what_cannot_be_logged_or_counted_is_refused(both: Stores) -> None:
     manager = both.manager()
     with pytest.raises(ValueError, match="messages must have a role and a list of content blocks"):
-        manager.log([user("hello"), {"role": "user", "content": "hello"}], "logged")  # type: ignore[typeddict-item]
+        manager.log([user("hello"), {"role": "user", "content": "hello"}], "logged")
     with pytest.raises(ValueError, match=r"^keep must be a whole number of 0 or more, got -1$"):
         manager.log([user("hello")], "logged", keep=-1)
     assert list(manager.history("logged")) == []

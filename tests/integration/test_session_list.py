@@ -26,7 +26,7 @@ def talk(memory: MangaMemory, user: str, session: str, *texts: str, **settings: 
     for text in texts:
         agent(text)
         CLOCK.advance(60)
-    agent._session_manager.close()  # type: ignore[union-attr]
+    agent._session_manager.close()
     finish_writes(None, memory.durable)
 
 
@@ -46,7 +46,7 @@ def test_sessions_are_listed_with_title_turns_and_last_use(memory: MangaMemory) 
     assert page.sessions[0].title == "Do you have Uzumaki?"
     assert page.sessions[1].title.startswith("Where is my order 17?")
     assert "4111" not in page.sessions[1].title
-    assert page.sessions[0].last_used > page.sessions[1].last_used  # type: ignore[operator]
+    assert page.sessions[0].last_used > page.sessions[1].last_used
     assert page.next is None
     assert memory.sessions("nobody").sessions == ()
 

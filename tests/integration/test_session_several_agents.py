@@ -89,5 +89,5 @@ def test_durable_requests_of_agents_that_answer_at_once(stage: Stage, unique: st
     stage.settle()
     assert len(requests(stage.durable_wire.log)) / len(counted) <= MOST_REQUESTS
     for agent in agents:
-        agent._session_manager.flush()  # type: ignore[union-attr]
+        agent._session_manager.flush()
     assert sorted(logged(stage, unique, hot=None)) == sorted([*said, *counted])

@@ -513,4 +513,4 @@ def test_sweeper_takes_urls_of_its_stores(tmp_path: Path) -> None:
     sweeper = SessionSweeper(hot="memory://", durable=f"sqlite:///{tmp_path / 's.sqlite3'}")
     assert sweeper.run_once() == 0
     with pytest.raises(ValueError, match="durable must be Table or a text or None"):
-        SessionSweeper(hot=None, durable=5)  # type: ignore[arg-type]
+        SessionSweeper(hot=None, durable=5)

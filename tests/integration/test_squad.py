@@ -468,7 +468,7 @@ async def test_a_stream_closed_half_way_leaves_all_sound(open_memory: OpenMemory
     shop = Shop(open_memory(), streaming=True)
     response = await shop.squad.route_request("look", "u1", "s1", stream_response=True)
     stream: AsyncIterator[Any] = response.output
-    async with aclosing(stream):  # type: ignore[type-var]
+    async with aclosing(stream):
         assert (await anext(stream)).text == "let me see. "
         await asyncio.to_thread(shop.entered.wait, 30)
     shop.may_go_on.set()
@@ -688,13 +688,13 @@ async def test_history_sizes(memory: MangaMemory) -> None:
     ]
     for part in (SessionChatStorage, Handoffs):
         with pytest.raises(ValueError, match="memory must be a MangaMemory, got 'memory'"):
-            part("memory")  # type: ignore[arg-type]
+            part("memory")
 
 
 async def test_a_question_asked_twice_is_not_dropped(memory: MangaMemory) -> None:
     storage = SessionChatStorage(memory)
     for role, text in (("user", "are you there"), ("user", "hello?"), ("assistant", "yes")):
-        await storage.save_chat_message("u", "s", "lex", TimestampedMessage(role, [{"text": text}]))  # type: ignore[arg-type]
+        await storage.save_chat_message("u", "s", "lex", TimestampedMessage(role, [{"text": text}]))
     manager = memory.session(ConversationScope("u", "s", "lex"))
     assert [line[1] for line in told(manager.history())] == ["are you there", "hello?", "yes"]
     # What is shown alternates: a supervisor takes it two by two.
@@ -813,8 +813,8 @@ async def test_content_without_text_is_not_stored(memory: MangaMemory) -> None:
     storage = SessionChatStorage(memory)
     assert not await storage.save_chat_message(
         "u", "s", "lex", ConversationMessage("user", [{"toolUse": {}}])
-    )  # type: ignore[arg-type]
-    assert not await storage.save_chat_message("u", "s", "lex", ConversationMessage("user", None))  # type: ignore[arg-type]
+    )
+    assert not await storage.save_chat_message("u", "s", "lex", ConversationMessage("user", None))
     assert await storage.fetch_all_chats("u", "s") == []
 
 

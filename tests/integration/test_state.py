@@ -1062,7 +1062,7 @@ def test_threads_that_change_slots_lose_none() -> None:
     threads = [
         threading.Thread(
             target=lambda name=slot.name: coordinator.dialogue.fill_slot(name, "x", confirmed=True)
-        )  # type: ignore[misc]
+        )
         for slot in slots
     ]
     for thread in threads:
@@ -1189,7 +1189,7 @@ def test_a_call_whose_input_is_no_object_does_not_fail_the_turn() -> None:
             r"intents\['reorder'\]: pattern must be a regular expression, got '\('",
         ),
         (
-            [DialogueSlot(name="volume", questoin="Which volume?")],  # type: ignore[call-arg]
+            [DialogueSlot(name="volume", questoin="Which volume?")],
             r"intents\['reorder'\]: Unknown setting 'questoin'. Did you mean 'question'\?",
         ),
         (DialogueSlot(name="volume"), r"intents\['reorder'\] must be a DialogueSlot"),

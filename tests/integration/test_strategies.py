@@ -215,5 +215,4 @@ def test_what_strands_calls_experimental_is_as_we_know_it() -> None:
 
     config = ContextManagerConfig(strategies=[Watched(ImportanceWeightedConversationManager())])
     agent = Agent(model=ScriptedModel(), context_manager=config)
-    assert agent.context_manager is not None
     assert calls == [{"stash": agent.context_manager.stash}]

@@ -155,9 +155,9 @@ def test_message_redacted_while_it_is_summarized_does_not_return(memory: MangaMe
         agent = build()
         agent("Is it in stock? " + "Tell me more about it please. " * 10)
         time.sleep(0.02)
-    first = next(agent._session_manager.records())["message"]  # type: ignore[union-attr]
+    first = next(agent._session_manager.records())["message"]
     redacted = {**first, "content": [{"text": "[redacted]"}]}
-    agent._session_manager.redact_latest_message(redacted, agent)  # type: ignore[union-attr]
+    agent._session_manager.redact_latest_message(redacted, agent)
     time.sleep(0.5)
     agent = build()
     agent("And now?")
@@ -201,7 +201,7 @@ def test_failing_summarizer_rests_for_rebuilt_agents(reply: Any, memory: MangaMe
                 f"{name} {number}: is volume {number} in stock? "
                 + "Tell me more about it please. " * 10
             )
-            agent.conversation_manager.finish(agent)  # type: ignore[attr-defined]
+            agent.conversation_manager.finish(agent)
         calls[for_each] = len(summarizer.requests)
     assert calls[True] == calls[False] > 0
 

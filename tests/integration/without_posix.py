@@ -47,7 +47,7 @@ for module, names in NOT_ON_WINDOWS.items():
 if hasattr(os, "process_cpu_count"):
     os.process_cpu_count = os.cpu_count  # as os itself defines it where there is no affinity
 for name in MODULES:
-    sys.modules[name] = None  # type: ignore[assignment]
+    sys.modules[name] = None
 
 import strands_manga_memory as package  # noqa: E402
 from strands_manga_memory.testing import ScriptedModel  # noqa: E402

@@ -162,12 +162,12 @@ def test_a_summary_comes_after_twenty_turns_or_eight_thousand_tokens(
     )
     for number in range(24):
         agent(f"My order number {number} is ORD-{48500 + number}, please note it for later.")
-        agent.conversation_manager.finish(agent)  # type: ignore[attr-defined]
+        agent.conversation_manager.finish(agent)
     assert len(agent.messages) < 48
     said = [str(message["content"]) for message in agent.messages if message["role"] == "user"]
     assert all(any(f"ORD-{48500 + number}" in text for text in said) for number in (21, 22, 23))
     assert "ORD-48501" in str(agent.messages)  # told by the summary, or as a plain fact behind it
-    agent._session_manager.flush()  # type: ignore[union-attr]
+    agent._session_manager.flush()
     again, _ = deployment.agent(deployment.process(), history="summarize", max_tokens=2_000)
     assert again.messages == agent.messages
 
@@ -279,9 +279,9 @@ def test_at_turn_fifty_the_context_is_small(deployment: Deployment) -> None:
     agent("I decided on the hardcover edition, order ORD-48502.")
     for number in range(49):
         agent(f"question {number}: " + "tell me about another series " * 8)
-        agent.conversation_manager.finish(agent)  # type: ignore[attr-defined]
-    agent.conversation_manager.begin(agent)  # type: ignore[attr-defined]
-    agent.conversation_manager.finish(agent)  # type: ignore[attr-defined]
+        agent.conversation_manager.finish(agent)
+    agent.conversation_manager.begin(agent)
+    agent.conversation_manager.finish(agent)
     agent("question 49: is that all?")
     sent = [
         block["text"]
@@ -304,7 +304,7 @@ def test_a_pin_survives_a_restore(deployment: Deployment) -> None:
     for number in range(20):
         agent(f"question {number} " + "about something else " * 8)
     assert "surprise" in str(agent.messages)
-    agent._session_manager.flush()  # type: ignore[union-attr]
+    agent._session_manager.flush()
     again, _ = deployment.agent(deployment.process(), max_tokens=700)
     assert again.messages == agent.messages
 

@@ -65,7 +65,7 @@ def test_every_block_and_state_come_back(deployment: Deployment) -> None:
     agent.state.set("basket", {"items": [1, 2]})
     paused = agent("buy it")
     assert paused.stop_reason == "interrupt"
-    agent._session_manager.flush()  # type: ignore[union-attr]
+    agent._session_manager.flush()
     again, _ = deployment.agent(deployment.process(), reply=["Bought."], tools=[approve])
     assert again.messages == agent.messages
     assert again.state.get("basket") == {"items": [1, 2]}
@@ -91,7 +91,7 @@ def test_turns_are_durable_with_all_that_belongs_to_them(deployment: Deployment)
     agent("Is it there?")
     for number in range(20):
         agent(f"question {number} " + "word " * 30)
-    agent._session_manager.flush()  # type: ignore[union-attr]
+    agent._session_manager.flush()
     records = list(deployment.process().session(SCOPE).records("default"))
     assert len(records) == 44
     assert [record["turn"] for record in records] == sorted(record["turn"] for record in records)
@@ -168,7 +168,7 @@ def test_two_devices_agree(deployment: Deployment) -> None:
     phone("again from the phone")
     desk("again from the desk")
     for each in (phone, desk):
-        each._session_manager.flush()  # type: ignore[union-attr]
+        each._session_manager.flush()
     again, _ = deployment.agent(deployment.process())
     said = str(again.messages)
     assert all(
@@ -242,7 +242,7 @@ def test_how_long_to_keep_a_conversation_follows_from_returns(deployment: Deploy
     for gap in (0, 30, 30, 40, 45, 50, 60, 600):
         clock.advance(gap)
         agent("hello")
-    agent._session_manager.flush()  # type: ignore[union-attr]
+    agent._session_manager.flush()
     memory.close()
     gaps = stored_gaps(memory.durable)
     assert gaps.total == 7
@@ -323,7 +323,7 @@ def test_a_process_tells_what_its_layer_takes(deployment: Deployment) -> None:
     memory.user("u1").remember("likes horror")
     for _ in range(3):
         agent("hello")
-    agent._session_manager.flush()  # type: ignore[union-attr]
+    agent._session_manager.flush()
     stats = memory.stats()
     assert (stats["hot"], stats["durable"]) == ("up", "up")
     assert stats["turns"] == 3
@@ -437,10 +437,9 @@ def test_an_operator_sees_a_conversation(deployment: Deployment) -> None:
     memory = deployment.process()
     agent, _ = deployment.agent(memory, task_state=True)
     agent("Where is my order ORD-48502?")
-    agent._session_manager.flush()  # type: ignore[union-attr]
+    agent._session_manager.flush()
     [place] = places("s1", user="u1", durable=memory.durable)
     seen = inspect(place, hot=memory.hot, durable=memory.durable)
-    assert seen is not None
     assert len(seen.messages) == 2
     assert "ORD-48502" in str(seen)
 

@@ -18,7 +18,7 @@ def test_a_process_that_knows_nothing_goes_on(deployment: Deployment) -> None:
     agent, _ = deployment.agent(memory)
     for number in range(7):
         agent(f"question {number}")
-    agent._session_manager.flush()  # type: ignore[union-attr]
+    agent._session_manager.flush()
     again, _ = deployment.agent(deployment.process())
     assert again.messages == agent.messages
 
@@ -109,7 +109,7 @@ def test_entities_survive_and_are_told(deployment: Deployment) -> None:
     memory = deployment.process()
     agent, _ = deployment.agent(memory, task_state=True)
     agent("Where is my order ORD-48502?")
-    agent._session_manager.flush()  # type: ignore[union-attr]
+    agent._session_manager.flush()
     again, model = deployment.agent(deployment.process(), task_state=True)
     again("and when?")
     assert "ORD-48502" in str(model.requests[-1].messages[-1])
@@ -136,7 +136,7 @@ def test_a_session_that_broke_in_a_tool_goes_on(deployment: Deployment) -> None:
     agent, _ = deployment.agent(memory, reply=[[use], "fine"], tools=[broken])
     with suppress(BaseException):  # the process is about to die
         agent("do it")
-    agent._session_manager.flush()  # type: ignore[union-attr]
+    agent._session_manager.flush()
     again, _ = deployment.agent(deployment.process(), reply="fine", tools=[broken])
     assert str(again("are you there?")).strip() == "fine"
 

@@ -37,7 +37,6 @@ def test_records_are_readable_by_their_published_names(deployment: Deployment) -
     """
     memory = deployment.process()
     memory.user("u1").prefer("genre", "horror")
-    assert memory.memories is not None
     [item] = [item for item in memory.memories.query("u1") if item["memory_type"] == "preference"]
     assert item["content"] == "genre: horror"
     assert {
@@ -86,12 +85,10 @@ def test_a_session_is_handed_off_once(deployment: Deployment) -> None:
     agent, _ = deployment.agent(memory)
     agent("Do you have volume 3 of 『Uzumaki』? Thank you!")
     first = memory.finalize(scope)
-    assert first is not None
     assert first.metadata["topics"] == ["Uzumaki"]
     again, _ = deployment.agent(memory)
     again("And volume 4?")
     second = memory.finalize(scope)
-    assert second is not None
     assert (second.memory_id, second.version > first.version) == (first.memory_id, True)
     assert len(memory.user("u1").recall(type="interaction_summary", limit=None)) == 1
 
@@ -365,7 +362,7 @@ def test_many_workers_make_one_summary(deployment: Deployment) -> None:
     scope = ConversationScope("u1", "s1")
     agent, _ = deployment.agent(memory)
     agent("My favorite genre is horror, do you have 『Uzumaki』?")
-    agent._session_manager.close()  # type: ignore[union-attr]
+    agent._session_manager.close()
     failed: list[BaseException] = []
 
     def run() -> None:
@@ -396,7 +393,7 @@ def test_weeks_and_months_are_rolled_up(deployment: Deployment) -> None:
     for number in range(18):
         agent, _ = deployment.agent(memory, f"s{number}", reply="Noted.")
         agent(f"Do you have 『Series {number % 5}』 volume {number}?")
-        agent._session_manager.close()  # type: ignore[union-attr]
+        agent._session_manager.close()
         memory.finalize(ConversationScope("u1", f"s{number}"))
         clock.advance(4 * 86_400)
     user = memory.user("u1")

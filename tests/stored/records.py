@@ -80,7 +80,7 @@ def speak(memory: MangaMemory) -> None:
         agent("I love seinen manga. My favorite author is Naoki Urasawa.")
         if session == "redacted":
             redacted = {**agent.messages[-1], "content": [{"text": "[redacted]"}]}
-            agent._session_manager.redact_latest_message(redacted, agent)  # type: ignore[attr-defined]
+            agent._session_manager.redact_latest_message(redacted, agent)
         for number in range(9 if session == "trimmed" else 1):
             agent(
                 f"Please tell me about volume {number} of Berserk, and what it costs in yen today."

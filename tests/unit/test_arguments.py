@@ -74,7 +74,7 @@ def required(tmp_path: Path) -> dict[str, dict[str, Any]]:
         "ConversationScope": {"user_id": "u", "session_id": "s"},
         "DialogueSlot": {"name": "volume"},
         "DynamoDBTable": {"client": boto3.client("dynamodb", **credentials)},
-        "GuardedMCPTools": {"client": MCPClient(lambda: Wrong())},  # type: ignore[arg-type, return-value]
+        "GuardedMCPTools": {"client": MCPClient(lambda: Wrong())},
         "MangaMemory": tiers,
         "RedisHotStore": {"client": redis.Redis(port=1)},
         "SQLiteTable": {"path": tmp_path / "x.sqlite3"},
@@ -160,7 +160,7 @@ def test_plugins_of_an_agent_may_be_a_tuple(tmp_path: Path) -> None:
         plugin = StateCoordinator()
         assert (
             plugin in memory.agent_kwargs(user_id="u", session_id="s", plugins=(plugin,))["plugins"]
-        )  # type: ignore[arg-type]
+        )
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_items_of_collections_are_checked() -> None:
     ):
         StateCoordinator(intents=wrong)
     with pytest.raises(ValueError, match=r"rules must be .*, got 'card'"):
-        package.PiiPolicy(rules="card")  # type: ignore[arg-type]
+        package.PiiPolicy(rules="card")
 
 
 @pytest.mark.parametrize("keys", [{"k1": "s3cret"}, {5: b"s3cret"}, b"s3cret", [b"s3cret"]])

@@ -45,17 +45,17 @@ def test_one_that_does_not_would_be_found() -> None:
 ASKED: dict[str, Callable[[MangaMemory], Any]] = {
     "recall": lambda memory: memory.user("u").recall(type=LONG),
     "remember": lambda memory: memory.user("u").remember("tea", type=LONG),
-    "history": lambda memory: memory.agent_kwargs(user_id="u", session_id="s", history=LONG),  # type: ignore[arg-type]
-    "learn": lambda memory: memory.agent_kwargs(user_id="u", session_id="s", learn=LONG),  # type: ignore[arg-type]
-    "max_tokens": lambda memory: memory.agent_kwargs(user_id="u", session_id="s", max_tokens=LONG),  # type: ignore[arg-type]
+    "history": lambda memory: memory.agent_kwargs(user_id="u", session_id="s", history=LONG),
+    "learn": lambda memory: memory.agent_kwargs(user_id="u", session_id="s", learn=LONG),
+    "max_tokens": lambda memory: memory.agent_kwargs(user_id="u", session_id="s", max_tokens=LONG),
     "instructions": lambda memory: memory.agent_kwargs(
         user_id="u", session_id="s", instructions=LONG
-    ),  # type: ignore[arg-type]
-    "setting": lambda memory: memory.agent_kwargs(user_id="u", session_id="s", refresh=LONG),  # type: ignore[typeddict-item]
-    "name": lambda memory: memory.agent_kwargs(user_id="u", session_id="s", **{LONG: 1}),  # type: ignore[misc]
+    ),
+    "setting": lambda memory: memory.agent_kwargs(user_id="u", session_id="s", refresh=LONG),
+    "name": lambda memory: memory.agent_kwargs(user_id="u", session_id="s", **{LONG: 1}),
     "name of an agent": lambda memory: memory.agent(
         ScriptedModel(), user_id="u", session_id="s", **{LONG: 1}
-    ),  # type: ignore[misc]
+    ),
     "name of a process": lambda _: MangaMemorySettings(**{LONG: 1}),
     "id": lambda memory: memory.user(LONG),
     "url": lambda _: MangaMemory.open(durable=LONG),
@@ -75,15 +75,15 @@ WRONG: dict[str, tuple[Callable[[MangaMemory], object], str]] = {
     "agent to explain": (
         lambda memory: memory.explain("agent"),
         "agent must be Agent, got 'agent'",
-    ),  # type: ignore[arg-type]
+    ),
     "memory to forget": (
         lambda memory: memory.user("u1").forget(5),
         "memory_id must be the id of a memory, got 5",
-    ),  # type: ignore[arg-type]
+    ),
     "query": (
         lambda memory: memory.user("u1").recall(query=5),
         "query must be a text or None, got 5",
-    ),  # type: ignore[arg-type]
+    ),
     "option of the task state": (
         lambda memory: memory.agent(
             ScriptedModel(), user_id="u1", session_id="s1", task_state={"time_budget": 3}

@@ -186,7 +186,7 @@ def test_values_of_any_depth_have_fingerprints() -> None:
 def test_what_holds_itself_has_a_fingerprint() -> None:
     one, other, third = [[0], [0], [0, 1]]
     for each in (one, other, third):
-        each.append({"in": each})  # type: ignore[arg-type]
+        each.append({"in": each})
     assert fingerprint(one) == fingerprint(other) != fingerprint(third)
 
 

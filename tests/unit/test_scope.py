@@ -62,7 +62,7 @@ def test_a_bad_id_fails_at_construction(name: str, value: object, message: str) 
     ids = {"user_id": "u", "session_id": "s", "agent_id": "a", "tenant": "t", name: value}
 
     with pytest.raises(ValueError, match=f"^{name} {message}"):
-        ConversationScope(**ids)  # type: ignore[arg-type]
+        ConversationScope(**ids)
 
 
 def test_no_tenant_is_a_tenant_of_its_own() -> None:

@@ -218,7 +218,6 @@ def test_variables_reach_what_they_set(tmp_path: Path, monkeypatch: pytest.Monke
     agent = memory.agent(ScriptedModel(), user_id="u", session_id="s")
     agent("Where is my order?")
     found = memory.finalize(ConversationScope("u", "s"))
-    assert found is not None
     assert found.expires_at == pytest.approx(before + 10 * DAY, abs=60)
     guarded = memory.guard(MCPClient(url="http://127.0.0.1:9/mcp"))
     assert guarded.policy.users == 4

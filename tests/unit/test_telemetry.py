@@ -25,7 +25,7 @@ def test_the_published_percentiles_and_deadlines_are_bucket_bounds() -> None:
     stores, fast = (
         set(events.STORE_CALL.duration.buckets),
         set(events.BREAKER_CHECK.duration.buckets),
-    )  # type: ignore[union-attr]
+    )
     assert stores >= {
         0.0003,
         0.0008,

@@ -61,7 +61,7 @@ def cipher(**keys: bytes) -> object:
 def squad_agent(**settings: Any) -> object:
     return SessionStrandsAgent(
         AgentOptions(name="A", description=""), lambda scope: None, **settings
-    )  # type: ignore[arg-type, return-value]
+    )
 
 
 # In a message "..." stands for the name of the last setting and "must be".

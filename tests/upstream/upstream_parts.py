@@ -128,12 +128,12 @@ def pytest_runtest_setup(item: Any) -> None:
 def pytest_configure() -> None:
     """Put the parts in, before any test is imported."""
     if PARTS & {"manager", "session"}:
-        Agent.__init__ = _in_agents(Agent.__init__)  # type: ignore[method-assign]
+        Agent.__init__ = _in_agents(Agent.__init__)
     if "session" in PARTS:
-        Graph.__init__ = _in_teams(Graph.__init__)  # type: ignore[method-assign]
-        Swarm.__init__ = _in_teams(Swarm.__init__)  # type: ignore[method-assign]
+        Graph.__init__ = _in_teams(Graph.__init__)
+        Swarm.__init__ = _in_teams(Swarm.__init__)
     if "storage" in PARTS:
-        strands.storage.InMemoryStorage = InMemoryStorage  # type: ignore[misc,assignment]
+        strands.storage.InMemoryStorage = InMemoryStorage
 
 
 _outcomes: dict[str, str] = {}

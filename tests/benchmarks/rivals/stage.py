@@ -125,7 +125,6 @@ class Driver:
 
     def ask(self, do: str, **request: Any) -> dict[str, Any]:
         """Send a request to the rival. Raises ``RivalError`` if it fails."""
-        assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps({"do": do, **request}) + "\n")
         self.process.stdin.flush()

@@ -40,8 +40,8 @@ class World:
         ):
             agent(text)
         agent.state.set("note", {"pages": [1, 2, 3]})
-        agent._session_manager.set_metadata(None, locale="ja", cart=["a"])  # type: ignore[union-attr]
-        agent._session_manager.flush()  # type: ignore[union-attr]
+        agent._session_manager.set_metadata(None, locale="ja", cart=["a"])
+        agent._session_manager.flush()
         memory = self.memory()
         memory.changes(user_id="u1", session_id="s1", tenant="acme").publish()
         user = memory.user("u1", tenant="acme")
@@ -178,7 +178,7 @@ class World:
             restored = len(agent.messages)
             if not agent._interrupt_state.activated:
                 agent("next")
-            agent._session_manager.flush()  # type: ignore[union-attr]
+            agent._session_manager.flush()
             return restored
 
         return [

@@ -131,7 +131,7 @@ class Process:
                 self._saves_head = self.has_read_to_save = False
 
         self._saves_head = False
-        self.storage._save_head, self.storage.read_head = save, read  # type: ignore[method-assign]
+        self.storage._save_head, self.storage.read_head = save, read
 
     def sweep(self) -> None:
         """Store the hot tier's data in the durable tier, and empty the hot tier."""
@@ -677,7 +677,7 @@ class World:
                     self.rewinds[version.tag] = content
                     return version
 
-                storage.local.next_version = begin  # type: ignore[method-assign]
+                storage.local.next_version = begin
                 removed = {
                     key
                     for key, turn in log.items()

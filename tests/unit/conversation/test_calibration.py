@@ -105,4 +105,4 @@ def test_a_plan_for_a_whole_request() -> None:
 @pytest.mark.parametrize("value", [-1, 1.5, True, "800"])
 def test_a_part_of_a_plan_is_a_whole_number(value: object) -> None:
     with pytest.raises(ValueError, match=r"system must be a whole number of 0 or more, got"):
-        budget_plan(system=value)  # type: ignore[arg-type]
+        budget_plan(system=value)

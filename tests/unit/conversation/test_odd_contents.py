@@ -54,11 +54,11 @@ CONTENTS: list[Any] = [
 class AnyTool(AgentTool):
     """Returns each of the contents in turn."""
 
-    tool_name = property(lambda self: "any")  # type: ignore[assignment]
-    tool_type = property(lambda self: "any")  # type: ignore[assignment]
+    tool_name = property(lambda self: "any")
+    tool_type = property(lambda self: "any")
     tool_spec = property(
         lambda self: {"name": "any", "description": "Any.", "inputSchema": {"json": {}}}
-    )  # type: ignore[assignment]
+    )
 
     def __init__(self) -> None:
         super().__init__()

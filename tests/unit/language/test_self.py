@@ -47,7 +47,7 @@ def test_a_name_or_a_home_that_is_so_no_more_is_forgotten(
 )  # fmt: skip
 def test_the_answer_to_a_question_is_no_mere_acknowledgement(text: str) -> None:
     message = {"role": "user", "content": [{"text": text}]}
-    assert RuleScorer().score(message) >= 0.5  # type: ignore[arg-type]
+    assert RuleScorer().score(message) >= 0.5
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_the_answer_to_a_question_is_no_mere_acknowledgement(text: str) -> None:
 )
 def test_a_courtesy_stays_one(text: str) -> None:
     message = {"role": "user", "content": [{"text": text}]}
-    assert RuleScorer().score(message) == 0.2  # type: ignore[arg-type]
+    assert RuleScorer().score(message) == 0.2
 
 
 def test_only_what_asks_is_left_out() -> None:

@@ -50,13 +50,13 @@ def test_known_names_are_entities_in_every_spelling() -> None:
 
 def context(messages: list[dict[str, Any]], prompt: Any = "You sell books.") -> InvokeModelContext:
     return InvokeModelContext(
-        agent=SimpleNamespace(messages=messages),  # type: ignore[arg-type]
-        messages=messages,  # type: ignore[arg-type]
+        agent=SimpleNamespace(messages=messages),
+        messages=messages,
         system_prompt=prompt,
         tool_specs=[],
         tool_choice=None,
         invocation_state={},
-        model=None,  # type: ignore[arg-type]
+        model=None,
     )
 
 

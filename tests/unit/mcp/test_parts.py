@@ -83,7 +83,6 @@ def test_a_good_result_stands_in_until_it_is_too_old() -> None:
     content[0]["text"] = "changed since"
     clock.advance(59)
     found = kept.find(KEY)
-    assert found is not None
     assert (found.content, found.age) == ([{"text": "ok"}], 59)
     clock.advance(2)
     assert kept.find(KEY) is None
@@ -107,7 +106,7 @@ def test_good_results_are_bounded() -> None:
 
 async def test_a_provider_may_have_unhashable_tools() -> None:
     class Unhashable(PythonAgentTool):
-        __hash__ = None  # type: ignore[assignment]
+        __hash__ = None
 
     class Provider(ToolProvider):
         async def load_tools(self, **kwargs: Any) -> Sequence[AgentTool]:
@@ -120,7 +119,7 @@ async def test_a_provider_may_have_unhashable_tools() -> None:
             pass
 
     spec: ToolSpec = {"name": "one", "description": "d", "inputSchema": {"json": {}}}
-    one = Unhashable("one", spec, lambda *_, **__: None)  # type: ignore[arg-type, return-value]
+    one = Unhashable("one", spec, lambda *_, **__: None)
     guarded = guard_tool(Provider())
     assert await guarded.load_tools() == await guarded.load_tools(), "a tool keeps its breaker"
 

@@ -58,8 +58,8 @@ class Nasty:
     def _fail(self, *args: Any) -> Any:
         raise LookupError("do not look")
 
-    __str__ = __repr__ = __len__ = __bool__ = __iter__ = __getattr__ = __eq__ = __contains__ = _fail  # type: ignore[assignment]
-    __hash__ = None  # type: ignore[assignment]
+    __str__ = __repr__ = __len__ = __bool__ = __iter__ = __getattr__ = __eq__ = __contains__ = _fail
+    __hash__ = None
 
 
 class NastyDict(dict[str, Any]):
@@ -72,7 +72,7 @@ class NastyDict(dict[str, Any]):
         raise LookupError("do not look")
 
     get = items = keys = __iter__ = __contains__ = __getitem__ = __len__ = __str__ = __repr__ = (
-        _fail  # type: ignore[assignment]
+        _fail
     )
 
 
@@ -85,7 +85,7 @@ class NoTextError(Exception):
 
 class NoneTextError(Exception):
     def __str__(self) -> str:
-        return None  # type: ignore[return-value]
+        return None
 
 
 class NastyError(Exception):

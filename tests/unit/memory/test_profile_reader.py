@@ -100,8 +100,8 @@ def test_genres_of_a_set_are_read_in_a_stable_order() -> None:
     "answer",
     [
         {"language": "ja", "purchase_summary": {"secret": 1}},
-        Profile(language="ja", purchase_summary={"secret": 1}),  # type: ignore[arg-type]
-        Profile(language="ja", favorite_genres=({"secret": 1},)),  # type: ignore[arg-type]
+        Profile(language="ja", purchase_summary={"secret": 1}),
+        Profile(language="ja", favorite_genres=({"secret": 1},)),
         {"language": "ja", "favorite_genres": 3, "escalations": "secret"},
     ],
 )

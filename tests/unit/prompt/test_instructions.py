@@ -223,7 +223,6 @@ def test_they_are_in_the_system_side_once_and_stay_as_they_were(folders: list[Pa
         (folders[0] / "AGENT.md").write_text("Changed meanwhile.")
     prompts = [request.system_prompt_content for request in model.requests]
     assert prompts[0] == prompts[1] == prompts[2]
-    assert prompts[0] is not None
     assert prompts[0][0] == {"text": "You sell books."}
     assert "Rules of work" in prompts[0][1]["text"]
     assert agent.system_prompt == "You sell books."

@@ -81,7 +81,7 @@ def test_total_of_the_cart_is_kept_as_text(given: object, kept: str | None) -> N
 
 def test_the_agent_cannot_change_it() -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        Environment().tier = "vip"  # type: ignore[misc]
+        Environment().tier = "vip"
     assert len(Environment.model_validate({"cart": [str(n) for n in range(500)]}).cart) == 50
 
 
@@ -90,4 +90,4 @@ def test_a_policy_asks_for_the_tier_at_each_use() -> None:
     policy = TtlPolicy(tier=lambda: next(tiers))
     assert [policy.ttl(1) for _ in range(3)] == [1800, 3600, 1800]
     with pytest.raises(ValueError, match="tier must be a string or a function"):
-        TtlPolicy(tier=5)  # type: ignore[arg-type]
+        TtlPolicy(tier=5)

@@ -130,7 +130,6 @@ def test_a_record_is_read_once_when_it_is_replaced_on_a_condition(tmp_path: Path
     table.put(record("first"))
     statements: list[str] = []
     connection = table._connection
-    assert connection is not None
     connection.set_trace_callback(statements.append)
 
     assert table.put(record("second"), when=Condition(equals={"text": "first"}))

@@ -19,8 +19,6 @@ def test_new_keys_and_versions_are_above_all_that_a_record_lists() -> None:
             {},
         )
         slot = local.append(b"another question")
-        assert slot is not None
-        assert slot.key is not None
         assert slot.key.time > 30
         assert local.draft().version > (slot.key.time, "")
 

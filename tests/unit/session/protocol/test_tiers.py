@@ -204,7 +204,6 @@ def test_values_that_the_fast_encoder_refuses_are_stored(
     tier.read()
     assert tier.write(head_record(record, record.unlogged, Record()))
     found = durable(table, unique).read()
-    assert found is not None
     assert (found.states, found.manager_state, found.turns) == (
         record.states,
         record.manager_state,
