@@ -245,8 +245,7 @@ class Load:
     async def _stateless_turn(self, number: int) -> float:
         start = time.perf_counter()
         agent = await asyncio.to_thread(self._agent, number)
-        restored = time.perf_counter() - start
-        return restored + await self._timed_turn(agent, number)
+        return (time.perf_counter() - start) + await self._timed_turn(agent, number)
 
     async def _timed_turn(self, agent: Agent, number: int) -> float:
         found: list[float] = []
@@ -379,8 +378,7 @@ def work(pipe: Connection, hot: str, durable: str, first: int) -> None:
 
 
 def _resident_kb() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1024
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1024
 
 
 def _sockets() -> int:

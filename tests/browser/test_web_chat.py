@@ -98,8 +98,7 @@ async def test_the_panel_shows_what_the_model_sees_and_the_task(visit: NewPage) 
 async def test_a_failing_server_opens_its_breaker_on_the_page_and_recovers(visit: NewPage) -> None:
     page = await visit()
     stock = page.locator('[data-tool="get_stock"]')
-    answer = await say(page, "Is The Cat and the Crossing Keeper volume 3 in stock?")
-    assert "12 copies" in answer
+    assert "12 copies" in (await say(page, "Is The Cat and the Crossing Keeper volume 3 in stock?"))
     await expect(stock.locator(".badge").first).to_have_text("closed")
     await break_stock(page, "error")
     for volume in (1, 2, 4):

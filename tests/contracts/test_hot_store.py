@@ -128,8 +128,7 @@ def test_a_new_conversation_is_read_as_it_was_written(store: HotStore) -> None:
 def test_load_without_names_returns_all_fields(store: HotStore) -> None:
     fields = {f"turn.{seq}.ab.2": b"%d" % seq for seq in range(1, 12_001)} | {"head": b"h"}
     assert store.write("c", first(fields=fields))
-    record = store.load("c", None)
-    assert record.fields == fields
+    assert store.load("c", None).fields == fields
 
 
 def test_bytes_come_back_unharmed(store: HotStore) -> None:
@@ -146,8 +145,7 @@ def test_bytes_come_back_unharmed(store: HotStore) -> None:
 def test_a_write_sets_removes_and_keeps(store: HotStore) -> None:
     write = first(fields={"a": b"1", "b": b"2", "c": b"3"})
     store.write("c", write)
-    result = store.write("c", following(write, fields={"a": b"9"}, removed=["b", "never"]))
-    assert result
+    assert store.write("c", following(write, fields={"a": b"9"}, removed=["b", "never"]))
     assert read_fields(store, "c", ["a", "b", "c"]) == {"a": b"9", "c": b"3"}
 
 
@@ -287,8 +285,7 @@ def test_only_touching_starts_the_time_to_live_anew(setup: Setup) -> None:
     read_fields(store, "c", ["head"])
     assert all(record is not None and record.expires_in <= 29.95 for record in inspected)
     touched = store.load("c", [])
-    after = store.load("c", [], touch=False)
-    assert after is not None
+    assert store.load("c", [], touch=False) is not None
     assert touched.expires_in == pytest.approx(30.0, abs=0.001)
     assert touched.version == 1
 
@@ -310,8 +307,7 @@ def test_a_write_revives_a_conversation_that_has_expired(setup: Setup) -> None:
     store.write("c", write)
     setup.pass_time(0.03)
     assert store.write("c", following(write, ttl=60.0))
-    record = store.load("c", [])
-    assert 59.0 < record.expires_in <= 60.0
+    assert 59.0 < store.load("c", []).expires_in <= 60.0
     assert list(store.expired()) == []
 
 
@@ -840,8 +836,7 @@ def test_redis_works_for_an_acl_user_limited_to_its_keys_and_commands(unique: st
             "ACL", "SETUSER", *rights.split(), "-keys", "-scan", "-flushall", "-flushdb"
         )
         store = through(server, unique, username="app", password="pw")
-        write = first(ttl=0.001)
-        assert store.write("c", write)
+        assert store.write("c", first(ttl=0.001))
         servers.wait_until(lambda: list(store.expired()) == ["c"], "expiry")
         assert store.claim("c") is not None
         assert store.drop("c", expect=(1, 1))
@@ -909,8 +904,7 @@ def test_redis_speaks_both_protocols(
     store = through(valkey_server, unique, protocol=protocol)
     write = first(fields={"m1": b"1"})
     store.write("c", write)
-    record = store.load("c", None)
-    assert record.fields == {"m1": b"1"}
+    assert store.load("c", None).fields == {"m1": b"1"}
     assert store.claim("c") is None
 
 

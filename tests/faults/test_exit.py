@@ -150,5 +150,4 @@ def test_exit_waits_for_a_turn_that_no_tier_has(sqlite: Stores, unique: str) -> 
         lock.close()
     assert process.returncode == 0, errors
     with MangaMemory.open(durable=sqlite.durable) as memory:
-        again = memory.agent(ScriptedModel(), user_id="u", session_id=unique)
-        assert len(again.messages) == 4
+        assert len(memory.agent(ScriptedModel(), user_id="u", session_id=unique).messages) == 4

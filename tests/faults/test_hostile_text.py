@@ -164,8 +164,7 @@ def agent_of(memory: MangaMemory, history: str, session: str, text: str) -> Agen
     settings = memory.agent_kwargs(
         user_id="u", session_id=session, history=history, recall=True, task_state=True
     )
-    model = ScriptedModel(reply, usage=lambda _: 0)
-    return Agent(model=model, tools=[fetch], **settings)
+    return Agent(model=ScriptedModel(reply, usage=lambda _: 0), tools=[fetch], **settings)
 
 
 async def stalled(agent: Agent, *turns: str) -> float:

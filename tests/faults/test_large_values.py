@@ -134,8 +134,7 @@ def test_two_writers_store_one_large_message(new_process: NewProcess, services: 
     others = [new_process(services) for _ in range(3)]
     for each in (*others, process):
         each.manager.flush()
-    found = new_process(Stores(None, services.durable))
-    assert found.agent.messages == process.agent.messages
+    assert new_process(Stores(None, services.durable)).agent.messages == process.agent.messages
 
 
 def test_large_values_are_encrypted_and_forgotten_with_the_user(services: Stores) -> None:

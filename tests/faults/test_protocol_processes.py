@@ -43,8 +43,7 @@ def check(opener: Opener, acknowledged: list[str], *, tiers: list[dict[str, bool
     storage = opener.load()
     storage.flush()
     log = [[load(m)["content"][0]["text"] for m in turn.messages] for _, turn in storage.history()]
-    counts = Counter(turn[0] for turn in log)
-    assert [name for name, count in counts.items() if count > 1] == []
+    assert [name for name, count in Counter(turn[0] for turn in log).items() if count > 1] == []
     whole = [turn[0] for turn in log if turn == [turn[0], f"answer to {turn[0]}"]]
     assert [name for name in acknowledged if name not in whole] == []
     for worker in {name.partition(".")[0] for name in whole}:
@@ -146,7 +145,6 @@ def test_hot_tier_that_loses_everything_costs_at_most_the_unflushed_turns(
         # Where an agent is built for each request, turns since the last flush go with the hot tier
         # and their agent. A turn that was saved in parts may have been flushed between them: its
         # second part goes.
-        lost = [name for name in acknowledged if log.get(name) != 2]
-        assert len(lost) <= 3 * 10
+        assert len([name for name in acknowledged if log.get(name) != 2]) <= 3 * 10
         kept = [name for name in acknowledged if log.get(name) == 2]
         check(opener, kept, tiers=[{}, {"hot": False}, {"durable": False}])

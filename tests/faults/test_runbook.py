@@ -62,8 +62,7 @@ def test_hot_tier_lost(tmp_path: Path) -> None:
         for text in ("two", "three"):
             agent(text)
         assert memory.stats()["hot"] == "down"
-        settings = MangaMemorySettings(hot_url=server.url, durable_url=url)
-        assert found(settings, "hot.reach")
+        assert found(MangaMemorySettings(hot_url=server.url, durable_url=url), "hot.reach")
         server.start()  # empty
         agent("four")
         servers.wait_until(lambda: memory.stats()["unsaved_messages"] == 0, "saving what was kept")

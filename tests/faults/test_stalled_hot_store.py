@@ -129,8 +129,7 @@ def test_a_stored_turn_has_the_intent_that_is_active_at_its_end(tmp_path: Path) 
     query = "select item from manga_sessions where sort like '%#TURN#%' order by sort"
     with sqlite3.connect(tmp_path / "s.sqlite3") as table:
         items = [json.loads(item) for (item,) in table.execute(query)]
-    stored = [item.get("intent") for item in items]
-    assert stored == [None, "order", "order", "refund", "refund"]
+    assert [item.get("intent") for item in items] == [None, "order", "order", "refund", "refund"]
 
 
 def test_changes_of_memories_reach_the_table_while_redis_does_not_answer(

@@ -179,8 +179,7 @@ def up(manager: TieredSessionManager, agent: Any, numbers: Iterator[int], tier: 
 
     def is_up() -> bool:
         stats = manager.stats("librarian")
-        error = stats[f"{tier}_error"]
-        return (stats[tier], error, stats["unsaved_messages"]) == ("up", "", 0)
+        return (stats[tier], stats[f"{tier}_error"], stats["unsaved_messages"]) == ("up", "", 0)
 
     last = next(numbers)
     said(agent, last)
@@ -209,8 +208,7 @@ def test_a_hot_tier_that_refuses_fails_no_turn_and_heals(
     named(manager, agent, numbers, "hot", reason)
     manager.flush()
     assert manager.stats("librarian")["durable"] == "up"
-    warning = only_warning(caplog, reason)
-    assert "tier=<hot>" in warning
+    assert "tier=<hot>" in only_warning(caplog, reason)
 
     restored = TieredSessionManager(SESSION, durable=tiers.direct())
     whole(restored, turns := next(numbers))
@@ -273,8 +271,7 @@ def test_a_durable_tier_that_refuses_fails_no_turn_and_heals(
     said(agent, *itertools.islice(numbers, 9))
 
     named(manager, agent, numbers, "durable", DURABLE[code])
-    warning = only_warning(caplog, DURABLE[code])
-    assert "tier=<durable>" in warning
+    assert "tier=<durable>" in only_warning(caplog, DURABLE[code])
 
     tiers.durable_proxy.passing()
     turns = up(manager, agent, numbers, "durable")

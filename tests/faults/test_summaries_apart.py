@@ -92,8 +92,7 @@ def test_two_processes_summarize(backend: str, unique: str, request: pytest.Fixt
         child.hear("ready")
     for child in children:
         child.say(go=True)
-    swapped = [child.hear("swapped")["swapped"] for child in children]
-    assert min(swapped) > 0
+    assert min([child.hear("swapped")["swapped"] for child in children]) > 0
     for child in children:
         child.end()
 

@@ -42,8 +42,7 @@ def test_a_session_is_finalized_right_after_its_turn(memory: MangaMemory) -> Non
             live(f"Do you have volume {turn} of 『Uzumaki』?")
         if number % 2:  # by a worker that keeps no agents
             memory._managers.clear()
-        stored = memory.finalize(ConversationScope("u1", f"s{number}"))
-        assert stored.metadata["turn_count"] == 5
+        assert memory.finalize(ConversationScope("u1", f"s{number}")).metadata["turn_count"] == 5
         assert (
             memory.finalize(ConversationScope("u1", f"s{number}")) is not None
         )  # nothing stays claimed

@@ -352,8 +352,7 @@ async def test_it_closes_itself_on_an_event_loop(tmp_path: Path) -> None:
         agent = memory.agent(ScriptedModel(), user_id="u", session_id="s")
         await agent.invoke_async("hello")
     async with memory:
-        again = memory.agent(ScriptedModel(), user_id="u", session_id="s")
-        assert again.messages == agent.messages
+        assert memory.agent(ScriptedModel(), user_id="u", session_id="s").messages == agent.messages
 
 
 def test_urls_stand_for_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,8 +115,7 @@ def test_results_below_the_cap_share_it_too() -> None:
 def test_a_long_text_beside_results_does_not_count_for_their_cap() -> None:
     turn = tool_turn(1, 700)
     turn[2]["content"].append({"text": "Read this, too. " * 60})
-    agent = compacted(ToolResultCap(1_000), [*turn, *chat(60)])
-    assert agent.messages[2] == turn[2]
+    assert compacted(ToolResultCap(1_000), [*turn, *chat(60)]).messages[2] == turn[2]
 
 
 def test_snip_drops_the_oldest_of_low_importance_and_nothing_else() -> None:

@@ -468,8 +468,7 @@ async def test_a_cancelled_call_leaves_a_history_that_goes_on(tmp_path: Path) ->
         for request in model.requests
     )
     live = plain(agent.messages)
-    restored = await asyncio.to_thread(agent_of, "file", tmp_path)
-    assert plain(restored.messages) == live
+    assert plain((await asyncio.to_thread(agent_of, "file", tmp_path)).messages) == live
 
 
 def test_an_agent_used_as_a_tool_keeps_its_own_budget() -> None:

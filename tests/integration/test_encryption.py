@@ -320,8 +320,7 @@ def test_fields_of_the_hot_tier_are_refused_in_another_field_session_or_tenant(
 
 def restored(memory: MangaMemory) -> Any:
     arguments = memory.agent_kwargs(user_id="u1", tenant="acme", session_id="s1")
-    agent = Agent(model=ScriptedModel(), **arguments)
-    return agent.messages
+    return Agent(model=ScriptedModel(), **arguments).messages
 
 
 def damages(value: bytes) -> Iterator[bytes]:

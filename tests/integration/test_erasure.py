@@ -191,8 +191,7 @@ def test_a_late_retraction_creates_no_hot_record_of_an_erased_user(memory: Manga
     assert memory.forget_user("u1").complete
     user.retract("m1", at=said_at)
     settle(memory)
-    record = memory.hot.load(cache_name(Owner("u1")), [], touch=False)
-    assert record.state == "deleted"
+    assert memory.hot.load(cache_name(Owner("u1")), [], touch=False).state == "deleted"
 
 
 def test_an_imported_user_keeps_all_preferences_later(memory: MangaMemory, tmp_path: Path) -> None:

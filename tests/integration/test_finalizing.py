@@ -446,8 +446,7 @@ def test_a_live_agent_goes_on_after_its_ended_log_was_deleted(world: World) -> N
         world.sweeper().run_once()
     agent("And romance?")
     agent._session_manager.close()
-    restored = world.talk("s1")
-    assert any("And romance?" in repr(message) for message in restored.messages)
+    assert any("And romance?" in repr(message) for message in world.talk("s1").messages)
     world.clock.advance(3 * 3600)
     world.sweeper().run_once()
     assert any("romance" in record.content for record in world.summaries())
@@ -554,8 +553,7 @@ def test_weeks_and_months_within_their_caps_with_pointers(quick: tuple[Table, Ta
     assert len(current) == 20
     assert all(value in context for value in current)
     assert world.roll_up() == world.roll_up()
-    sources = store.sources(months[0].memory_id)
-    assert sources
+    assert store.sources(months[0].memory_id)
     world.clock.advance(45 * DAY)
     later = [
         set(map(str, store.sources(record.memory_id).values()))

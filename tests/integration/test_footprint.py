@@ -17,8 +17,7 @@ pytestmark = pytest.mark.xdist_group("footprint")  # its servers and processes a
 def told(valkey_server: servers.Valkey, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder, program = tmp_path_factory.mktemp("told"), footprint_child.__file__
     root = Path(__file__).parents[2]
-    printed = printed_by("-W", "error", program, folder, valkey_server.url, cwd=root)
-    return dict(json.loads(printed))
+    return dict(json.loads(printed_by("-W", "error", program, folder, valkey_server.url, cwd=root)))
 
 
 def test_a_turn_leaves_nothing_to_the_garbage_collector(told: dict[str, Any]) -> None:

@@ -171,8 +171,7 @@ def test_the_conversation_overrides_the_profile_slot_by_slot(tmp_path: Path) -> 
         }
     )
     world = World(tmp_path, profile=ProfileReader(TableProfileSource(profiles), deadline=10))
-    store = world.memory.user("u1")
-    assert "genre: romance, noir" in store.build_agent_context()
+    assert "genre: romance, noir" in world.memory.user("u1").build_agent_context()
     world.agent()("I don't like noir.")
     world.settle()
     assert "genre: romance\n" in world.memory.user("u1").build_agent_context() + "\n"

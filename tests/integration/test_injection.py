@@ -174,8 +174,7 @@ def test_turns_that_are_recalled() -> None:
     for text in said:
         agent(f"{text} about the azure dragon " + "and more of it " * 20)
     agent("what did I say about the azure dragon?")
-    block = told(model, "recalled_history")
-    assert "azure dragon" in block
+    assert "azure dragon" in told(model, "recalled_history")
 
 
 def test_what_the_state_says(memory: MangaMemory) -> None:
@@ -197,8 +196,7 @@ def test_what_the_state_says(memory: MangaMemory) -> None:
         coordinator.goals.set(attack)
         agent(f"find {attack}")
         agent("go on")
-        block = told(model, "conversation_state")
-        assert len(block) < 4_000
+        assert len(told(model, "conversation_state")) < 4_000
 
 
 @pytest.mark.parametrize("number", range(len(WAYS)))

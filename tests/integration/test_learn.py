@@ -51,8 +51,7 @@ def known(memory: MangaMemory) -> set[str]:
 
 
 def agent_of(memory: MangaMemory, model: ScriptedModel, **options: Any) -> Agent:
-    answers = ScriptedModel()
-    return memory.agent(answers, user_id="u", session_id="s", aux_model=model, **options)
+    return memory.agent(ScriptedModel(), user_id="u", session_id="s", aux_model=model, **options)
 
 
 def test_an_answer_is_read_with_its_question_also_after_a_restart(tmp_path: Path) -> None:
@@ -182,8 +181,7 @@ def test_nothing_is_learned_where_that_is_asked_for(tmp_path: Path) -> None:
         agent = agent_of(memory, Thinking([]), learn="nothing")
         agent("My favourite genre is horror.")
         assert known(memory) == set()
-        summary = memory.finalize(ConversationScope("u", "s"))
-        assert summary is not None
+        assert memory.finalize(ConversationScope("u", "s")) is not None
         assert known(memory) == set()
 
 

@@ -88,8 +88,7 @@ async def test_the_classifier_goes_by_words_and_else_by_the_last_answer(
     history: list[Any] = (
         [] if last is None else [ConversationMessage("assistant", [{"text": last}])]
     )
-    selected = (await classifier.process_request(text, history)).selected_agent
-    assert selected.id == expected
+    assert (await classifier.process_request(text, history)).selected_agent.id == expected
 
 
 def _never(scope: Any) -> Agent:
@@ -216,8 +215,7 @@ async def test_a_complaint_goes_to_a_human_with_what_was_said(tmp_path: Path) ->
     assert agent == "escalation"
     case = tmp_path / "cases" / f"{answer.split('番')[0].rpartition('、')[2]}.md"
     assert "配送がひどい。苦情です！" in case.read_text(encoding="utf-8")
-    state = shop.views("u", "s")["escalation"]["state"]
-    assert state["phase"] == "handoff"
+    assert shop.views("u", "s")["escalation"]["state"]["phase"] == "handoff"
     shop.memory.close()
 
 
@@ -567,8 +565,7 @@ async def test_requests_are_checked_and_bounded(site: Site) -> None:
     assert (await site.send("POST", "/stock", b'{"fault": "exit"}'))[0] == 503  # it is down already
     assert (await site.send("POST", "/sessions"))[0] == 200  # after the turns that were under way
     assert site.shop.ended == [(site.visitor.user_id, site.visitor.session_id)]
-    moved = site.visitors.find(site.token)
-    assert moved.session_id != site.visitor.session_id
+    assert site.visitors.find(site.token).session_id != site.visitor.session_id
 
 
 def test_the_quick_start_shows_an_instruction_kept_and_a_japanese_passage_recalled() -> None:

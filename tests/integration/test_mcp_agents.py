@@ -224,8 +224,7 @@ def test_background_tools_are_guarded(client: MCPClient) -> None:
 async def test_the_deadline_holds_even_if_the_tool_ignores_its_cancellation() -> None:
     guarded = guard_tool(stubborn, policy(timeout=0.1))
     before = set(asyncio.all_tasks())
-    answer = await call(guarded)
-    assert answer.code == "timeout"
+    assert (await call(guarded)).code == "timeout"
     left = set(asyncio.all_tasks()) - before
     assert left  # the tool is still at it, and nobody waits
     await asyncio.wait(left)
@@ -316,8 +315,7 @@ def test_a_client_that_was_started_here_ends_with_the_last_agent() -> None:
         )
         one, two = agent_of(guarded), agent_of(guarded)
         assert one.tool.shop_ok(n=1)["status"] == "success"
-        by_name = guarded.status()
-        assert "shop_ok" in by_name
+        assert "shop_ok" in guarded.status()
         timeouts = {each.tool_name: each.guard.policy.timeout for each in guarded.tools}
         assert (timeouts["shop_ok"], timeouts["shop_boom"], timeouts["shop_hang"]) == (3, 4, 10)
         one.tool_registry.cleanup()
@@ -356,8 +354,7 @@ def test_elicitation_reaches_its_callback() -> None:
 
     with mcp_servers.client_of("legacy", "stdio", elicitation_callback=elicited) as client:
         shop = Shop(GuardedMCPTools(client, policy()))
-        answer = asyncio.run(shop.call("asks"))
-        assert (answer.text, asked) == ("accept", ["Are you sure?"])
+        assert (asyncio.run(shop.call("asks")).text, asked) == ("accept", ["Are you sure?"])
 
 
 def test_the_clients_own_progress_callback_still_hears() -> None:
@@ -383,8 +380,7 @@ def test_what_we_know_of_the_inside_of_the_client_is_there() -> None:
         assert progress_callback_of(client) is progressed
         keep_exceptions(client)
         keep_exceptions(client)
-        failed = client._handle_tool_execution_error("t", RuntimeError("x"))
-        assert str(failed.exception) == "x"
+        assert str(client._handle_tool_execution_error("t", RuntimeError("x")).exception) == "x"
         client.start()
         client.add_consumer("somebody")
         for name in (

@@ -55,8 +55,7 @@ def shop(client: MCPClient) -> Shop:
 
 async def test_a_tool_that_works_is_answered_as_without_a_guard(shop: Shop) -> None:
     answer = await shop.call("ok", n=3)
-    bare = await call(shop["ok"].tool, {"n": 3})
-    assert answer.result == bare.result
+    assert answer.result == (await call(shop["ok"].tool, {"n": 3})).result
     assert answer.result["content"] == [{"text": "ok 3"}]
     assert shop["ok"].status()["calls"] == 1
 
@@ -92,8 +91,7 @@ async def test_wrong_arguments_never_count(shop: Shop) -> None:
 
 async def test_an_unknown_tool_never_counts(client: MCPClient, shop: Shop) -> None:
     shop["ok"].tool.mcp_tool.name = "no_such_tool"
-    answers = [await shop.call("ok") for _ in range(6)]
-    assert {answer.code for answer in answers} == {"unknown_tool"}
+    assert {answer.code for answer in [await shop.call("ok") for _ in range(6)]} == {"unknown_tool"}
     assert shop.state("ok") == "closed"
 
 

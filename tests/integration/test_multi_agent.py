@@ -85,8 +85,7 @@ def test_a_graph_interrupted_in_a_tool_goes_on_elsewhere(both: Stores) -> None:
     result = live("close the deal")
     assert result.status == Status.INTERRUPTED
     again = graph(both.manager(), tools=[sign], second=["signed it"])
-    final = again(interrupt_answers(result, "yes"))
-    assert final.status == Status.COMPLETED
+    assert again(interrupt_answers(result, "yes")).status == Status.COMPLETED
     assert order(again) == ["first", "second", "third"]
     assert [asked(again, name) for name in ("first", "second", "third")] == [0, 1, 1]
     executor: Any = again.nodes["second"].executor
@@ -243,8 +242,7 @@ def test_a_swarm_interrupted_in_a_tool_goes_on_elsewhere(both: Stores) -> None:
     result = live("sell Akira")
     assert result.status == Status.INTERRUPTED
     again = swarm(both.manager(), {"finder": ["signed it"], "seller": []}, tools=[sign])
-    final = again(interrupt_answers(result, "yes"))
-    assert final.status == Status.COMPLETED
+    assert again(interrupt_answers(result, "yes")).status == Status.COMPLETED
 
 
 def test_nodes_may_not_carry_a_session_manager(both: Stores) -> None:
@@ -264,8 +262,7 @@ def test_an_agent_and_a_graph_of_one_id_do_not_cross(both: Stores) -> None:
     manager.flush()
     assert same(agent(both.manager(), agent_id="tour").messages, live.messages)
     assert texts(both.manager().history("tour")) == ["hello", "ok", "again", "ok"]
-    again = graph(both.manager())
-    assert again("go").status == Status.COMPLETED
+    assert graph(both.manager())("go").status == Status.COMPLETED
 
 
 def test_an_agent_that_uses_a_graph_as_a_tool(both: Stores) -> None:

@@ -302,8 +302,7 @@ def test_the_iam_policy_is_enough_and_nothing_of_it_is_unused(
         cold = TieredStorage(durable=durable, user_id="u1", tenant="acme", codec=opened().codec)
         assert asyncio.run(cold.read("large"))
         asyncio.run(storage.delete("large"))
-        unused = iam.granted - iam.used
-        assert unused == set()
+        assert (iam.granted - iam.used) == set()
         other = DynamoDBTable(
             iam.guard(dynamodb_server.client()), name=f"{unique}other", deadline=1
         )

@@ -34,8 +34,7 @@ def test_agents_go_on_and_are_forgotten(url: str) -> None:
             agent(f"I prefer hardcover editions, number {number}.")
         asyncio.run(memory.storage(user_id="u", tenant="t").write("key", b"x" * 1_000_000))
         memory.finalize(ConversationScope("u", "s", tenant="t"))
-        found = asyncio.run(memory.user("u", tenant="t").search("hardcover"))
-        assert found
+        assert asyncio.run(memory.user("u", tenant="t").search("hardcover"))
     with MangaMemory.open(durable=url, memories=True) as memory:
         assert asyncio.run(memory.storage(user_id="u", tenant="t").read("key")) == b"x" * 1_000_000
         report = memory.forget_user("u", tenant="t")

@@ -245,8 +245,7 @@ def test_quotes_leave_the_history_of_a_request_alone() -> None:
         assert sum(map(manager.counter.count, model.requests[-1].messages)) <= 1_200
     assert quoted >= 8
     texts = [json.dumps(window)[:-1] for window in windows]
-    kept = sum(later.startswith(earlier) for earlier, later in pairwise(texts))
-    assert kept >= 8
+    assert sum(later.startswith(earlier) for earlier, later in pairwise(texts)) >= 8
 
 
 def test_room_left_by_few_quotes_is_filled_with_the_next_hits() -> None:
@@ -303,8 +302,7 @@ def test_quotes_show_the_times_of_the_log_after_a_restart(tmp_path: Path) -> Non
     for number in range(12):
         agent(f"I walked past the shop number {number}.")
     agent("What is the name of my cat?")
-    quotes = quotes_of(agent)
-    assert "2026-03-04\n[user 09:30] My cat is called Momo." in quotes
+    assert "2026-03-04\n[user 09:30] My cat is called Momo." in quotes_of(agent)
     memory.close()
 
 

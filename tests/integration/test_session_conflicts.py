@@ -87,8 +87,7 @@ def test_a_turn_that_began_before_another_ended(both: Stores) -> None:
         ["meanwhile", "ok", "search", "toolUse", "toolResult", "done"],
     )
     cold = both.only_durable().agent(conversation_manager=NullConversationManager())
-    hot = both.agent(conversation_manager=NullConversationManager())
-    assert same(cold.messages, hot.messages)
+    assert same(cold.messages, both.agent(conversation_manager=NullConversationManager()).messages)
     assert problems(cold.messages) == []
     one("next")
     assert problems(one.messages) == []
@@ -291,8 +290,7 @@ def test_an_active_interrupt_does_not_merge(stores: Stores) -> None:
     with pytest.raises(ConflictError, match="interrupt"):
         idle("something else")
     resumed = device(stores, model=ScriptedModel(["thanks"]), tools=[pay])
-    final = resumed(interrupt_answers(result))
-    assert final.stop_reason == "end_turn"
+    assert resumed(interrupt_answers(result)).stop_reason == "end_turn"
     assert texts(stores.manager().history()) == [
         "hello", "ok", "buy", "toolUse", "toolResult", "thanks",
     ]  # fmt: skip

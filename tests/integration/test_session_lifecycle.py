@@ -128,10 +128,8 @@ def test_interrupt_in_a_tool_and_resume_over_a_restart(stores: Stores) -> None:
         assert texts(restored.messages) == ["buy it", "toolUse"]
     if stores.durable is not None:
         live._session_manager.flush()
-        cold = stores.only_durable().agent(tools=[pay, find])
-        assert same(cold.messages, live.messages)
-    final = restored(interrupt_answers(result, "yes"))
-    assert final.stop_reason == "end_turn"
+        assert same(stores.only_durable().agent(tools=[pay, find]).messages, live.messages)
+    assert restored(interrupt_answers(result, "yes")).stop_reason == "end_turn"
     assert texts(restored.messages) == ["buy it", "toolUse", "toolResult", "thank you"]
     results = {
         block["toolResult"]["toolUseId"]: block["toolResult"]
@@ -517,8 +515,7 @@ def test_history_over_many_segments_and_its_end(stores: Stores) -> None:
         assert [record["seq"] for record in records] == list(range(1, 61))
         for last in (0, 1, 7, 59, 60, 1000):
             assert list(manager.records(last=last)) == records[60 - min(last, 60) :]
-    pages = live._session_manager.history()
-    assert next(pages)["content"][0]["text"] == "question 0"
+    assert next(live._session_manager.history())["content"][0]["text"] == "question 0"
 
 
 def test_history_has_what_is_not_saved_yet(both: Stores) -> None:

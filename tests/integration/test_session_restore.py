@@ -63,8 +63,7 @@ def test_every_turn_is_restored_exactly(kind: str, request: pytest.FixtureReques
     for number in range(12):
         live.state.set("count", number)
         live(f"question {number} and half of an emoji \ud83d")
-        restored = check_restored(stores, live)
-        assert restored.state.get() == live.state.get()
+        assert check_restored(stores, live).state.get() == live.state.get()
     assert live._session_manager.stats()["turns"] == 12
     assert live._session_manager.stats()["unsaved_messages"] == 0
 

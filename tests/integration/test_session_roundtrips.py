@@ -90,8 +90,7 @@ def test_a_cold_restore_also_looks_for_turns_whose_flush_was_cut(both: Stores) -
     live._session_manager.flush()
     both.lose_hot()
     before = len(both.durable.calls)
-    restored = both.agent()
-    assert same(restored.messages, live.messages)
+    assert same(both.agent().messages, live.messages)
     assert sorted(both.durable.calls[before:]) == ["batch_get", "batch_get", "query"]
 
 
@@ -254,8 +253,7 @@ def test_what_was_revised_since_a_flush_reaches_the_durable_tier_although_its_wo
     after("turn 3")
     after._session_manager.flush()
     both.lose_hot()
-    found = both.elsewhere().manager()
-    assert texts(found.history())[::2] == ["hello", "revised", "turn 3"]
+    assert texts(both.elsewhere().manager().history())[::2] == ["hello", "revised", "turn 3"]
 
 
 def _messages_in_hot(stores: Stores) -> int:

@@ -288,8 +288,7 @@ async def test_tools_know_the_user_and_no_one_can_be_another(memory: MangaMemory
 
 async def test_an_empty_id_is_no_conversation(memory: MangaMemory) -> None:
     agent = Shop(memory).squad.agents["alpha"]
-    reply = await agent.process_request("hello", " ", "s1", [])
-    assert reply.content == [{"text": SORRY}]
+    assert (await agent.process_request("hello", " ", "s1", [])).content == [{"text": SORRY}]
 
 
 def test_names_that_make_no_id_are_refused() -> None:

@@ -1101,8 +1101,7 @@ def test_what_was_published_is_erased_with_the_user(tmp_path: Path) -> None:
     agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1", task_state=True)
     agent("hello")
     memory.changes(user_id="u1", session_id="s1").publish()
-    report = memory.forget_user("u1")
-    assert report.counts["environment"] == 2
+    assert memory.forget_user("u1").counts["environment"] == 2
     assert EnvironmentChanges(memory.hot, SCOPE).version() is None
     memory.close()
 

@@ -192,8 +192,7 @@ def _module(name: str) -> Any:
 
 
 def _module_of(tool: str) -> Any:
-    found = max((name for name in MODULES if f"{tool}_".startswith(f"{name}_")), key=len)
-    return _module(found)
+    return _module(max((name for name in MODULES if f"{tool}_".startswith(f"{name}_")), key=len))
 
 
 def _tools(name: str) -> Any:

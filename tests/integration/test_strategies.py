@@ -200,8 +200,7 @@ def test_one_policy_serves_one_agent_and_others_are_refused() -> None:
 
 def test_what_strands_calls_experimental_is_as_we_know_it() -> None:
     """If this fails, Strands moved: ``conversation/strategy.py`` is the one module to change."""
-    strategy = as_strategy(ImportanceWeightedConversationManager())
-    assert isinstance(strategy, ContextStrategy)
+    assert isinstance(as_strategy(ImportanceWeightedConversationManager()), ContextStrategy)
     assert {"messages", "agent", "utilization", "overflow", "stash"} <= {
         f.name for f in dataclasses.fields(ContextState)
     }

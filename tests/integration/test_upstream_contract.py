@@ -183,8 +183,7 @@ def test_a_session_id_with_colons_is_like_any_other(session: str) -> None:
     hot = InMemoryHotStore()
     agent(TieredSessionManager(session, hot=hot))("hello")
     assert texts(agent(TieredSessionManager(session, hot=hot)).messages) == ["hello", "ok"]
-    live = agent(TieredSessionManager(ConversationScope("u1", ":u1:s1"), hot=hot))
-    assert live.messages == []
+    assert agent(TieredSessionManager(ConversationScope("u1", ":u1:s1"), hot=hot)).messages == []
 
 
 # Turns that end in a tool result

@@ -69,8 +69,7 @@ def test_every_block_and_state_come_back(deployment: Deployment) -> None:
     again, _ = deployment.agent(deployment.process(), reply=["Bought."], tools=[approve])
     assert again.messages == agent.messages
     assert again.state.get("basket") == {"items": [1, 2]}
-    final = again(interrupt_answers(paused))
-    assert str(final).strip() == "Bought."
+    assert str(again(interrupt_answers(paused))).strip() == "Bought."
     assert "approved: yes" in str(again.messages)
 
 
@@ -181,8 +180,7 @@ def test_two_devices_agree(deployment: Deployment) -> None:
         )
     )
     assert (again.state.get("phone"), again.state.get("desk")) == (1, 2)
-    roles = [message["role"] for message in again.messages]
-    assert all(a != b for a, b in pairwise(roles))
+    assert all(a != b for a, b in pairwise([message["role"] for message in again.messages]))
 
 
 class Cached(ScriptedModel):
@@ -215,8 +213,7 @@ def test_a_cached_prefix_stays_and_drops_are_explained(deployment: Deployment) -
     for number in range(5):
         agent(f"question {number}")
         clock.advance(60)
-    prefixes = {json.dumps(request.system_prompt_content) for request in model.requests}
-    assert len(prefixes) == 1
+    assert len({json.dumps(request.system_prompt_content) for request in model.requests}) == 1
     assert monitor.stats()["prefix_changes"] == 0
     agent.system_prompt = "You sell books."
     agent("and now?")
@@ -396,8 +393,7 @@ def test_graphs_swarms_and_structured_output_go_on(deployment: Deployment) -> No
     assert str(agent("ask the expert")).strip() == "Berserk."
     structured = [[{"toolUse": {"toolUseId": "t2", "name": "Title", "input": {"name": "Gyo"}}}]]
     other, _ = deployment.agent(memory, "s2", reply=structured)
-    found = other("name one", structured_output_model=Title).structured_output
-    assert found == Title(name="Gyo")
+    assert other("name one", structured_output_model=Title).structured_output == Title(name="Gyo")
 
     async def streamed() -> list[Any]:
         return [event async for event in deployment.agent(memory, "s3")[0].stream_async("hello")]

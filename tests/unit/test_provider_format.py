@@ -334,8 +334,7 @@ def check(history: list[Any]) -> None:
     before = copy.deepcopy(history)
     shown = for_model(history)
     assert history == before
-    again = for_model(shown)
-    assert again is shown
+    assert for_model(shown) is shown
     for provider in PROVIDERS:
         broken = rules(problems(shown, provider)) if shown else set()
         assert broken <= LEFT_TO_STRANDS, problems(shown, provider)

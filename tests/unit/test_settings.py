@@ -213,14 +213,12 @@ def test_variables_reach_what_they_set(tmp_path: Path, monkeypatch: pytest.Monke
         user.remember("pay with 4111 1111 1111 1111")
     assert "[email]" in user.remember("write to momo@example.com").content
     before = time.time()
-    kept = user.record_feedback("too slow")
-    assert kept.expires_at == pytest.approx(before + 20 * DAY, abs=60)
+    assert user.record_feedback("too slow").expires_at == pytest.approx(before + 20 * DAY, abs=60)
     agent = memory.agent(ScriptedModel(), user_id="u", session_id="s")
     agent("Where is my order?")
     found = memory.finalize(ConversationScope("u", "s"))
     assert found.expires_at == pytest.approx(before + 10 * DAY, abs=60)
-    guarded = memory.guard(MCPClient(url="http://127.0.0.1:9/mcp"))
-    assert guarded.policy.users == 4
+    assert memory.guard(MCPClient(url="http://127.0.0.1:9/mcp")).policy.users == 4
     memory.close()
     other = MangaMemory.from_env(memories=False, flush_every=2)  # what is given wins
     assert (other.memories, other.session("s")._tiers.flush_every) == (None, 2)

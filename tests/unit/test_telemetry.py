@@ -54,8 +54,7 @@ def test_an_error_of_a_store_is_told_and_raised(tmp_path: Path) -> None:
         table.get("a", "b")
     with pytest.raises(StoreUnavailableError):
         list(table.query("a"))
-    after = recorder.stats()["durable.get"]
-    assert after.errors - (before.errors if before else 0) == 1
+    assert recorder.stats()["durable.get"].errors - (before.errors if before else 0) == 1
     assert recorder.stats()["durable.query"].errors >= 1
 
 

@@ -37,8 +37,7 @@ def test_usage_is_reported() -> None:
 def test_usage_is_of_the_content_alone() -> None:
     live = agent(ScriptedModel(["fine " * 8]))
     live("word " * 40)
-    used = live("word " * 4).metrics.latest_agent_invocation.usage["inputTokens"]
-    assert used == 50 + 10 + 5
+    assert live("word " * 4).metrics.latest_agent_invocation.usage["inputTokens"] == 50 + 10 + 5
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

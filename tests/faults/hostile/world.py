@@ -198,8 +198,7 @@ class World:
         errors: list[MangaMemoryError] = []
         for use in self.uses():
             try:
-                found = use()
-                assert may_be_new or found, "taken for empty"
+                assert may_be_new or use(), "taken for empty"
             except MangaMemoryError as error:
                 errors.append(error)
             except Exception as error:

@@ -89,8 +89,7 @@ def test_evicted_messages_come_back_from_the_log_in_order(kept: list[bool], unre
     said = talk(6)
     window = [message for at, message in enumerate(said) if kept[at] or at == len(said) - 1]
     before = [message for message in said[:unread] if message in window]
-    tail = restored(said[unread:], window)
-    assert candidates(tail, window) == [*before, *said[unread:]]
+    assert candidates(restored(said[unread:], window), window) == [*before, *said[unread:]]
 
 
 def test_a_tool_result_at_the_beginning_of_the_log_does_not_return_without_its_call() -> None:

@@ -69,8 +69,7 @@ ASKED = query_terms("On which shelf is Uzumaki?")
 
 def test_what_several_messages_say_is_quoted_once() -> None:
     quoting = QuoteFormatter(1_000, default_counter())
-    text = quoting.format(hits(STOCK, f"  {STOCK}\n", STOCK), ASKED)
-    assert text.count(STOCK) == 1
+    assert quoting.format(hits(STOCK, f"  {STOCK}\n", STOCK), ASKED).count(STOCK) == 1
 
 
 def test_of_long_results_that_share_passages_each_passage_is_quoted_once() -> None:
@@ -79,8 +78,7 @@ def test_of_long_results_that_share_passages_each_passage_is_quoted_once() -> No
         f"Listed at {hour} o'clock by the till. {LONG * 10}\n{STOCK}\nShelf {hour} was dusted."
         for hour in (9, 10)
     )
-    text = quoting.format(hits(one, other), ASKED)
-    assert text.count(STOCK) == 1
+    assert quoting.format(hits(one, other), ASKED).count(STOCK) == 1
 
 
 def test_what_is_shown_anyway_is_not_quoted_of_another_message() -> None:

@@ -220,14 +220,12 @@ def test_turns_without_an_answer_can_go_one_by_one_the_oldest_first() -> None:
         assistant(words(10)),
         *exchange(),
     ]
-    choice = chosen(history, 61)
-    assert list(choice.kept) == [0, 1, 9, 10, 11, 12, 13, 14]
+    assert list(chosen(history, 61).kept) == [0, 1, 9, 10, 11, 12, 13, 14]
 
 
 def test_a_first_turn_without_an_answer_stays() -> None:
     history = [*[user(words(10)) for _ in range(10)], assistant(words(10)), *exchange()]
-    choice = chosen(history, 51)
-    assert list(choice.kept) == [0, 8, 9, 10, 11, 12]
+    assert list(chosen(history, 51).kept) == [0, 8, 9, 10, 11, 12]
 
 
 def test_a_message_sent_again_later_is_not_the_first_turn() -> None:

@@ -159,8 +159,7 @@ def test_items_with_one_identifier_keep_differences(shorten: Callable[[str, int]
 def test_json_that_fits_without_its_white_space_loses_nothing() -> None:
     """Indentation goes first; then nothing is marked as cut."""
     text = json.dumps(ORDERS, indent=8)
-    short = truncate_text(text, len(json.dumps(ORDERS)) + 80, len)
-    assert json.loads(short) == ORDERS
+    assert json.loads(truncate_text(text, len(json.dumps(ORDERS)) + 80, len)) == ORDERS
 
 
 def test_numbers_and_unpaired_surrogates_are_kept_as_written() -> None:

@@ -125,5 +125,4 @@ def test_what_is_not_wanted_leaves_whatever_slot_it_is_in() -> None:
     ],
 )
 def test_a_budget_is_kept_without_words_of_comparison(text: str, budget: str) -> None:
-    found = {each.slot: each.value for each in extract_preferences([text])}
-    assert found["budget"] == budget
+    assert {each.slot: each.value for each in extract_preferences([text])}["budget"] == budget

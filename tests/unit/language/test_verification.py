@@ -48,8 +48,7 @@ def test_a_draft_that_is_far_too_long_is_not_read() -> None:
     def counted(_: str) -> int:
         raise AssertionError
 
-    verdict = checked("word " * 1_000, count=counted)
-    assert "far too long" in verdict.problems[0]
+    assert "far too long" in checked("word " * 1_000, count=counted).problems[0]
 
 
 def test_a_draft_must_be_shorter_than_its_source() -> None:

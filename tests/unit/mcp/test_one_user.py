@@ -22,8 +22,7 @@ def get_order(order_id: str) -> dict[str, Any]:
 
 async def ask(guarded: Any, user: str, order: str) -> str:
     use = {"toolUseId": "t", "name": "get_order", "input": {"order_id": order}}
-    events = [event async for event in guarded.stream(use, {"user_id": user})]
-    return str(events[-1])
+    return str([event async for event in guarded.stream(use, {"user_id": user})][-1])
 
 
 @pytest.mark.parametrize(

@@ -112,8 +112,7 @@ def test_connect_says_why_it_failed() -> None:
 def test_the_tool_that_was_asked_first_is_blamed_for_silence() -> None:
     supervisor, _ = supervisor_of(Server())
     blocking = supervisor.record_call("blocks")
-    held_up = supervisor.record_call("ok")
-    assert supervisor.record_timeout(held_up)
+    assert supervisor.record_timeout(supervisor.record_call("ok"))
     assert not supervisor.record_timeout(blocking)
     assert not supervisor.record_timeout(supervisor.record_call("ok"))
 

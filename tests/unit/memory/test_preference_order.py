@@ -98,5 +98,4 @@ def test_nothing_from_before_an_erasure_is_admitted() -> None:
         retracted("m5", 5),
     ):
         assert log.with_change(change) is None
-    later = log.with_change(stated("genre", "horror", 6))
-    assert [each.at for each in later.statements] == [6]
+    assert [each.at for each in log.with_change(stated("genre", "horror", 6)).statements] == [6]

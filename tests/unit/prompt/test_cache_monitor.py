@@ -187,6 +187,5 @@ def test_the_monitor_never_fails_the_request_it_watches(caplog: pytest.LogCaptur
         raise RuntimeError("no variant")
 
     monitor = PromptCacheMonitor(variant=broken)
-    agent = Agent(model=ScriptedModel(), plugins=[monitor])
-    assert str(agent("Is it there?")).strip() == "ok"
+    assert str(Agent(model=ScriptedModel(), plugins=[monitor])("Is it there?")).strip() == "ok"
     assert "comparing the request with the previous one failed" in caplog.text

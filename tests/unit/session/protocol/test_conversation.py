@@ -103,6 +103,5 @@ def test_durable_requests_do_not_grow_with_earlier_writers(writers: int) -> None
     early = cost(1)
     for number in range(21, writers):
         turn(stores.storage(), number)
-    late = cost(writers)
-    assert late <= early <= 2.6
+    assert cost(writers) <= early <= 2.6
     assert len(stores.storage().history()) == writers + 20

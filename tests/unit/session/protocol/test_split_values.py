@@ -102,8 +102,7 @@ def test_who_is_late_to_discard_what_it_replaced_takes_nothing_of_an_equal_value
 
 def test_replaced_by_the_same() -> None:
     table, data = MemoryTable(), noise(900_000)
-    item = put(table, data)
-    assert put(table, data, before=item)
+    assert put(table, data, before=put(table, data))
     assert read_split(table, table.get(*KEY))[1] == data
 
 
