@@ -83,9 +83,7 @@ def main() -> int:
 def _may_unshare() -> bool:
     if shutil.which("unshare") is None or shutil.which("ip") is None:
         return False
-    return (
-        subprocess.run(["unshare", "-n", "true"], check=False, capture_output=True).returncode == 0
-    )
+    return subprocess.run(["unshare", "-n", "true"], capture_output=True).returncode == 0
 
 
 if __name__ == "__main__":

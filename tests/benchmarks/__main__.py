@@ -167,9 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         " itself"
     )
     parser.add_argument("names", nargs="*", metavar="name", help=names_help)
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object on the last line"
-    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a budget is missed")
     parser.add_argument(
         "--check-counts", action="store_true", help="the same, for budgets that are no timings"

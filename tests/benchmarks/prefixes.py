@@ -117,9 +117,7 @@ def watched(manager: ImportanceWeightedConversationManager, stream: dict[str, An
         message: Message = dict(original)
         agent.messages.append(message)
         new += count(message)
-        runner.run(
-            agent.hooks.invoke_callbacks_async(MessageAddedEvent(agent=agent, message=message))
-        )
+        runner.run(agent.hooks.invoke_callbacks_async(MessageAddedEvent(agent, message)))
         if message["role"] == "user":
             event = BeforeModelCallEvent(agent=agent, invocation_state={}, projected_input_tokens=0)
             runner.run(agent.hooks.invoke_callbacks_async(event))

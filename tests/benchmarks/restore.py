@@ -68,9 +68,7 @@ async def converse(agent: Agent, turns: int, length: int = _MESSAGE) -> None:
                 "tracking_id": str(uuid.uuid4()),
             }
             agent.messages.append(message)
-            await agent.hooks.invoke_callbacks_async(
-                MessageAddedEvent(agent=agent, message=message)
-            )
+            await agent.hooks.invoke_callbacks_async(MessageAddedEvent(agent, message))
         agent.conversation_manager.apply_management(agent)
         await agent.hooks.invoke_callbacks_async(AfterInvocationEvent(agent=agent))
 

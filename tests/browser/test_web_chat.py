@@ -170,9 +170,7 @@ async def test_five_steps_lead_through_the_memory(visit: NewPage) -> None:
     await steps.nth(0).click()
     await expect(page.locator(".answer.done")).to_have_count(1)
     await steps.nth(1).click()
-    await expect(page.locator("#restored")).to_contain_text(
-        "restored 1 finished turn", timeout=60_000
-    )
+    await expect(page.locator("#restored")).to_contain_text("restored 1 finished turn", timeout=6e4)
     await steps.nth(2).click()
     await expect(page.locator(".answer.done").last).to_contain_text("mystery")
     await steps.nth(3).click()

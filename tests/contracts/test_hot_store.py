@@ -663,9 +663,7 @@ def test_redis_index_stays_bounded_where_nobody_sweeps(client: Any, unique: str)
     names = [f"c{n}" for n in range(20_000) if zlib.crc32(b"c%d" % n) % 1024 == bucket][:10]
     for name in names[:-1]:
         store.write(name, first(ttl=0.001))
-    servers.wait_until(
-        lambda: not client.exists(key_of(names[-2], unique)), "the expiry of the hash"
-    )
+    servers.wait_until(lambda: not client.exists(key_of(names[-2], unique)), "the expiry")
     store.write(names[-1], first())
     assert client.zrange(f"{unique}:{{b{bucket:04d}}}:x", 0, -1) == [names[-1].encode()]
 
@@ -948,9 +946,7 @@ def test_redis_repeats_under_one_deadline_with_jitter(monkeypatch: pytest.Monkey
 
 def test_sentinel_leads_to_the_primary(unique: str, tmp_path: Path) -> None:
     with servers.valkey() as primary:
-        (tmp_path / "sentinel.conf").write_text(
-            f"sentinel monitor shop 127.0.0.1 {primary.port} 1\n"
-        )
+        (tmp_path / "sentinel.conf").write_text(f"sentinel monitor m 127.0.0.1 {primary.port} 1\n")
         sentinel = servers.Server(
             lambda port: (
                 [

@@ -126,9 +126,7 @@ class Run:
         try:
             self.workers[slot].pipe.send(order)
         except OSError:
-            self.wrong.append(
-                f"worker {self.workers[slot].orders.name} ended before it was told to"
-            )
+            self.wrong.append(f"worker {self.workers[slot].orders.name} ended before its order")
 
     # What goes wrong
 

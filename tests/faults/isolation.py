@@ -184,9 +184,7 @@ def pairs(wanted: int, seed: int) -> tuple[int, list[str]]:
 def main() -> int:
     """Run it from the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.isolation", description=__doc__)
-    parser.add_argument(
-        "--pairs", type=int, default=5_000_000, help="pairs of scopes that are compared"
-    )
+    parser.add_argument("--pairs", type=int, default=5_000_000, help="compared pairs of scopes")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     compared, found = pairs(options.pairs, options.seed)

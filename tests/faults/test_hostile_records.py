@@ -155,10 +155,7 @@ def test_whatever_reading_raises_names_the_record() -> None:
         OverflowError("x"),
         RecursionError("x"),
     ):
-        with (
-            pytest.raises(CorruptRecordError, match="record='r' is damaged") as caught,
-            parsing("r"),
-        ):
+        with pytest.raises(CorruptRecordError, match="'r' is damaged") as caught, parsing("r"):
             raise error
         assert caught.value.record == "r"
     with pytest.raises(OSError, match="no record's fault"), parsing("r"):

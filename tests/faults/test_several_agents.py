@@ -141,6 +141,4 @@ def test_timed_save_of_a_later_agent_does_not_replace_that_of_an_earlier_one(
         log = new_process(services).log()
         return [query for query in ("q0", "q1") if query in str(log)]
 
-    servers.wait_until(
-        lambda: queries() == ["q0", "q1"], "saving both tool calls", within=10, every=0.3
-    )
+    servers.wait_until(lambda: queries() == ["q0", "q1"], "both tool calls", within=10, every=0.3)

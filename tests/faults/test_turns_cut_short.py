@@ -50,9 +50,7 @@ def said(messages: list[Any]) -> list[str]:
 
 def check(process: Process, new_process: NewProcess, stores: Stores) -> None:
     """The live agent's messages are saved once; then a next turn and a restore work."""
-    servers.wait_until(
-        lambda: process.stats()["unsaved_messages"] == 0, "the save", within=SAVED_WITHIN
-    )
+    servers.wait_until(lambda: process.stats()["unsaved_messages"] == 0, "it", within=SAVED_WITHIN)
     assert said(process.log()) == said(process.agent.messages)
     process.agent("t9 tool")
     process.manager.flush()

@@ -22,9 +22,7 @@ def told(valkey_server: servers.Valkey, tmp_path_factory: pytest.TempPathFactory
 
 def test_a_turn_leaves_nothing_to_the_garbage_collector(told: dict[str, Any]) -> None:
     """Also a failed save: an error's frames must not hold the error."""
-    assert told["garbage"].pop("let go") == {}, (
-        "an agent that is let go is freed with its last work"
-    )
+    assert told["garbage"].pop("let go") == {}, "a dropped agent is freed"
     assert told["garbage"] == {"texts": {}, "tools": {}, "everything": {}, "a tier is down": {}}
 
 

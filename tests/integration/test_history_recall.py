@@ -620,13 +620,9 @@ def test_the_log_is_read_only_when_something_has_left_the_history(tmp_path: Path
 
     table.create_if_missing()
     counts = [reads(turn) for turn in range(25)]
-    assert counts[:5] == [1, 0, 0, 0, 0], (
-        "a new conversation looks for a log that an earlier one left"
-    )
+    assert counts[:5] == [1, 0, 0, 0, 0], "a new conversation looks for an earlier log"
     recall, room = counts[-5:].count(1), counts[-5:].count(2)
-    assert (recall, room) in ((5, 0), (4, 1)), (
-        "a turn that makes room reads the end of the log, too"
-    )
+    assert (recall, room) in ((5, 0), (4, 1)), "a turn that makes room reads the log"
     memory.close()
 
 

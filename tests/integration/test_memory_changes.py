@@ -443,9 +443,7 @@ def test_message_redacted_while_the_table_is_down_is_retracted_later(tmp_path: P
     agent("Hello, what can you recommend?")
     assert "horror" not in str(model.requests[-1].messages)
     table.down = False
-    wait_until(
-        lambda: not plain.user(USER).recall(type="preference"), "the statement to be retracted"
-    )
+    wait_until(lambda: not plain.user(USER).recall(type="preference"), "the retraction")
     agent("And what else?")
     assert "horror" not in str(model.requests[-1].messages)
     assert "horror" not in str(model.requests[-1].system_prompt_content)

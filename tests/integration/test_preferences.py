@@ -293,9 +293,7 @@ def test_a_signal_that_is_stored_during_a_retry_is_sent(table: Table) -> None:
     servers.wait_until(lambda: len(outbox.waiting(OWNER)) == 2, "the second signal to be stored")
     background_writer(None, table).submit(("preferences", OWNER), lambda: None).result(20)
     go_on.set()
-    servers.wait_until(
-        lambda: taken == ["horror", "romance"], "the second signal to be sent", within=5
-    )
+    servers.wait_until(lambda: taken == ["horror", "romance"], "both signals", within=5)
 
 
 def test_signals_that_take_longer_than_a_lease_are_sent_once_and_in_order(table: Table) -> None:
@@ -482,9 +480,7 @@ def test_a_stream_that_throttles_gets_everything_in_order_later(
         )
         assert records_of(kinesis, stream) == []
         proxy.passing()
-        servers.wait_until(
-            lambda: list(outbox.waiting(OWNER)) == [], "the stream to take what waited"
-        )
+        servers.wait_until(lambda: list(outbox.waiting(OWNER)) == [], "the stream")
     values = [json.loads(record["Data"])["value"] for record in records_of(kinesis, stream)]
     assert values == [f"value {number}" for number in range(20)]
 

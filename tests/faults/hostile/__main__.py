@@ -24,9 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=600.0, help="how long to draw cases")
     parser.add_argument("--seed", type=int, default=None, help="play the case of this seed alone")
     parser.add_argument("--start", type=int, default=0, help="the first seed")
-    parser.add_argument(
-        "--embedded", action="store_true", help="without Valkey and the DynamoDB API"
-    )
+    parser.add_argument("--embedded", action="store_true", help="no Valkey, no DynamoDB API")
     given = parser.parse_args(arguments)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))

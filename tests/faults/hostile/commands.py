@@ -38,9 +38,7 @@ def played(rng: random.Random, path: Path) -> None:
     status, out = _run("export", user, *there, "--json")
     if status == 0:
         found = json.loads(out)
-        assert len(found["sessions"]) == len(scopes), (
-            "export left a session out, and says all is well"
-        )
+        assert len(found["sessions"]) == len(scopes), "export left a session out"
         assert found["memories"], "export left memories out, and says all is well"
     else:
         assert is_damaged, f"export exits with {status} where nothing is wrong"

@@ -1012,9 +1012,7 @@ class World:
             texts = [load(message)["text"].strip("<>") for message in turn.messages]
             wanted = said.texts[: len(texts)]
             if [text.removeprefix("redacted ") for text in texts] != wanted:
-                raise BrokenPromiseError(
-                    f"turn {key} has other messages: {texts} instead of {wanted}"
-                )
+                raise BrokenPromiseError(f"turn {key} has {texts} instead of {wanted}")
             if len(texts) < said.acked and not said.is_excused:
                 raise BrokenPromiseError(f"turn {key} is not whole: {len(texts)} of {said.acked}")
             late = [before for before in said.known if before in at and at[before] > at[key]]
@@ -1037,9 +1035,7 @@ class World:
                 and secret in self.durable.kept_texts()
                 and not self.is_rolled_back
             ):
-                raise BrokenPromiseError(
-                    f"redacted text {secret} is in the durable tier in the end"
-                )
+                raise BrokenPromiseError(f"redacted text {secret} is in the durable tier")
             if any(text and f"<{secret}>" in text for text in wanted) and not (
                 self.is_rolled_back or self.is_lossy
             ):
