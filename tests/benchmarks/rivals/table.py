@@ -100,7 +100,7 @@ def markdown(
             f" Agents {importlib.metadata.version('strands-agents')}. Bytes, commands and losses"
             " are counts. Round trips vary a little if a client sends several commands at once."
             " The pause of the event loop is a timing on a busy machine."
-        ),
+        )
     ]
     grouped = {question for _, labels in GROUPS.values() for question in labels}
     rest = [question for question in questions if question not in grouped]
