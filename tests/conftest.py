@@ -84,9 +84,7 @@ def _guarded(original: Any) -> Any:
     def connect(self: socket.socket, address: Any) -> Any:
         if not _is_here(self.family, address):
             _refused.append(address)
-            raise _NetworkRefusedError(
-                f"tests may only connect to this machine, not to {address!r}"
-            )
+            raise _NetworkRefusedError(f"tests may connect only to this machine, not {address!r}")
         return original(self, address)
 
     return connect
@@ -132,7 +130,7 @@ def unique() -> str:
 @pytest.fixture
 def memory(tmp_path: Path) -> Iterator[MangaMemory]:
     """A memory in this process, on a SQLite file with sessions and user memories."""
-    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.sqlite3", memories=True) as opened:
+    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.db", memories=True) as opened:
         yield opened
 
 
@@ -183,7 +181,7 @@ def tables(
     """The tables of sessions and user memory, on a SQLite file and a DynamoDB server in turn."""
     made: tuple[Table, Table]
     if request.param == "sqlite":
-        made = SQLiteTable(tmp_path / "m.sqlite3"), SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
+        made = SQLiteTable(tmp_path / "m.db"), SQLiteTable(tmp_path / "m.db", USER_MEMORY)
     else:
         client = request.getfixturevalue("dynamodb_server").client()
         made = (

@@ -127,9 +127,7 @@ def _module(name: str) -> ModuleType:
 def show(name: str, rows: Sequence[Row], runs: int) -> None:
     """Print the rows of a benchmark as a table."""
     title = name if runs == 1 else f"{name} (best timings of {runs} runs)"
-    slow = max(
-        (row.slowness for row in rows if row.budget and row.name.endswith("_us")), default=1.0
-    )
+    slow = max((r.slowness for r in rows if r.budget and r.name.endswith("_us")), default=1.0)
     if slow > 1.0:
         title += f" (a slow machine, or minute: budgets in µs times {slow:.1f})"
     cells = [

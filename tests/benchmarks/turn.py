@@ -114,7 +114,7 @@ def strands_side(kind: str, folder: str, session: str) -> Side:
         manager: Any = FileSessionManager(session, storage_dir=folder)
         if kind == "snapshot":
             manager = SnapshotSessionManager(session, storage=LocalFileStorage(folder))
-        window = SlidingWindowConversationManager(window_size=_TEXTS, should_truncate_results=False)
+        window = SlidingWindowConversationManager(_TEXTS, should_truncate_results=False)
         return bare_agent(agent_id="a", session_manager=manager, conversation_manager=window)
 
     return Side(build)

@@ -85,9 +85,7 @@ async def test_it_overwrites_and_deletes(storage: TieredStorage) -> None:
     await storage.delete("key")
     assert await storage.read("key") is None
     assert await storage.list("") == []
-    assert list(storage._table.query(storage._partition)) == [], (
-        "parts of earlier values are gone, too"
-    )
+    assert list(storage._table.query(storage._partition)) == [], "parts of earlier values stay"
 
 
 async def test_keys_are_those_of_strands_own_storages(storage: TieredStorage) -> None:
@@ -346,7 +344,7 @@ def test_the_stash_under_our_session_manager_outlives_the_process(stores: Stores
 
 def test_stored_values_are_exported_and_forgotten_with_their_user(tmp_path: Path) -> None:
     codec = Codec(cipher=AesGcmCipher({"k": b"1" * 32}, current="k"))
-    url = f"sqlite:///{tmp_path}/s.sqlite3"
+    url = f"sqlite:///{tmp_path}/s.db"
     with MangaMemory.open(durable=url, codec=codec) as memory:
         storage = memory.storage(user_id="u", tenant="t")
         asyncio.run(storage.write("a/b", LARGE))

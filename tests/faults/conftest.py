@@ -69,9 +69,7 @@ class Process:
     def settle(self) -> None:
         """Wait until the work that is due now is done."""
         writer = self.manager._tiers.writer
-        servers.wait_until(
-            lambda: not (writer._active or writer._queues), "the end of the writer's work"
-        )
+        servers.wait_until(lambda: not (writer._active or writer._queues), "the end of the work")
 
     def stats(self) -> Any:
         return self.manager.stats("librarian")

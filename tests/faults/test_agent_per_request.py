@@ -61,7 +61,7 @@ def close(live: Agent) -> None:
 
 
 def window() -> SlidingWindowConversationManager:
-    return SlidingWindowConversationManager(window_size=10)
+    return SlidingWindowConversationManager(10)
 
 
 def asked(live: Agent) -> list[str]:

@@ -45,12 +45,7 @@ def test_a_result_that_strands_adds_for_a_crashed_tool_call_is_not_stored(
     third = new_process(stores)
     for messages in (other.agent.messages, third.agent.messages, other.log(), third.log()):
         assert results(messages) == []
-        assert [talk.use_ids(message) for message in messages] == [
-            [],
-            ["t1-0", "t1-1", "t1-2"],
-            [],
-            [],
-        ]
+        assert [talk.use_ids(m) for m in messages] == [[], ["t1-0", "t1-1", "t1-2"], [], []]
     assert talk.plain(third.agent.messages) == talk.plain(other.agent.messages)
     assert talk.request_problems(talk.next_request(third.agent.messages)) == []
 

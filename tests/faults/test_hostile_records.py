@@ -28,7 +28,7 @@ pytestmark = pytest.mark.xdist_group("services")
 def world(
     valkey_server: servers.Valkey, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[World]:
-    path = tmp_path_factory.mktemp("hostile") / "m.sqlite3"
+    path = tmp_path_factory.mktemp("hostile") / "m.db"
     durable, memories = SQLiteTable(path), SQLiteTable(path, USER_MEMORY)
     for table in (durable, memories):
         table.create_if_missing()

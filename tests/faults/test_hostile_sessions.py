@@ -54,7 +54,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_an_agent_lives_with_is_restored(name: str, tmp_path: Path) -> None:
-    played(CASES[name], embedded(tmp_path / "m.sqlite3"))
+    played(CASES[name], embedded(tmp_path / "m.db"))
 
 
 @pytest.mark.timeout(400)
@@ -62,7 +62,7 @@ def test_what_an_agent_lives_with_is_restored(name: str, tmp_path: Path) -> None
 def test_an_agent_lives_with_whatever_is_a_message_and_is_not_given_what_is_none(
     step: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    memory = embedded(tmp_path / "m.sqlite3")()
+    memory = embedded(tmp_path / "m.db")()
     accepted = [lived(at, value, memory, max_tokens=600) for at, value in shapes(step=step)]
     assert len(accepted) > 4_000 / step
     assert 0.1 < sum(accepted) / len(accepted) < 0.9
@@ -79,7 +79,7 @@ def test_an_agent_lives_with_whatever_is_a_message_and_is_not_given_what_is_none
     ],
 )
 def test_an_agent_is_not_built_with_what_is_no_message(wrong: Any, tmp_path: Path) -> None:
-    memory = embedded(tmp_path / "m.sqlite3")()
+    memory = embedded(tmp_path / "m.db")()
     with pytest.raises(
         ValueError,
         match=r"^messages must have a role and a list of content blocks: .*; got \{'role'",
@@ -105,8 +105,8 @@ def test_the_command_plays_the_case_of_a_seed(capsys: pytest.CaptureFixture[str]
 def test_a_preference_that_cannot_be_read_keeps_no_other_from_being_learned(
     damage: dict[str, Any], tmp_path: Path
 ) -> None:
-    table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
-    memory = MangaMemory.open("memory://", SQLiteTable(tmp_path / "m.sqlite3"), memories=table)
+    table = SQLiteTable(tmp_path / "m.db", USER_MEMORY)
+    memory = MangaMemory.open("memory://", SQLiteTable(tmp_path / "m.db"), memories=table)
 
     def talks(session: str, *said: str) -> None:
         agent = memory.agent(ScriptedModel(), user_id="u", session_id=session)
@@ -149,7 +149,7 @@ def test_a_preference_that_cannot_be_read_keeps_no_other_from_being_learned(
 def test_a_record_of_a_user_that_cannot_be_read_does_not_take_the_others_with_it(
     damage: dict[str, Any], tmp_path: Path
 ) -> None:
-    path = tmp_path / "m.sqlite3"
+    path = tmp_path / "m.db"
     table = SQLiteTable(path, USER_MEMORY)
     memory = MangaMemory.open("memory://", SQLiteTable(path), memories=table)
     user = memory.user("u", tenant="t")

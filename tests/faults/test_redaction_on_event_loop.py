@@ -205,9 +205,7 @@ def test_redaction_with_memories_summaries_and_recall_keeps_no_original(
     agent("hello there")
     agent._session_manager.flush()
     way.durable.blackhole()
-    asyncio.run(
-        agent.invoke_async(f"I love the genre {SECRET} and my favourite author is {SECRET}.")
-    )
+    asyncio.run(agent.invoke_async(f"I love the genre {SECRET} and my author is {SECRET}."))
     way.durable.passing()
     for number in range(4):
         agent(f"which card number did I say, number {number}?")

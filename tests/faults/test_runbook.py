@@ -53,7 +53,7 @@ def test_every_incident_has_its_test() -> None:
 
 
 def test_hot_tier_lost(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/s.sqlite3"
+    url = f"sqlite:///{tmp_path}/s.db"
     with servers.valkey() as server:
         memory = MangaMemory.open(server.url, url)
         agent = agent_of(memory)
@@ -76,7 +76,7 @@ def test_hot_tier_lost(tmp_path: Path) -> None:
 
 
 def test_durable_tier_down(tmp_path: Path) -> None:
-    table = FaultyTable(open_table(f"sqlite:///{tmp_path}/s.sqlite3"))
+    table = FaultyTable(open_table(f"sqlite:///{tmp_path}/s.db"))
     with servers.valkey() as server:
         memory = MangaMemory.open(server.url, table)
         agent = agent_of(memory)
@@ -95,7 +95,7 @@ def test_durable_tier_down(tmp_path: Path) -> None:
 
 
 def test_backup_restored(tmp_path: Path) -> None:
-    path, backup = tmp_path / "s.sqlite3", tmp_path / "backup.sqlite3"
+    path, backup = tmp_path / "s.db", tmp_path / "backup.sqlite3"
     with servers.valkey() as server:
 
         def opened() -> MangaMemory:
@@ -110,7 +110,7 @@ def test_backup_restored(tmp_path: Path) -> None:
         agent_of(memory, "hot")("after")
         memory.delete_session("u", "deleted")
         memory.close()
-        for file in tmp_path.glob("s.sqlite3*"):
+        for file in tmp_path.glob("s.db*"):
             file.unlink()
         shutil.copy(backup, path)
         memory = opened()
@@ -129,7 +129,7 @@ def test_backup_restored(tmp_path: Path) -> None:
 
 
 def test_deletion_not_complete(tmp_path: Path) -> None:
-    table = FaultyTable(open_table(f"sqlite:///{tmp_path}/s.sqlite3"))
+    table = FaultyTable(open_table(f"sqlite:///{tmp_path}/s.db"))
     memory = MangaMemory.open("memory://", table)
     agent_of(memory)("one")
     table.down = True
@@ -142,7 +142,7 @@ def test_deletion_not_complete(tmp_path: Path) -> None:
 
 
 def test_throttling(tmp_path: Path) -> None:
-    table = FaultyTable(open_table(f"sqlite:///{tmp_path}/s.sqlite3"))
+    table = FaultyTable(open_table(f"sqlite:///{tmp_path}/s.db"))
     with servers.valkey() as server:
         memory = MangaMemory.open(server.url, table, flush_every=1)
         agent = agent_of(memory)
@@ -167,7 +167,7 @@ def test_throttling(tmp_path: Path) -> None:
 
 
 def test_model_overflow(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/s.sqlite3"
+    url = f"sqlite:///{tmp_path}/s.db"
     memory = MangaMemory.open(durable=url)
     agent = agent_of(memory, model=SmallModel(1_500))
     for number in range(12):
@@ -214,7 +214,7 @@ def test_breaker_storm() -> None:
 
 
 def test_stuck_sweeper(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/s.sqlite3"
+    url = f"sqlite:///{tmp_path}/s.db"
     clock = FakeClock(time.time() - 3 * 86_400)
     memory = MangaMemory.open(durable=url, memories=True, clock=clock)
     agent = agent_of(memory, "s1")

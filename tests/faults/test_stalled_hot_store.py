@@ -50,7 +50,7 @@ def seconds(work: Callable[[], object]) -> float:
 def test_turns_with_task_state_do_not_wait_for_a_stalled_store_and_share_their_state_later(
     hot: Any, tmp_path: Path
 ) -> None:
-    memory = MangaMemory.open(hot=hot, durable=f"sqlite:///{tmp_path}/s.sqlite3")
+    memory = MangaMemory.open(hot=hot, durable=f"sqlite:///{tmp_path}/s.db")
     agent = memory.agent(ScriptedModel(), scope=SCOPE, task_state=True)
     agent("hello")
     servers.wait_until(lambda: not agent._session_manager.stats()["unsaved_messages"], "the save")
@@ -63,16 +63,14 @@ def test_turns_with_task_state_do_not_wait_for_a_stalled_store_and_share_their_s
         ScriptedModel(), user_id="u1", session_id="s1", agent_id="other", task_state=True
     )
     second = state_of(other)
-    servers.wait_until(
-        lambda: other("hm") and second.dialogue.intent == "reorder", "the shared intent"
-    )
+    servers.wait_until(lambda: other("hm") and second.dialogue.intent == "reorder", "the intent")
     memory.close()
 
 
 def test_the_end_of_a_turn_does_not_wait_for_a_save_that_stalls_since_its_beginning(
     hot: Any, tmp_path: Path
 ) -> None:
-    durable = f"sqlite:///{tmp_path}/s.sqlite3"
+    durable = f"sqlite:///{tmp_path}/s.db"
     memory = MangaMemory.open(hot=hot, durable=durable)
     agent = memory.agent(SlowModel(), scope=SCOPE)
     agent("one")
@@ -95,7 +93,7 @@ def test_an_agent_starts_without_a_slow_source_and_takes_its_data_when_they_arri
         released.wait(20)
         return {"tier": "vip", "cart": ["B07X1234"]}
 
-    memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.sqlite3", environment=load)
+    memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.db", environment=load)
     agents: list[Any] = []
 
     def start() -> None:
@@ -122,12 +120,12 @@ def test_a_stored_turn_has_the_intent_that_is_active_at_its_end(tmp_path: Path) 
         return [{"toolUse": {**given, "input": {"intent": one}}} for one in intents] or "ok"
 
     intents = {"order": [DialogueSlot(name="volume", question="Which?")], "refund": []}
-    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.sqlite3") as memory:
+    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.db") as memory:
         agent = memory.agent(ScriptedModel(answer), scope=SCOPE, task_state={"intents": intents})
         for text in ("hi", "I want to order", "and?", "I want a refund", "thanks"):
             agent(text)
     query = "select item from manga_sessions where sort like '%#TURN#%' order by sort"
-    with sqlite3.connect(tmp_path / "s.sqlite3") as table:
+    with sqlite3.connect(tmp_path / "s.db") as table:
         items = [json.loads(item) for (item,) in table.execute(query)]
     assert [item.get("intent") for item in items] == [None, "order", "order", "refund", "refund"]
 
@@ -140,7 +138,7 @@ def test_changes_of_memories_reach_the_table_while_redis_does_not_answer(
         client = redis.Redis(port=proxy.port, socket_timeout=6)
         memory = MangaMemory.open(
             RedisHotStore(client, prefix=unique, deadline=6),
-            f"sqlite:///{tmp_path}/m.sqlite3",
+            f"sqlite:///{tmp_path}/m.db",
             memories=True,
         )
         agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1")

@@ -176,7 +176,7 @@ async def _size(memory: MangaMemory) -> dict[str, Any]:
 
 def main(folder: str, url: str) -> None:
     hot = FaultyHotStore(open_hot_store(url))
-    memory = MangaMemory.open(hot=hot, durable=f"sqlite:///{folder}/s.sqlite3")
+    memory = MangaMemory.open(hot=hot, durable=f"sqlite:///{folder}/s.db")
     print(
         json.dumps(
             {"size": asyncio.run(_size(memory)), "garbage": asyncio.run(_all_garbage(memory, hot))}

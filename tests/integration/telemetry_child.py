@@ -77,7 +77,7 @@ def main(folder: str) -> None:
     metrics.set_meter_provider(MeterProvider(metric_readers=[reader]))
     tracing.add_span_processor(SimpleSpanProcessor(spans))
     trace.set_tracer_provider(tracing)
-    memory = MangaMemory.open(durable=f"sqlite:///{folder}/s.sqlite3", memories=True)
+    memory = MangaMemory.open(durable=f"sqlite:///{folder}/s.db", memories=True)
     guarded = guard_tool(sick, BreakerPolicy(failures=1))
     call = {"toolUse": {"toolUseId": "t1", "name": "sick", "input": {}}}
     script = [f"{CANARY} noted. " * 60 for _ in range(8)]

@@ -64,7 +64,7 @@ def test_a_profile_service_that_is_down_costs_only_the_profile(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     memory = MangaMemory.open(
-        "memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True, profile=Down()
+        "memory://", f"sqlite:///{tmp_path}/m.db", memories=True, profile=Down()
     )
     memory.user("u1").prefer("genre", "horror")
     model = ScriptedModel()

@@ -89,7 +89,7 @@ def test_known_options_are_those_that_constructors_take() -> None:
 def test_every_setting_is_checked_before_anything_is_opened(
     tmp_path: Path, given: dict[str, Any], message: str
 ) -> None:
-    path = tmp_path / "s.sqlite3"
+    path = tmp_path / "s.db"
     with pytest.raises(ValueError, match=message):
         MangaMemory.open(durable=f"sqlite:///{path}", **given)
     assert not path.exists()

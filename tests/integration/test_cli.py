@@ -35,7 +35,7 @@ codec = Codec(cipher=AesGcmCipher({"k": b"0" * 32}, current="k"))
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/s.sqlite3"
+    return f"sqlite:///{tmp_path}/s.db"
 
 
 def held(url: str, user: str = "u1", session: str = "s1", turns: int = 3, **settings: Any) -> None:
@@ -472,7 +472,7 @@ def test_exit_status_tells_what_went_wrong(url: str, capsys: Any) -> None:
     assert "doctor" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("wrong", ["nowhere://x", "sqlite:///s.sqlite3?colour=red"])
+@pytest.mark.parametrize("wrong", ["nowhere://x", "sqlite:///s.db?colour=red"])
 @pytest.mark.parametrize(
     "command",
     [
@@ -652,7 +652,7 @@ def test_ids_are_printed_literally(url: str, capsys: Any, monkeypatch: pytest.Mo
 
 def test_characters_that_a_terminal_lacks_are_escaped(tmp_path: Path) -> None:
     """A terminal in Shift JIS shows no emoji, and JSON stays valid there."""
-    url = f"sqlite:///{tmp_path}/s.sqlite3"
+    url = f"sqlite:///{tmp_path}/s.db"
     held(url, user="\U0001f600", turns=1)
     for options in (["users"], ["users", "--json"]):
         command = [sys.executable, "-m", "strands_manga_memory.cli", *options, "--durable", url]

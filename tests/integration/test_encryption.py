@@ -477,7 +477,7 @@ GIVEN: dict[str, Codec] = {}
 def test_the_doctor_says_when_the_codec_is_missing_or_has_another_key(
     tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = f"sqlite:///{tmp_path}/m.sqlite3"
+    url = f"sqlite:///{tmp_path}/m.db"
     memory = MangaMemory.open("memory://", url, memories=url, codec=codec())
     talk(memory)
     memory.close()
@@ -558,7 +558,7 @@ def test_recipe_of_the_guide_unwraps_the_keys_of_each_tenant_with_kms(tmp_path: 
             return bytes(answer["CiphertextBlob"])
 
         keys = names["UnwrappedKeys"](client, master, {"acme": {"1": wrapped("acme")}})
-        url = f"sqlite:///{tmp_path}/m.sqlite3"
+        url = f"sqlite:///{tmp_path}/m.db"
         with MangaMemory.open(durable=url, codec=codec(keys)) as memory:
             memory.agent(ScriptedModel(), user_id="u1", session_id="s1", tenant="acme")(CANARY)
         keys.wrapped["acme"]["2"] = wrapped("acme")
@@ -567,7 +567,7 @@ def test_recipe_of_the_guide_unwraps_the_keys_of_each_tenant_with_kms(tmp_path: 
             assert CANARY in repr(
                 memory.agent(ScriptedModel(), user_id="u1", session_id="s1", tenant="acme").messages
             )
-        assert CANARY.encode() not in b"".join(f.read_bytes() for f in tmp_path.glob("m.sqlite3*"))
+        assert CANARY.encode() not in b"".join(f.read_bytes() for f in tmp_path.glob("m.db*"))
         keys.wrapped["other"] = keys.wrapped.pop("acme")
         with pytest.raises(client.exceptions.InvalidCiphertextException):
             keys.current("other")

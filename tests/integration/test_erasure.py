@@ -162,9 +162,7 @@ def test_erasure_while_a_finalizer_is_at_work_wins(memory: MangaMemory) -> None:
 
     def erase_meanwhile(lines: Any, *, max_tokens: int) -> SessionSummary:
         assert memory.forget_user("u1").complete
-        return SessionSummary(
-            text="The user's favorite genre is XYZZY.", preferences={"genre": "XYZZY"}
-        )
+        return SessionSummary(text="The favorite genre is XYZZY.", preferences={"genre": "XYZZY"})
 
     assert memory.finalize(ConversationScope("u1", "s1"), model=erase_meanwhile) is None
     assert everything(memory, "u1", None)["memories"] == []

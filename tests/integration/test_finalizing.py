@@ -112,7 +112,7 @@ def world(request: pytest.FixtureRequest, tables: tuple[Table, Table]) -> World:
 @pytest.fixture
 def quick(tmp_path: Path) -> tuple[Table, Table]:
     """Tables for what does not depend on them."""
-    made = SQLiteTable(tmp_path / "m.sqlite3"), SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
+    made = SQLiteTable(tmp_path / "m.db"), SQLiteTable(tmp_path / "m.db", USER_MEMORY)
     for table in made:
         table.create_if_missing()
     return made

@@ -36,7 +36,7 @@ class World:
         self.folder = folder
         self.sent: list[PreferenceSignal] = []
         self.memory = MangaMemory.open(
-            "memory://", f"sqlite:///{folder}/m.sqlite3", memories=True, **named
+            "memory://", f"sqlite:///{folder}/m.db", memories=True, **named
         )
 
     def agent(self, session: str = "s1", model: ScriptedModel | None = None) -> Agent:

@@ -49,7 +49,7 @@ def made(
 ) -> Agent:
     return Agent(
         model=model or ScriptedModel(lambda _: "answer " * 30),
-        conversation_manager=manager or SlidingWindowConversationManager(window_size=6),
+        conversation_manager=manager or SlidingWindowConversationManager(6),
         plugins=[*before, recall],
         **more,
     )
@@ -324,7 +324,7 @@ MANAGERS: dict[str, Any] = {
         ],
         window=2_000,
     ),
-    "sliding window": lambda: SlidingWindowConversationManager(window_size=6),
+    "sliding window": lambda: SlidingWindowConversationManager(6),
 }
 
 
@@ -509,7 +509,7 @@ def test_an_evicted_message_that_is_removed_is_not_quoted(
     tmp_path: Path, way: str, *, by_another: bool
 ) -> None:
     """A rewind or a redaction reaches the index of a live agent, also from another process."""
-    path, scope = tmp_path / "s.sqlite3", ConversationScope("u1", "s1")
+    path, scope = tmp_path / "s.db", ConversationScope("u1", "s1")
     question = "What are the names of the cats number 6 and number 7?"
 
     def build(memory: MangaMemory) -> Agent:

@@ -84,7 +84,7 @@ def answer(messages: Any) -> Any:
 
 MANAGERS: dict[str, Callable[[], Any]] = {
     "null": NullConversationManager,
-    "sliding": lambda: SlidingWindowConversationManager(window_size=6),
+    "sliding": lambda: SlidingWindowConversationManager(6),
     "summarizing": lambda: SummarizingConversationManager(
         summary_ratio=0.5, preserve_recent_messages=4
     ),

@@ -101,7 +101,7 @@ def told(model: ScriptedModel, tag: str) -> str:
 
 @pytest.fixture
 def memory(tmp_path: Path) -> Any:
-    opened = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True)
+    opened = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.db", memories=True)
     yield opened
     for pair in ((None, opened.durable), (None, opened.memories), (opened.hot, None)):
         finish_writes(*pair)

@@ -42,7 +42,7 @@ class Thinking(ScriptedModel):
 
 
 def open_memory(folder: Path) -> MangaMemory:
-    return MangaMemory.open("memory://", f"sqlite:///{folder}/m.sqlite3", memories=True)
+    return MangaMemory.open("memory://", f"sqlite:///{folder}/m.db", memories=True)
 
 
 def known(memory: MangaMemory) -> set[str]:
@@ -187,7 +187,7 @@ def test_nothing_is_learned_where_that_is_asked_for(tmp_path: Path) -> None:
 
 def test_it_needs_memories_and_a_name_that_is_known(tmp_path: Path) -> None:
     with (
-        MangaMemory.open(durable=f"sqlite:///{tmp_path}/m.sqlite3") as memory,
+        MangaMemory.open(durable=f"sqlite:///{tmp_path}/m.db") as memory,
         pytest.raises(ValueError, match="memories is None"),
     ):
         memory.agent_kwargs(user_id="u", session_id="s", learn="model")

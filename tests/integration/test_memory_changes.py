@@ -105,9 +105,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Iterato
     clients: list[Any] = []
 
     def embedded() -> MangaMemory:
-        return MangaMemory.open(
-            InMemoryHotStore(), f"sqlite:///{tmp_path}/m.sqlite3", memories=True
-        )
+        return MangaMemory.open(InMemoryHotStore(), f"sqlite:///{tmp_path}/m.db", memories=True)
 
     def on_servers() -> MangaMemory:
         clients.append(request.getfixturevalue("valkey_server").client())
@@ -129,9 +127,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Iterato
 @pytest.fixture
 def embedded(tmp_path: Path) -> Iterator[Deployment]:
     hot = InMemoryHotStore()
-    made = Deployment(
-        lambda: MangaMemory.open(hot, f"sqlite:///{tmp_path}/m.sqlite3", memories=True)
-    )
+    made = Deployment(lambda: MangaMemory.open(hot, f"sqlite:///{tmp_path}/m.db", memories=True))
     yield made
     made.close()
 
@@ -267,9 +263,7 @@ def test_model_summary_does_not_learn_a_forgotten_preference(embedded: Deploymen
     embedded.page.user(USER).forget(embedded.id_of("genre: horror"))
 
     def summarize(lines: Any, *, max_tokens: int) -> SessionSummary:
-        return SessionSummary(
-            text="The user talked about books.", preferences={"interests": "horror"}
-        )
+        return SessionSummary(text="The user reads books.", preferences={"interests": "horror"})
 
     embedded.end("monday", model=summarize)
     assert embedded.preferences() == set()
@@ -377,7 +371,7 @@ def test_forgetting_drops_the_signal_that_waits_for_the_sink(tmp_path: Path) -> 
     shop = Deployment(
         lambda: MangaMemory.open(
             "memory://",
-            f"sqlite:///{tmp_path}/m.sqlite3",
+            f"sqlite:///{tmp_path}/m.db",
             memories=True,
             sink=CallablePreferenceSink(send),
         )
@@ -429,7 +423,7 @@ def test_retraction_restores_the_preference_that_was_stated_before(shop: Deploym
 
 def test_message_redacted_while_the_table_is_down_is_retracted_later(tmp_path: Path) -> None:
     """A redaction reaches live agents at once, and the table when the table answers again."""
-    hot, path = InMemoryHotStore(), f"sqlite:///{tmp_path}/m.sqlite3"
+    hot, path = InMemoryHotStore(), f"sqlite:///{tmp_path}/m.db"
     plain = MangaMemory.open(hot, path, memories=True)
     table: Any = FaultyTable(plain.memories)
     memory = MangaMemory(hot=hot, durable=plain.durable, memories=table)
@@ -452,7 +446,7 @@ def test_message_redacted_while_the_table_is_down_is_retracted_later(tmp_path: P
 
 def test_statement_retracted_while_it_is_stored_is_discarded(tmp_path: Path) -> None:
     """The retraction is found although the log had no statement of the message yet."""
-    table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
+    table = SQLiteTable(tmp_path / "m.db", USER_MEMORY)
     table.create_if_missing()
     store = UserMemoryStore(table, user_id=USER)
 
@@ -572,9 +566,7 @@ def test_session_that_ends_twice_changes_nothing(embedded: Deployment) -> None:
 def test_removal_is_published_when_the_hot_tier_answers_again(tmp_path: Path) -> None:
     """Later sessions do not show a preference forgotten during an outage."""
     faulty: Any = FaultyHotStore(InMemoryHotStore())
-    shop = Deployment(
-        lambda: MangaMemory.open(faulty, f"sqlite:///{tmp_path}/m.sqlite3", memories=True)
-    )
+    shop = Deployment(lambda: MangaMemory.open(faulty, f"sqlite:///{tmp_path}/m.db", memories=True))
     shop.app.user(USER).prefer("genre", "horror")
     agent = shop.agent("monday")
     agent("Hello, what can you recommend?")
@@ -616,8 +608,8 @@ def test_erased_user_is_not_told_to_a_live_agent(shop: Deployment, by: str) -> N
 
 def test_work_queued_before_an_erasure_writes_nothing(tmp_path: Path) -> None:
     """Statements and access counts that wait for a table are dropped."""
-    path = f"sqlite:///{tmp_path}/m.sqlite3"
-    table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
+    path = f"sqlite:///{tmp_path}/m.db"
+    table = SQLiteTable(tmp_path / "m.db", USER_MEMORY)
     closed, waits, opened = threading.Event(), threading.Event(), threading.Event()
 
     def hold(name: str, *_: Any, **__: Any) -> None:
@@ -698,7 +690,7 @@ def test_rewind_deletes_all_preferences_later_if_the_table_takes_no_writes(tmp_p
             raise StoreUnavailableError("no writes")
 
     is_refused = False
-    hot, path = InMemoryHotStore(), f"sqlite:///{tmp_path}/m.sqlite3"
+    hot, path = InMemoryHotStore(), f"sqlite:///{tmp_path}/m.db"
     plain = MangaMemory.open(hot, path, memories=True)
     table: Any = WatchedStore(plain.memories, before=refuse)
     memory = MangaMemory(hot=hot, durable=plain.durable, memories=table)

@@ -31,8 +31,8 @@ class World:
     def __init__(self, folder: Path, *, hot: bool = True) -> None:
         self.clock = FakeClock(1_700_000_000.0)
         self.hot = SurvivingHotStore(clock=self.clock) if hot else None
-        self.durable = SQLiteTable(folder / "s.sqlite3")
-        self.memories = SQLiteTable(folder / "s.sqlite3", USER_MEMORY)
+        self.durable = SQLiteTable(folder / "s.db")
+        self.memories = SQLiteTable(folder / "s.db", USER_MEMORY)
         for table in (self.durable, self.memories):
             table.create_if_missing()
         self.stores: dict[str, Any] = {

@@ -30,9 +30,7 @@ def test_an_unreachable_hot_tier_is_reported_with_its_address(
         agent("one")
         server.kill()
         agent("two")
-        servers.wait_until(
-            lambda: memory.stats()["hot_error"] not in ("", "no answer"), "the cause"
-        )
+        servers.wait_until(lambda: memory.stats()["hot_error"] not in ("", "no answer"), "cause")
         error = memory.stats()["hot_error"]
         assert f"127.0.0.1:{server.port}" in error
         assert "refused" in error.lower()
@@ -47,7 +45,7 @@ def test_an_unreachable_hot_tier_is_reported_with_its_address(
 def _locked_file(
     request: pytest.FixtureRequest,
 ) -> Iterator[tuple[Table, Callable[[], object], Callable[[], object]]]:
-    path = request.getfixturevalue("tmp_path") / "m.sqlite3"
+    path = request.getfixturevalue("tmp_path") / "m.db"
     lock = sqlite3.connect(path, isolation_level=None)
     table = SQLiteTable(path, deadline=0.5)
     yield table, lambda: lock.execute("BEGIN EXCLUSIVE"), lock.rollback

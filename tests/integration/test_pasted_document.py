@@ -174,9 +174,7 @@ def test_an_agent_of_which_nothing_was_cut_has_no_tool_for_it(tmp_path: Any) -> 
 def test_a_wish_in_a_pasted_log_stays_and_the_log_goes(place: str, trim_every: int) -> None:
     """The log does not evict earlier statements."""
     manager = ImportanceWeightedConversationManager(4_096, trim_every=trim_every)
-    model = ScriptedModel(
-        ["Understood, I will remember that for the rest of our conversation."] * 50
-    )
+    model = ScriptedModel(["Understood, I will remember that for our whole conversation."] * 50)
     agent = Agent(model=model, conversation_manager=manager)
     statements = [
         f"My shelf number {at} holds {at + 3} volumes of the series by author number {at}."

@@ -142,7 +142,7 @@ def test_card_numbers_of_evicted_messages_and_tool_results_are_not_quoted() -> N
     agent = Agent(
         model=model,
         tools=[find_payment],
-        conversation_manager=SlidingWindowConversationManager(window_size=4),
+        conversation_manager=SlidingWindowConversationManager(4),
         plugins=[HistoryRecall()],
     )
     agent("I paid for the gardening book with 4539-1488-0343-6467.")

@@ -17,9 +17,7 @@ from tests import clocks, poolers, servers
 
 pytestmark = pytest.mark.xdist_group("postgres")
 
-_WITHOUT = pytest.mark.skipif(
-    shutil.which("pgbouncer") is None, reason="PgBouncer is not installed"
-)
+_WITHOUT = pytest.mark.skipif(shutil.which("pgbouncer") is None, reason="there is no PgBouncer")
 
 
 @pytest.fixture(scope="module", params=["relay", pytest.param("pgbouncer", marks=_WITHOUT)])

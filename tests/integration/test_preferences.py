@@ -352,7 +352,7 @@ def test_a_sink_that_is_down_for_weeks_does_not_fill_the_log() -> None:
 
 
 def test_the_preferences_of_other_agents_are_seen_with_a_damaged_log(tmp_path: Path) -> None:
-    with MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True) as memory:
+    with MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.db", memories=True) as memory:
         user = memory.user("u1")
         user.prefer("author", "Ito")
         user.partition.table.put(
@@ -653,7 +653,7 @@ def test_while_the_hot_tier_is_down_a_device_keeps_statements_for_later(user_tab
 
 def test_retraction_reaches_other_processes_before_the_table(tmp_path: Path) -> None:
     """Live agents stop showing the statement while the table is down."""
-    table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
+    table = SQLiteTable(tmp_path / "m.db", USER_MEMORY)
     table.create_if_missing()
     faulty: Any = FaultyTable(table)
     hot = InMemoryHotStore()
@@ -680,7 +680,7 @@ def stated(message_id: str) -> PreferenceChange:
 def test_close_reports_preferences_that_the_table_did_not_accept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True)
+    plain = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.db", memories=True)
     table: Any = FaultyTable(plain.memories)
     memory = MangaMemory(hot=plain.hot, durable=plain.durable, memories=table)
     monkeypatch.setattr("strands_manga_memory.assembly.process_stores._DRAIN_SECONDS", 0.5)
@@ -721,7 +721,7 @@ def test_signals_keep_their_numbers_when_an_earlier_one_is_deleted(table: Table)
 def test_signals_after_an_erasure_have_higher_numbers(tmp_path: Path) -> None:
     """A receiver drops lower numbers of a subject."""
     sent = list[PreferenceSignal]()
-    url = f"sqlite:///{tmp_path}/m.sqlite3"
+    url = f"sqlite:///{tmp_path}/m.db"
     with MangaMemory.open(
         "memory://", url, memories=True, sink=CallablePreferenceSink(sent.append)
     ) as memory:
@@ -749,7 +749,7 @@ class BufferSink(list[PreferenceSignal]):
 
 def test_sink_that_is_an_empty_collection_gets_signals(tmp_path: Path) -> None:
     sink = BufferSink()
-    url = f"sqlite:///{tmp_path}/m.sqlite3"
+    url = f"sqlite:///{tmp_path}/m.db"
     with MangaMemory.open("memory://", url, memories=True, sink=sink) as memory:
         agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s")
         agent("My favorite genre is horror.")
@@ -765,9 +765,7 @@ def test_close_accepts_a_sink_that_is_slow(tmp_path: Path, monkeypatch: pytest.M
         may_end.wait(20)
 
     sink = CallablePreferenceSink(send)
-    memory = MangaMemory.open(
-        "memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True, sink=sink
-    )
+    memory = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.db", memories=True, sink=sink)
     monkeypatch.setattr("strands_manga_memory.assembly.process_stores._DRAIN_SECONDS", 0.2)
     memory.agent(ScriptedModel(), user_id="u1", session_id="s")("My favorite genre is horror.")
     assert is_sending.wait(20)
@@ -779,7 +777,7 @@ def test_close_accepts_a_sink_that_is_slow(tmp_path: Path, monkeypatch: pytest.M
 def test_errors_of_statements_stored_in_the_background_are_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
+    table = SQLiteTable(tmp_path / "m.db", USER_MEMORY)
     table.create_if_missing()
     faulty: Any = FaultyTable(table)
     faulty.fail_next(error=RuntimeError("broken"))
@@ -793,7 +791,7 @@ def test_a_removal_by_a_process_with_another_hot_tier_is_seen_after_a_statement(
     tmp_path: Path, *, is_set: bool
 ) -> None:
     """The statement must not hide an unread removal in the table."""
-    table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
+    table = SQLiteTable(tmp_path / "m.db", USER_MEMORY)
     table.create_if_missing()
     hot = InMemoryHotStore()
     here = UserMemoryStore(table, user_id="u1", hot=hot)
@@ -814,7 +812,7 @@ def test_a_removal_by_a_process_with_another_hot_tier_is_seen_after_a_statement(
 
 
 def test_a_retraction_in_an_outage_is_published_once_before_it_is_stored(tmp_path: Path) -> None:
-    table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
+    table = SQLiteTable(tmp_path / "m.db", USER_MEMORY)
     table.create_if_missing()
     faulty: Any = FaultyTable(table)
     hot: Any = FaultyHotStore(InMemoryHotStore())
@@ -847,7 +845,7 @@ def test_a_late_write_does_not_bring_back_what_was_erased(hot: Any, user_table: 
 
 def test_what_the_model_is_told(tmp_path: Path) -> None:
     hot = InMemoryHotStore()
-    memory = MangaMemory.open(hot, f"sqlite:///{tmp_path}/m.sqlite3", memories=True)
+    memory = MangaMemory.open(hot, f"sqlite:///{tmp_path}/m.db", memories=True)
     memory.user("u1").prefer("genre", "horror <b>")
 
     def agent(session: str) -> tuple[Agent, ScriptedModel]:
@@ -888,7 +886,7 @@ def test_a_profile_of_another_service_is_read_never_written_and_gives_way(tmp_pa
     before = list(profiles.query("u1"))
     source = ProfileReader(TableProfileSource(profiles), deadline=10)
     memory = MangaMemory.open(
-        "memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True, profile=source
+        "memory://", f"sqlite:///{tmp_path}/m.db", memories=True, profile=source
     )
     memory.user("u1").prefer("language", "en")
     context = memory.user("u1").build_agent_context()
@@ -900,7 +898,7 @@ def test_a_profile_of_another_service_is_read_never_written_and_gives_way(tmp_pa
 
 
 def test_memories_beside_the_durable_tier_and_none_without(tmp_path: Path) -> None:
-    memory = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.sqlite3")
+    memory = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.db")
     assert set(memory.agent_kwargs(user_id="u", session_id="s")) == {
         "conversation_manager",
         "session_manager",

@@ -113,9 +113,7 @@ def test_memory_without_a_message_is_listed_by_its_id_and_forgotten(shop: MangaM
 
 
 def test_summary_of_an_earlier_session_is_listed_with_it(shop: MangaMemory) -> None:
-    agent_of(shop, "monday")(
-        "Is volume 3 of 『Uzumaki』 in stock? I have looked everywhere for it."
-    )
+    agent_of(shop, "monday")("Is volume 3 of 『Uzumaki』 in stock? I looked everywhere for it.")
     shop.finalize(ConversationScope("u1", "monday"))
     model = ScriptedModel()
     agent = agent_of(shop, "tuesday", model)
@@ -189,7 +187,7 @@ def test_entity_leaves_a_session_whose_agents_no_longer_exist(shop: MangaMemory)
 def test_entity_of_a_removed_turn_is_not_shown(tmp_path: Path, *, memories: bool) -> None:
     """Neither to the agent that is rewound, nor to another agent of the session."""
     hot, models = InMemoryHotStore(), [ScriptedModel(), ScriptedModel()]
-    with MangaMemory.open(hot, f"sqlite:///{tmp_path}/s.sqlite3", memories=memories) as shop:
+    with MangaMemory.open(hot, f"sqlite:///{tmp_path}/s.db", memories=memories) as shop:
         agents = [
             agent_of(shop, "monday", model, agent_id=agent_id, task_state=True)
             for agent_id, model in zip(("orders", "returns"), models, strict=True)

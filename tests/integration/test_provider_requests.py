@@ -249,7 +249,7 @@ def test_a_tool_returning_one_object_twice_has_two_results(opened: Any, *, toget
 def test_nothing_stands_beside_tool_results_with_all_parts_on(tmp_path: Path) -> None:
     """Injected text stands before the user's words, the same in the tool loop."""
     memory = MangaMemory.open(
-        durable=f"sqlite:///{tmp_path}/s.sqlite3", memories=f"sqlite:///{tmp_path}/m.sqlite3"
+        durable=f"sqlite:///{tmp_path}/s.db", memories=f"sqlite:///{tmp_path}/m.db"
     )
     user = memory.user("u1")
     user.prefer("genre", "horror")

@@ -71,7 +71,7 @@ def test_repr_shows_no_secret_and_no_message(tmp_path: Path) -> None:
     cipher = AesGcmCipher({"k": SECRET.ljust(32).encode()}, current="k")
     client = redis.Redis.from_url(f"redis://me:{SECRET}@127.0.0.1:1/0")
     with MangaMemory.open(
-        durable=f"sqlite:///{tmp_path}/s.sqlite3", memories=True, codec=Codec(cipher=cipher)
+        durable=f"sqlite:///{tmp_path}/s.db", memories=True, codec=Codec(cipher=cipher)
     ) as memory:
         agent = memory.agent(
             ScriptedModel(lambda _: "はい"),
@@ -108,7 +108,7 @@ def test_repr_shows_no_secret_and_no_message(tmp_path: Path) -> None:
 
 
 def test_reports_are_tables_in_a_notebook(tmp_path: Path) -> None:
-    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.sqlite3", memories=True) as memory:
+    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.db", memories=True) as memory:
         agent = memory.agent(ScriptedModel(lambda _: "Noted."), user_id="u1", session_id="s1")
         agent("I love horror manga.")
         stats: Any = memory.stats()

@@ -22,7 +22,7 @@ def build_agent(replies: Any, *tools: Any, manager: Any = None) -> Agent:
     return Agent(
         model=ScriptedModel(replies),
         tools=list(tools),
-        conversation_manager=manager or SlidingWindowConversationManager(window_size=4),
+        conversation_manager=manager or SlidingWindowConversationManager(4),
         plugins=[HistoryRecall(offer_tool=False)],
     )
 

@@ -41,7 +41,7 @@ def test_lambda_goes_on_after_its_process_was_thrown_away(tmp_path: Path) -> Non
         "import os, runpy; handler = runpy.run_path({path!r})['handler'];print(handler({{'user':"
         " 'u', 'session': 's', 'text': 'hello'}}, None)['messages'], flush=True); os._exit(0)"
     ).format(path=str(RECIPES / "aws_lambda.py"))
-    env = {**os.environ, "DURABLE_URL": f"sqlite:///{tmp_path}/s.sqlite3"}
+    env = {**os.environ, "DURABLE_URL": f"sqlite:///{tmp_path}/s.db"}
     assert [printed_by("-c", code, env=env).strip() for _ in range(2)] == ["2", "4"]
 
 
@@ -70,7 +70,7 @@ def test_the_chat_streams_and_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_agentcore_goes_on_in_another_process_and_keeps_sessions_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DURABLE_URL", f"sqlite:///{tmp_path}/s.sqlite3")
+    monkeypatch.setenv("DURABLE_URL", f"sqlite:///{tmp_path}/s.db")
     session = {"X-Amzn-Bedrock-AgentCore-Runtime-Session-Id": "s" * 33}
     for expected in ("1", "3"):
         with TestClient(run("agentcore")["app"]) as client:

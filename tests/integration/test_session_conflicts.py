@@ -243,18 +243,14 @@ def test_log_has_the_turns_of_two_agents_in_the_order_in_which_they_began(stores
 
 
 def test_evictions_of_the_one_who_saved_first_stand(stores: Stores) -> None:
-    one = stores.elsewhere().agent(
-        conversation_manager=SlidingWindowConversationManager(window_size=4)
-    )
+    one = stores.elsewhere().agent(conversation_manager=SlidingWindowConversationManager(4))
     for number in range(3):
         one(f"one {number}")
-    other = stores.elsewhere().agent(
-        conversation_manager=SlidingWindowConversationManager(window_size=4)
-    )
+    other = stores.elsewhere().agent(conversation_manager=SlidingWindowConversationManager(4))
     one("one 3")
     other("other 0")
     quiet(other)
-    restored = stores.agent(conversation_manager=SlidingWindowConversationManager(window_size=4))
+    restored = stores.agent(conversation_manager=SlidingWindowConversationManager(4))
     assert texts(restored.messages) == ["one 2", "ok", "one 3", "ok", "other 0", "ok"]
     assert len(list(stores.manager().history())) == 10
 

@@ -27,7 +27,7 @@ SCOPE = ConversationScope("u1", "s1")
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/s.sqlite3"
+    return f"sqlite:///{tmp_path}/s.db"
 
 
 @pytest.fixture
@@ -311,7 +311,7 @@ def test_rewind_while_another_process_is_idle(url: str, memory: MangaMemory, oth
         idle = talk(there, 1, 2, 3, 4)
         memory.rewind(SCOPE, 2)
         assert logged(memory) == said(1, 2)
-        agent = build(memory, conversation_manager=SlidingWindowConversationManager(window_size=4))
+        agent = build(memory, conversation_manager=SlidingWindowConversationManager(4))
         for _ in range(others):
             agent("question 0")
         for number in (5, 6):

@@ -92,7 +92,7 @@ def test_state_changed_between_turns_is_saved_by_flush_and_by_the_next_turn(stor
 def test_another_conversation_manager_takes_over_with_a_warning(
     both: Stores, caplog: pytest.LogCaptureFixture
 ) -> None:
-    live = both.agent(conversation_manager=SlidingWindowConversationManager(window_size=4))
+    live = both.agent(conversation_manager=SlidingWindowConversationManager(4))
     for number in range(4):
         live(f"question {number}")
     live._session_manager.flush()
@@ -470,12 +470,7 @@ def test_records_carry_what_the_mission_asks_for(both: Stores) -> None:
     assert [record["seq"] for record in records] == sorted({record["seq"] for record in records})
     assert [record["turn"] for record in records] == [1, 1, 1, 1]
     assert [record["intent"] for record in records] == ["search"] * 4
-    assert [record["message"]["role"] for record in records] == [
-        "user",
-        "assistant",
-        "user",
-        "assistant",
-    ]
+    assert [r["message"]["role"] for r in records] == ["user", "assistant", "user", "assistant"]
     assert records[1]["message"]["content"][0]["toolUse"]["input"] == {"title": "x"}
     assert records[2]["message"]["content"][0]["toolResult"]["status"] == "success"
     for record in records[1::2]:
@@ -502,9 +497,7 @@ def test_messages_of_a_generator_are_logged(both: Stores) -> None:
 
 
 def test_history_over_many_segments_and_its_end(stores: Stores) -> None:
-    live = stores.agent(
-        flush_every=2, conversation_manager=SlidingWindowConversationManager(window_size=4)
-    )
+    live = stores.agent(flush_every=2, conversation_manager=SlidingWindowConversationManager(4))
     for number in range(30):
         live(f"question {number}")
     expected = [text for number in range(30) for text in (f"question {number}", "ok")]
@@ -531,9 +524,7 @@ def test_history_has_what_is_not_saved_yet(both: Stores) -> None:
 
 def test_stats(both: Stores) -> None:
     clock = FakeClock()
-    live = both.agent(
-        clock=clock, conversation_manager=SlidingWindowConversationManager(window_size=2)
-    )
+    live = both.agent(clock=clock, conversation_manager=SlidingWindowConversationManager(2))
     live("one")
     clock.advance(60)
     live("two")

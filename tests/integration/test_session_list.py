@@ -92,10 +92,10 @@ def test_deleted_session_leaves_the_list_and_takes_its_state_along(memory: Manga
 
 @pytest.mark.parametrize("lost", [("state", "member"), ("data",)])
 def test_damaged_session_is_listed_as_damaged(tmp_path: Path, lost: tuple[str, ...]) -> None:
-    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/m.sqlite3") as memory:
+    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/m.db") as memory:
         talk(memory, "u1", "a", "Do you have Uzumaki?")
         talk(memory, "u1", "b", "Do you have Berserk?")
-    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/m.sqlite3") as memory:
+    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/m.db") as memory:
         (head,) = (
             row
             for row in memory.durable.query(ConversationScope("u1", "b").storage_session_id)

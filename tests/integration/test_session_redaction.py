@@ -105,13 +105,11 @@ def test_restored_agent_redacts_a_message_that_has_left_the_history(
 ) -> None:
     stores = open_stores(kind, request)
     stores.settings["codec"] = Codec(compress_from=1_000_000)
-    live = stores.agent(conversation_manager=SlidingWindowConversationManager(window_size=2))
+    live = stores.agent(conversation_manager=SlidingWindowConversationManager(2))
     for text in (f"my card is {SECRET}", "two", "three"):
         live(text)
     live._session_manager.close()
-    restored: Any = stores.agent(
-        conversation_manager=SlidingWindowConversationManager(window_size=2)
-    )
+    restored: Any = stores.agent(conversation_manager=SlidingWindowConversationManager(2))
     message = next(stores.manager().records())["message"]
     restored._session_manager.redact_latest_message(
         {**message, "content": [{"text": REDACTED}]}, restored
@@ -283,7 +281,7 @@ def test_live_agent_has_a_redacted_message_at_its_next_turn(both: Stores, by_ano
 def test_agent_that_redacted_while_no_tier_answered_keeps_its_states(both: Stores) -> None:
     live = both.agent(
         guarded(),
-        conversation_manager=SlidingWindowConversationManager(window_size=2),
+        conversation_manager=SlidingWindowConversationManager(2),
         hot_deadline=0.5,
         durable_deadline=0.5,
     )
@@ -361,7 +359,7 @@ def test_a_window_that_slides_in_the_same_turn(both: Stores) -> None:
     live = both.agent(
         guarded([[tool_use("t", "card")], "done"]),
         tools=[card],
-        conversation_manager=SlidingWindowConversationManager(window_size=2, per_turn=True),
+        conversation_manager=SlidingWindowConversationManager(2, per_turn=True),
     )
     live("look it up")
     live._session_manager.flush()
@@ -371,9 +369,7 @@ def test_a_window_that_slides_in_the_same_turn(both: Stores) -> None:
 @pytest.mark.parametrize("by_another", [False, True], ids=["here", "by another process"])
 def test_an_evicted_message_is_redacted_in_memory_too(both: Stores, by_another: bool) -> None:
     """Its kept text is replaced in memory, log and hot tier."""
-    live = both.agent(
-        conversation_manager=SlidingWindowConversationManager(window_size=4), refresh="turn"
-    )
+    live = both.agent(conversation_manager=SlidingWindowConversationManager(4), refresh="turn")
     for text in (f"my card is {SECRET}", "two", "three", "four"):
         live(text)
     manager = live._session_manager
@@ -427,12 +423,12 @@ async def longest_block(work: Any) -> float:
 
 def restored_with_older_secret(stores: Stores, **settings: Any) -> Any:
     """Return a restored agent whose log has a secret that its history lacks."""
-    manager = SlidingWindowConversationManager(window_size=2)
+    manager = SlidingWindowConversationManager(2)
     live = stores.agent(conversation_manager=manager)
     for text in (f"my card is {SECRET}", "two", "three"):
         live(text)
     live._session_manager.close()
-    manager = SlidingWindowConversationManager(window_size=2)
+    manager = SlidingWindowConversationManager(2)
     return stores.agent(conversation_manager=manager, **settings)
 
 

@@ -194,12 +194,12 @@ def test_seed_messages_get_an_id_and_are_kept_beside_metadata(both: Stores) -> N
 
 @pytest.mark.parametrize("window", [2, 100], ids=["evicted", "kept"])
 def test_the_same_list_three_times_is_three_turns(both: Stores, window: int) -> None:
-    live = both.agent(conversation_manager=SlidingWindowConversationManager(window_size=window))
+    live = both.agent(conversation_manager=SlidingWindowConversationManager(window))
     prompt = [user("again")]
     for _ in range(3):
         live(prompt)
         live("something else")
-        check_restored(both, live, lambda: SlidingWindowConversationManager(window_size=window))
+        check_restored(both, live, lambda: SlidingWindowConversationManager(window))
     assert texts(live._session_manager.history()) == ["again", "ok", "something else", "ok"] * 3
     assert live._session_manager.stats()["turns"] == 6
 

@@ -96,7 +96,7 @@ def test_a_cold_restore_also_looks_for_turns_whose_flush_was_cut(both: Stores) -
 
 @pytest.mark.parametrize("lost", [False, True], ids=["hot and durable", "durable alone"])
 def test_the_end_of_a_log_is_read_without_its_beginning(both: Stores, lost: bool) -> None:
-    window = SlidingWindowConversationManager(window_size=10)
+    window = SlidingWindowConversationManager(10)
     live = both.agent(ScriptedModel(talk), tools=[find], flush_every=5, conversation_manager=window)
     for turn in range(43):
         live(f"tool {turn}" if turn % 7 == 0 else f"text {turn}")
@@ -129,7 +129,7 @@ def test_evalsha_counted_by_the_server(request: pytest.FixtureRequest) -> None:
     with servers.FaultyProxy(server.host, server.port) as proxy:
         client = redis.Redis(host=proxy.host, port=proxy.port)
         stores.hot = RedisHotStore(client)
-        window = SlidingWindowConversationManager(window_size=60)
+        window = SlidingWindowConversationManager(60)
         live = stores.agent(
             ScriptedModel(talk), tools=[find], flush_every=5, conversation_manager=window
         )
@@ -221,7 +221,7 @@ def test_five_turns_are_flushed_together_also_by_workers_that_answer_one_message
     for turn in range(1, 26):
         before = both.durable.calls.count("put")
         live = both.agent(
-            flush_every=5, conversation_manager=SlidingWindowConversationManager(window_size=window)
+            flush_every=5, conversation_manager=SlidingWindowConversationManager(window)
         )
         live(f"turn {turn}")
         quiet(live)
@@ -232,7 +232,7 @@ def test_five_turns_are_flushed_together_also_by_workers_that_answer_one_message
         "the hot tier keeps the window, and what the durable one lacks"
     )
     both.lose_hot()
-    restored = both.agent(conversation_manager=SlidingWindowConversationManager(window_size=window))
+    restored = both.agent(conversation_manager=SlidingWindowConversationManager(window))
     assert len(restored.messages) == min(50, window)
     assert texts(both.manager().history())[::2] == [f"turn {turn}" for turn in range(1, 26)]
 

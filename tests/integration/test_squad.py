@@ -228,9 +228,7 @@ async def test_users_and_agents_share_neither_messages_nor_state(memory: MangaMe
 
 async def test_a_window_counts_what_it_removed_once(memory: MangaMemory) -> None:
     shop = Shop(memory)
-    shop.arguments = {
-        "conversation_manager": lambda: SlidingWindowConversationManager(window_size=4)
-    }
+    shop.arguments = {"conversation_manager": lambda: SlidingWindowConversationManager(4)}
     for number in range(8):
         await shop.ask(f"say {number}")
     restored = shop.build(ConversationScope("u1", "s1", "alpha"))
@@ -882,9 +880,7 @@ async def test_a_callback_that_raises(memory: MangaMemory, name: str) -> None:
 
 
 def supervisor_of(shop: Shop) -> SupervisorAgent:
-    lead = BedrockLLMAgent(
-        BedrockLLMAgentOptions(name="Lead", description="leads", client=object())
-    )
+    lead = BedrockLLMAgent(BedrockLLMAgentOptions(name="Lead", description="", client=object()))
     supervisor = SupervisorAgent(
         SupervisorAgentOptions(
             name="Supervisor",

@@ -82,7 +82,7 @@ def get_stock(asin: str) -> str:
 
 
 def test_surroundings_are_metadata_without_a_coordinator_too(tmp_path: Path) -> None:
-    durable = f"sqlite:///{tmp_path}/s.sqlite3"
+    durable = f"sqlite:///{tmp_path}/s.db"
     memory = MangaMemory.open(
         durable=durable, environment=lambda _: {"locale": "ja-JP", "cart": ["B07X1234"]}
     )
@@ -111,7 +111,7 @@ def test_surroundings_are_metadata_without_a_coordinator_too(tmp_path: Path) -> 
 
 
 def test_an_intent_that_ends_is_taken_from_the_metadata(tmp_path: Path) -> None:
-    manager = TieredSessionManager(SCOPE, durable=f"sqlite:///{tmp_path}/s.sqlite3")
+    manager = TieredSessionManager(SCOPE, durable=f"sqlite:///{tmp_path}/s.db")
     coordinator = StateCoordinator()
     agent = agent_with(coordinator, ScriptedModel(), session_manager=manager)
     coordinator.dialogue.set_intent("reorder")
@@ -408,7 +408,7 @@ def test_what_does_not_fit_is_left_out_by_lines_the_least_useful_first() -> None
 def test_the_prefix_is_the_same_byte_for_byte_over_fifty_turns(tmp_path: Path) -> None:
     (tmp_path / "AGENT.md").write_text("Be brief.")
     cart: list[str] = []
-    durable = f"sqlite:///{tmp_path}/s.sqlite3"
+    durable = f"sqlite:///{tmp_path}/s.db"
     memory = MangaMemory.open(
         hot="memory://", durable=durable, environment=lambda scope: {"cart": list(cart)}
     )
@@ -750,7 +750,7 @@ def test_several_values_for_one_slot_fill_none() -> None:
 
 def test_a_change_between_two_turns_is_shared_and_survives_a_restart(tmp_path: Path) -> None:
     """Although another agent shared its state before the restart."""
-    hot, url = InMemoryHotStore(), f"sqlite:///{tmp_path}/s.sqlite3"
+    hot, url = InMemoryHotStore(), f"sqlite:///{tmp_path}/s.db"
 
     def build(memory: MangaMemory, agent_id: str) -> tuple[Agent, ScriptedModel]:
         options: dict[str, Any] = {"user_id": "u1", "session_id": "s1", "task_state": True}
@@ -1078,9 +1078,7 @@ def test_threads_that_change_slots_lose_none() -> None:
 def test_the_facade_offers_it_and_the_time_to_live_follows_the_tier(tmp_path: Path) -> None:
     tiers = {"tier": "vip"}
     memory = MangaMemory.open(
-        hot="memory://",
-        durable=f"sqlite:///{tmp_path}/s.sqlite3",
-        environment=lambda scope: dict(tiers),
+        hot="memory://", durable=f"sqlite:///{tmp_path}/s.db", environment=lambda scope: dict(tiers)
     )
     kwargs = memory.agent_kwargs(user_id="u1", session_id="s1", task_state=True)
     policy = kwargs["session_manager"]._tiers.ttl
@@ -1097,7 +1095,7 @@ def test_the_facade_offers_it_and_the_time_to_live_follows_the_tier(tmp_path: Pa
 
 
 def test_what_was_published_is_erased_with_the_user(tmp_path: Path) -> None:
-    memory = MangaMemory.open(hot=InMemoryHotStore(), durable=f"sqlite:///{tmp_path}/s.sqlite3")
+    memory = MangaMemory.open(hot=InMemoryHotStore(), durable=f"sqlite:///{tmp_path}/s.db")
     agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1", task_state=True)
     agent("hello")
     memory.changes(user_id="u1", session_id="s1").publish()

@@ -28,7 +28,7 @@ _TURNS = 40
 @pytest.fixture
 def memory(tmp_path: Path) -> Iterator[MangaMemory]:
     """A memory without user memories: summarizers that wait must not extract preferences."""
-    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.sqlite3") as opened:
+    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.db") as opened:
         yield opened
 
 

@@ -100,7 +100,7 @@ class Held(SQLiteTable):
 
 
 def test_a_turn_that_waits_in_vain_and_a_slow_build_are_counted(tmp_path: Path) -> None:
-    table = Held(tmp_path / "s.sqlite3")
+    table = Held(tmp_path / "s.db")
     memory = MangaMemory.open("memory://", table)
 
     def missed() -> int:

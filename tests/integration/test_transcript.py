@@ -171,7 +171,7 @@ def test_gift_is_not_a_preference_of_the_user(exchanges: list[Exchange]) -> None
             lines = [*preferences, *str(request.system_prompt_content).split("\\n")]
             stated = [line for line in lines if line.startswith(("- budget:", "- genre:"))]
             assert not [
-                line for line in stated if "1500" in line or "shojo" in line or "少女" in line
+                each for each in stated if "1500" in each or "shojo" in each or "少女" in each
             ]
 
 

@@ -38,10 +38,10 @@ MANAGERS: dict[str, Callable[[], ConversationManager]] = {
         window_size=6, proactive_compression=True
     ),
     "none": NullConversationManager,
-    "sliding": lambda: SlidingWindowConversationManager(window_size=6),
-    "sliding, first pinned": lambda: SlidingWindowConversationManager(window_size=6, pin_first=2),
-    "sliding in turn": lambda: SlidingWindowConversationManager(window_size=5, per_turn=True),
-    "sliding, empty": lambda: SlidingWindowConversationManager(window_size=0),
+    "sliding": lambda: SlidingWindowConversationManager(6),
+    "sliding, first pinned": lambda: SlidingWindowConversationManager(6, pin_first=2),
+    "sliding in turn": lambda: SlidingWindowConversationManager(5, per_turn=True),
+    "sliding, empty": lambda: SlidingWindowConversationManager(0),
     "summarizing": lambda: SummarizingConversationManager(
         summary_ratio=0.5, preserve_recent_messages=2
     ),
@@ -106,13 +106,13 @@ def _overflowing(script: ScriptedModel, *, every: int) -> ScriptedModel:
 
 
 def test_pins_in_the_middle_and_their_flags(both: Stores) -> None:
-    live = both.agent(conversation_manager=SlidingWindowConversationManager(window_size=4))
+    live = both.agent(conversation_manager=SlidingWindowConversationManager(4))
     for number in range(6):
         live(f"question {number}")
         if number == 1:
             pin_message(live.messages, 3)
             live._session_manager.flush()
-        check_restored(both, live, build=lambda: SlidingWindowConversationManager(window_size=4))
+        check_restored(both, live, build=lambda: SlidingWindowConversationManager(4))
     assert "ok" in texts(live.messages)[:1]
     assert live.messages[0]["metadata"]["custom"]["pinned"] is True
 

@@ -45,7 +45,7 @@ def deployment(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> I
         yield from _closed(
             Deployment(
                 lambda **settings: MangaMemory.open(
-                    "memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True, **settings
+                    "memory://", f"sqlite:///{tmp_path}/m.db", memories=True, **settings
                 )
             )
         )

@@ -61,7 +61,7 @@ class Wrong:
 
 def required(tmp_path: Path) -> dict[str, dict[str, Any]]:
     """Return valid values of the arguments that a call must have, keyed by name."""
-    hot, durable = InMemoryHotStore(), SQLiteTable(tmp_path / "s.sqlite3", SESSIONS)
+    hot, durable = InMemoryHotStore(), SQLiteTable(tmp_path / "s.db", SESSIONS)
     users = SQLiteTable(tmp_path / "u.sqlite3", USER_MEMORY)
     tiers = {"hot": hot, "durable": durable}
     credentials = {
@@ -149,14 +149,14 @@ def test_unknown_argument_is_refused_with_the_closest_name(name: str, tmp_path: 
 )
 def test_wrong_agent_argument_fails(given: dict[str, Any], message: str, tmp_path: Path) -> None:
     with (
-        MangaMemory(durable=f"sqlite:///{tmp_path}/s.sqlite3") as memory,
+        MangaMemory(durable=f"sqlite:///{tmp_path}/s.db") as memory,
         pytest.raises(ValueError, match=f"^{re.escape(message)}"),
     ):
         memory.agent(**{"user_id": "u", "session_id": "s", **given})
 
 
 def test_plugins_of_an_agent_may_be_a_tuple(tmp_path: Path) -> None:
-    with MangaMemory(durable=f"sqlite:///{tmp_path}/s.sqlite3") as memory:
+    with MangaMemory(durable=f"sqlite:///{tmp_path}/s.db") as memory:
         plugin = StateCoordinator()
         assert (
             plugin in memory.agent_kwargs(user_id="u", session_id="s", plugins=(plugin,))["plugins"]
@@ -178,7 +178,7 @@ def test_setting_refuses_true_with_the_allowed_values(name: str, allowed: str) -
 
 
 def test_model_of_finalizing_is_a_model_or_a_summarizer(tmp_path: Path) -> None:
-    with MangaMemory(durable=f"sqlite:///{tmp_path}/s.sqlite3", memories=True) as memory:
+    with MangaMemory(durable=f"sqlite:///{tmp_path}/s.db", memories=True) as memory:
         wrong: Any = 3
         with pytest.raises(
             ValueError, match="model must be Model or SessionSummarizer or None, got 3"
@@ -264,7 +264,7 @@ def test_path_with_a_nul_character_is_refused(call: Any) -> None:
 
 
 def test_false_fits_an_argument_that_may_be_false(tmp_path: Path) -> None:
-    table = SQLiteTable(tmp_path / "s.sqlite3", SESSIONS)
+    table = SQLiteTable(tmp_path / "s.db", SESSIONS)
     table.create_if_missing()
     stores: dict[str, Any] = {"hot": None, "durable": table}
     assert export_user("u", memories=False, **stores)["memories"] == []

@@ -115,9 +115,7 @@ def test_names_in_a_text_link_to_their_pages_and_code_does_not(source: Path) -> 
 def test_pages_that_llms_txt_does_not_list_are_found(tmp_path: Path) -> None:
     (tmp_path / "a.html").touch()
     (tmp_path / "search.html").touch()
-    (tmp_path / "llms.txt").write_text(
-        "- [A](a.html): Text.\n- [B](b.html): Text.\n", encoding="utf-8"
-    )
+    (tmp_path / "llms.txt").write_text("- [A](a.html): A.\n- [B](b.html): B.\n", encoding="utf-8")
     assert SITE["unlisted"](tmp_path) == ["b.html"]
     (tmp_path / "c.html").touch()
     assert SITE["unlisted"](tmp_path) == ["b.html", "c.html"]

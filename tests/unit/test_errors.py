@@ -104,4 +104,4 @@ def test_an_error_names_the_argument_and_what_is_allowed(memory: MangaMemory, na
 def test_a_sink_needs_memories(tmp_path: Path) -> None:
     sink = CallablePreferenceSink(print)
     with pytest.raises(ValueError, match="memories is None: pass"):
-        MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.sqlite3", sink=sink)
+        MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.db", sink=sink)

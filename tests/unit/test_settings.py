@@ -145,7 +145,7 @@ def test_a_slip_in_a_name_is_told(
 
 def test_settings_given_as_defaults_reach_what_they_set(tmp_path: Path) -> None:
     """``open(defaults=...)`` reads every setting; arguments override them."""
-    url = f"sqlite:///{tmp_path}/s.sqlite3"
+    url = f"sqlite:///{tmp_path}/s.db"
     defaults = MangaMemorySettings(
         durable_url=url, users_url="true", flush_every=7, ttl_seconds=60.0, create_tables=False
     )
@@ -160,7 +160,7 @@ def test_settings_given_as_defaults_reach_what_they_set(tmp_path: Path) -> None:
 
 def test_variables_reach_what_they_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
-        "durable_url": f"sqlite:///{tmp_path}/s.sqlite3",
+        "durable_url": f"sqlite:///{tmp_path}/s.db",
         "users_url": "true",
         "flush_every": "7",
         "history": "summarize",
@@ -233,7 +233,7 @@ def test_variables_reach_what_they_set(tmp_path: Path, monkeypatch: pytest.Monke
 def test_what_is_encrypted_in_memories_is_so_by_the_codecs_cipher(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MANGA_MEMORY_DURABLE_URL", f"sqlite:///{tmp_path}/s.sqlite3")
+    monkeypatch.setenv("MANGA_MEMORY_DURABLE_URL", f"sqlite:///{tmp_path}/s.db")
     monkeypatch.setenv("MANGA_MEMORY_PII_ACTIONS", "email=encrypt")
     with pytest.raises(ValueError, match="cipher must be given for the action 'encrypt'"):
         MangaMemory.from_env()

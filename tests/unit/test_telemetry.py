@@ -59,7 +59,7 @@ def test_an_error_of_a_store_is_told_and_raised(tmp_path: Path) -> None:
 
 
 def test_off_means_that_nothing_is_noted_and_nothing_is_wrapped(tmp_path: Path) -> None:
-    off = MangaMemorySettings(durable_url=f"sqlite:///{tmp_path}/s.sqlite3", telemetry=False)
+    off = MangaMemorySettings(durable_url=f"sqlite:///{tmp_path}/s.db", telemetry=False)
     memory = MangaMemory.open(defaults=off)
     try:
         recorder.flush()

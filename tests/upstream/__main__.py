@@ -119,9 +119,7 @@ def judged(folder: Path, tests: list[str]) -> int:
         if name in ran and name not in {each.partition("[")[0] for each in bad}
     }
     version = importlib.metadata.version("strands-agents")
-    print(
-        f"Strands {version}: {len(every - bad)} of {len(every)} tests passed with our parts put in"
-    )
+    print(f"Strands {version}: {len(every - bad)} of {len(every)} tests passed with our parts")
     for reason, names in EXCEPTED.items():
         if found := sorted(name for name in listed if name.partition("[")[0] in names):
             print(f"\n{len(found)}: {reason}", *found, sep="\n  ")

@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        opens = [embedded(folder / "m.sqlite3")]
+        opens = [embedded(folder / "m.db")]
         others: list[Play] = [lambda rng: commands.played(rng, folder / "commands.sqlite3")]
         if not given.embedded:
             opens.append(stack.enter_context(served()))

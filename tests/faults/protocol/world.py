@@ -414,9 +414,7 @@ class World:
             if self.deleting or said.stable_at >= process.began or said.texts[0] not in have:
                 continue
             if shown[said.key] < min(said.acked, 1):
-                raise BrokenPromiseError(
-                    f"{process.name} {how}: acknowledged turn {said.key} is missing"
-                )
+                raise BrokenPromiseError(f"{process.name} {how}: turn {said.key} is missing")
 
     # Processes
 

@@ -86,6 +86,4 @@ def test_both_copies_of_a_turn_are_quick_ones(
     )
     talking("and again")
     own = [value for value in copies if "quick copies" in str(value)]  # not of another thread
-    assert len(own) == 2 + 1, (
-        "Strands copies the history twice, the scripted model what it was asked"
-    )
+    assert len(own) == 2 + 1, "Strands copies the history twice, the model its request"

@@ -15,7 +15,7 @@ def test_a_failed_read_of_a_profile_shortens_the_waits_for_the_hot_tier(
 ) -> None:
     """The profile is opened before any session, so that no other object keeps a writer."""
     hot = InMemoryHotStore()
-    table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
+    table = SQLiteTable(tmp_path / "m.db", USER_MEMORY)
     table.create_if_missing()
     cache = ProfileCache(UserMemoryStore(table, user_id="u1", hot=hot))
 

@@ -35,7 +35,7 @@ def told(tmp_path: Path, source: Any, **settings: Any) -> str:
     """Return what a model is told of a user who prefers horror."""
     memory = MangaMemory.open(
         "memory://",
-        f"sqlite:///{tmp_path}/m.sqlite3",
+        f"sqlite:///{tmp_path}/m.db",
         memories=True,
         profile=source,
         defaults=MangaMemorySettings(**settings),

@@ -78,7 +78,7 @@ def test_recorded_gaps_of_a_conversation_are_found(tmp_path: Path, capsys: Any) 
     from strands_manga_memory import MangaMemory
     from strands_manga_memory.testing import FakeClock, ScriptedModel
 
-    url, clock = f"sqlite:///{tmp_path}/s.sqlite3", FakeClock(1_700_000_000.0)
+    url, clock = f"sqlite:///{tmp_path}/s.db", FakeClock(1_700_000_000.0)
     MangaMemory.open(durable=url).close()
     assert run(["ttl-advice", "--durable", url, "--days", "90"]) == 1  # no gaps
     error = capsys.readouterr().err.replace("\n", " ")
@@ -95,7 +95,7 @@ def test_recorded_gaps_of_a_conversation_are_found(tmp_path: Path, capsys: Any) 
     agent = memory.agent(ScriptedModel(), user_id="u", session_id="s")
     agent("hello again")
     memory.close()
-    found = stored_gaps(SQLiteTable(tmp_path / "s.sqlite3"))
+    found = stored_gaps(SQLiteTable(tmp_path / "s.db"))
     assert found.total == 4
     assert [count for _, count in found.buckets()] == [2, 1, 1]
 
@@ -104,8 +104,8 @@ def test_the_command_shows_the_recorded_gaps(
     tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    url, now = f"sqlite:///{tmp_path}/s.sqlite3", time.time()
-    with closing(SQLiteTable(tmp_path / "s.sqlite3")) as table:
+    url, now = f"sqlite:///{tmp_path}/s.db", time.time()
+    with closing(SQLiteTable(tmp_path / "s.db")) as table:
         table.create_if_missing()
         writer = Writer()
         recorded = ReturnGaps(table)

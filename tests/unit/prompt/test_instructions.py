@@ -185,9 +185,7 @@ def test_only_the_packages_own_tools_are_trusted(folders: list[Path], tmp_path: 
 
     def sent(*tools: Any) -> str:
         model = ScriptedModel()
-        memory = MangaMemory.open(
-            "memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=not tools
-        )
+        memory = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.db", memories=not tools)
         kwargs = memory.agent_kwargs(
             user_id="u1",
             session_id="s",

@@ -37,7 +37,7 @@ def test_wrong_fields_of_a_source_are_logged_and_the_others_used(
     answers = iter([{"tier": "vip"}, {"tier": 5, "cart": ["Gyo"], "timezone": "Mars"}])
     ids = {"user_id": "u1", "session_id": "s1"}
     with MangaMemory.open(
-        durable=f"sqlite:///{tmp_path}/s.sqlite3", environment=lambda scope: next(answers)
+        durable=f"sqlite:///{tmp_path}/s.db", environment=lambda scope: next(answers)
     ) as memory:
         agent = memory.agent(ScriptedModel(lambda _: "Noted."), **ids, task_state=True)
         memory.changes(**ids).publish()
