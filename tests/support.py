@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from strands import Agent
+from strands import Agent, tool
 from strands.session import FileSessionManager, SnapshotSessionManager
 from strands.storage import LocalFileStorage
 from strands.types.exceptions import ContextWindowOverflowException
@@ -139,6 +139,17 @@ def printed_by(*arguments: object, **settings: Any) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def stub_tool(name: str, answer: Any) -> Any:
+    """Return a tool without arguments that returns an answer, calls a function or raises."""
+
+    def use() -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer() if callable(answer) else answer
+
+    return tool(use, name=name, description=name)
 
 
 class SmallModel(ScriptedModel):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from strands import Agent, tool
+from strands import Agent
 from strands.experimental.context_manager import ContextManagerConfig, Offload
 from strands.session import SnapshotSessionManager
 from strands.storage import Storage
@@ -25,6 +25,7 @@ from strands_manga_memory import (
 from strands_manga_memory.stores import DynamoDBTable, RedisHotStore, TieredStorage
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, ScriptedModel
 from tests import servers
+from tests.support import stub_tool
 from tests.unit.session.support import same, tool_use
 
 LARGE = bytes(range(256)) * 4 + b"\x00"
@@ -282,10 +283,7 @@ async def test_a_storage_that_does_not_answer_says_so(tmp_path: Path) -> None:
 # What stands on it
 
 
-@tool
-def catalogue() -> str:
-    """Return a lot."""
-    return "one volume after another, " * 2_000
+catalogue = stub_tool("catalogue", "one volume after another, " * 2_000)
 
 
 def answers(messages: Any) -> Any:

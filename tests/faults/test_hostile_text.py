@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from strands import Agent, tool
+from strands import Agent
 
 from strands_manga_memory import MangaMemory, PiiPolicy
 from strands_manga_memory.conversation.recall import complete_question
@@ -29,6 +29,7 @@ from strands_manga_memory.mcp import redact_secrets
 from strands_manga_memory.messages.injection import escape_line, escape_tags
 from strands_manga_memory.testing import ScriptedModel
 from tests.clocks import Loop
+from tests.support import stub_tool
 from tests.unit.patterns import UNITS
 from tests.unit.session.support import tool_use
 
@@ -148,10 +149,7 @@ def memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MangaMemory]:
 def agent_of(memory: MangaMemory, history: str, session: str, text: str) -> Agent:
     """An agent with every part on, whose tool and whose model may answer with a text."""
 
-    @tool
-    def fetch() -> str:
-        """Fetch a page."""
-        return text
+    fetch = stub_tool("fetch", lambda: text)
 
     def reply(messages: Any) -> Any:
         last = messages[-1]["content"][0]

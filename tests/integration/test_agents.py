@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from strands import Agent, tool
+from strands import Agent
 from strands.agent.conversation_manager import NullConversationManager
 from strands.hooks import BeforeModelCallEvent
 from strands.plugins import Plugin
@@ -30,7 +30,7 @@ from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.prompt import StableTexts
 from strands_manga_memory.state import coordinator_of
 from strands_manga_memory.testing import ScriptedModel
-from tests.support import estimate_tokens
+from tests.support import estimate_tokens, stub_tool
 
 
 class Mine(Plugin):
@@ -276,11 +276,7 @@ def test_a_part_serves_one_agent(name: str, part: Callable[[], Any]) -> None:
 
 @pytest.mark.parametrize("in_one_call", [True, False])
 def test_an_agent_takes_what_its_user_brings(memory: MangaMemory, in_one_call: bool) -> None:
-    @tool
-    def look() -> str:
-        """Look."""
-        return "seen"
-
+    look = stub_tool("look", "seen")
     seen: list[str] = []
 
     def hook(event: BeforeModelCallEvent) -> None:
@@ -388,11 +384,7 @@ def test_a_summary_is_due_well_below_the_models_window(memory: MangaMemory) -> N
 
 
 def test_a_history_is_compacted_near_the_window_when_it_is_asked_for(memory: MangaMemory) -> None:
-    @tool
-    def catalogue() -> str:
-        """Return everything."""
-        return "HEAD " + "volume and price " * 60_000 + " TAIL"
-
+    catalogue = stub_tool("catalogue", "HEAD " + "volume and price " * 60_000 + " TAIL")
     use: Any = {"toolUse": {"toolUseId": "t1", "name": "catalogue", "input": {}}}
     model = ScriptedModel([[use], "There is much.", "Still here."])
     model.config["context_window_limit"] = 16_000

@@ -25,7 +25,7 @@ from strands_manga_memory.ops import inspect, places
 from strands_manga_memory.stores import USER_MEMORY, AesGcmCipher, Codec, open_table
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests import servers
-from tests.support import run
+from tests.support import run, stub_tool
 from tests.unit.session.support import tool_use
 
 COMMANDS = """demo doctor users sessions inspect history fork rewind delete-session sweep
@@ -97,11 +97,7 @@ def test_inspect_shows_the_breakers_of_the_worker_after_the_last_calls(
             raise RuntimeError("down")
         return "12 dollars"
 
-    @tool
-    def stock() -> str:
-        """Say what is in stock."""
-        return "3"
-
+    stock = stub_tool("stock", "3")
     clock = FakeClock()
     policy = BreakerPolicy(failures=2, reset_after=500.0)
     guarded = guard_tool(price, policy, clock=clock)

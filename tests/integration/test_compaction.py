@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from strands import Agent, tool
+from strands import Agent
 from strands.agent.conversation_manager.compression.pin_message import pin_message
 from strands.session import FileSessionManager
 from strands.types.exceptions import ContextWindowOverflowException
@@ -23,6 +23,7 @@ from strands_manga_memory.conversation import (
 )
 from strands_manga_memory.testing import ScriptedModel
 from tests.histories import problems
+from tests.support import stub_tool
 from tests.unit.conversation.messages import assistant, calls, results, user
 
 Manager = TieredCompactionConversationManager
@@ -283,11 +284,7 @@ def test_a_real_overflow_is_answered_and_a_hopeless_one_raised() -> None:
 
 
 def test_a_huge_result_in_the_middle_of_a_turn_fits_the_window() -> None:
-    @tool
-    def search() -> str:
-        """Search."""
-        return "found " * 40_000
-
+    search = stub_tool("search", "found " * 40_000)
     replies = [
         *[[{"toolUse": {"toolUseId": f"t{at}", "name": "search", "input": {}}}] for at in range(3)],
         "done",

@@ -11,7 +11,7 @@ from strands_manga_memory import MangaMemory, TieredCompactionConversationManage
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager, default_counter
 from strands_manga_memory.testing import ScriptedModel
 from tests.histories import problems
-from tests.support import tool_results
+from tests.support import stub_tool, tool_results
 from tests.unit.session.support import assistant, tool_result, tool_use, user
 
 _WINDOW = 32_000
@@ -176,11 +176,7 @@ def test_large_result_of_the_current_turn_leaves_room_for_earlier_words() -> Non
         ]
     )
 
-    @tool
-    def search() -> str:
-        """Search the catalogue."""
-        return result
-
+    search = stub_tool("search", lambda: result)
     statements = [f"My shelf number {n} holds {100 + n} volumes of series {n}." for n in range(20)]
     call = tool_use("c1", "search")
     model = ScriptedModel([*["Noted."] * len(statements), [call], "Here they are."])

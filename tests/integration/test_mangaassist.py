@@ -19,6 +19,7 @@ from strands import Agent, tool
 from strands_manga_memory import MangaMemory, StoreUnavailableError
 from strands_manga_memory.squad import SessionStrandsAgent
 from strands_manga_memory.testing import ScriptedModel
+from tests.support import stub_tool
 from tests.unit.session.support import tool_use
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
@@ -108,11 +109,7 @@ def _shop(folder: Path, **settings: Any) -> Shop:
         )
         return json.dumps(found, ensure_ascii=False, default=vars)
 
-    @tool
-    def my_orders() -> str:
-        """List orders."""
-        return json.dumps(orders.orders_of("u"))
-
+    my_orders = stub_tool("my_orders", lambda: json.dumps(orders.orders_of("u")))
     servers: Any = SimpleNamespace(
         catalogue=search_manga, stock=tool(_get_stock, name="get_stock"), order_tools=[my_orders]
     )

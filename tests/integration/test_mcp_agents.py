@@ -25,6 +25,7 @@ from tests import mcp_servers
 from tests.integration.endless import endless_tool
 from tests.integration.mcp_support import Answer, Shop, agent_of, call, policy, results_of
 from tests.servers import wait_until
+from tests.support import stub_tool
 from tests.unit.session.support import tool_use
 
 pytestmark = pytest.mark.xdist_group("mcp agents")  # its servers and processes are started once
@@ -60,10 +61,7 @@ async def stubborn(seconds: float = 0.6) -> str:
     return "late"
 
 
-@tool
-def broken() -> str:
-    """Raise."""
-    raise OSError("disk full, password=hunter2")
+broken = stub_tool("broken", OSError("disk full, password=hunter2"))
 
 
 # --- one turn of an agent -------------------------------------------------------------------------
@@ -411,11 +409,7 @@ def test_a_policy_for_a_tool_that_does_not_exist_is_reported(
         "get_backup": policy(failures=1),
     }
 
-    @tool
-    def get_backup() -> str:
-        """Answer instead."""
-        return "backup"
-
+    get_backup = stub_tool("get_backup", "backup")
     guarded = GuardedMCPTools(
         client, overrides=overrides, fallbacks={"flaky": get_backup, "hangs": "ok"}
     )
@@ -578,11 +572,7 @@ async def test_tools_that_fall_back_on_one_another_do_not_go_in_circles() -> Non
 
 
 def test_a_fallback_that_the_agent_lacks_is_not_recommended_to_the_model() -> None:
-    @tool
-    def other() -> str:
-        """Fail too."""
-        raise OSError("down")
-
+    other = stub_tool("other", OSError("down"))
     guarded = guard_tool(broken, policy(failures=1), fallbacks=[other])
     for tools, others in (([guarded], []), ([guarded, other], ["other"])):
         script: list[Any] = [[tool_use("c1", "broken")], "Sorry."]

@@ -13,6 +13,7 @@ from strands.multiagent.graph import Graph
 from strands_manga_memory import ConflictError, TieredSessionManager
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager
 from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
+from tests.support import stub_tool
 from tests.unit.session.support import (
     Stores,
     agent,
@@ -268,11 +269,7 @@ def test_an_agent_and_a_graph_of_one_id_do_not_cross(both: Stores) -> None:
 def test_an_agent_that_uses_a_graph_as_a_tool(both: Stores) -> None:
     manager = both.manager()
 
-    @tool
-    def tour() -> str:
-        """Go around."""
-        return str(graph(manager)("go").status)
-
+    tour = stub_tool("tour", lambda: str(graph(manager)("go").status))
     live = agent(manager, ScriptedModel([[tool_use("t", "tour")], "done"]), tools=[tour])
     live("take the tour")
     assert live.messages[2]["content"][0]["toolResult"]["content"] == [{"text": "Status.COMPLETED"}]

@@ -21,7 +21,7 @@ from strands_manga_memory.memory import PiiPolicy
 from strands_manga_memory.state import export_for_human
 from strands_manga_memory.stores.cipher import AesGcmCipher
 from strands_manga_memory.testing import ScriptedModel
-from tests.support import settle
+from tests.support import settle, stub_tool
 from tests.unit.session.support import tool_use
 
 CARDS = [
@@ -132,11 +132,9 @@ def test_card_numbers_are_in_no_summary_whoever_wrote_it() -> None:
 
 
 def test_card_numbers_of_evicted_messages_and_tool_results_are_not_quoted() -> None:
-    @tool
-    def find_payment() -> str:
-        """Find a payment."""
-        return "Payment by card 4539 1488 0343 6467 of 2,980 yen for the gardening book"
-
+    find_payment = stub_tool(
+        "find_payment", "Payment by card 4539 1488 0343 6467 of 2,980 yen for the gardening book"
+    )
     replies: list[Any] = [[tool_use("t1", "find_payment")]]
     model = ScriptedModel([*replies, *["answer " * 30] * 12])
     agent = Agent(

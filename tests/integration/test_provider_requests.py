@@ -24,7 +24,7 @@ from strands_manga_memory.state import StateCoordinator, coordinator_of
 from strands_manga_memory.testing import ScriptedModel
 from tests.histories import histories
 from tests.provider_formats import PROVIDERS, problems, rules
-from tests.support import tool_results
+from tests.support import stub_tool, tool_results
 from tests.unit.session.support import tool_use
 
 LONG = "volume after volume stands on the shelf " * 60
@@ -84,10 +84,7 @@ MEDIA: dict[str, Any] = {
 def test_a_condensed_result_notes_its_medium(kind: str, said: list[Any], opened: Any) -> None:
     """The note is in the history, in later requests and in the restored session."""
 
-    @tool
-    def chart() -> dict[str, Any]:
-        """Draw a chart."""
-        return {"status": "success", "content": [*said, MEDIA[kind]]}
+    chart = stub_tool("chart", lambda: {"status": "success", "content": [*said, MEDIA[kind]]})
 
     def reply(messages: Any) -> Any:
         return (

@@ -13,6 +13,7 @@ from strands.agent.conversation_manager import SlidingWindowConversationManager
 
 from strands_manga_memory import HistoryRecall, ImportanceWeightedConversationManager, MangaMemory
 from strands_manga_memory.testing import FakeClock, ScriptedModel
+from tests.support import stub_tool
 from tests.unit.session.support import tool_use
 
 GUARD = {"code": "timeout", "retry_after_s": 30.0}
@@ -66,11 +67,7 @@ def test_failed_results_and_the_json_of_a_guard_are_not_quoted() -> None:
     }
     results = iter([failed] * 6 + [stale])
 
-    @tool
-    def stock() -> dict[str, Any]:
-        """Look up the stock."""
-        return next(results)
-
+    stock = stub_tool("stock", lambda: next(results))
     replies = [reply for number in range(7) for reply in (call(number), "Sorry.")]
     said = ["Please try the shop again."] * 7
     question = "On which shelf of the shop is Uzumaki?"
@@ -114,11 +111,10 @@ def test_a_quote_from_the_middle_of_a_record_names_the_record() -> None:
     }
     title["about_en"] = "A lighthouse keeper posts letters by shooting star."
 
-    @tool
-    def stock() -> dict[str, Any]:
-        """Look up the stock."""
-        return {"status": "success", "content": [{"json": {"total": 1, "titles": [title]}}]}
-
+    stock = stub_tool(
+        "stock",
+        lambda: {"status": "success", "content": [{"json": {"total": 1, "titles": [title]}}]},
+    )
     question = "Who posts letters by shooting star?"
     quotes = quotes_for(question, "Please check.", replies=[call(1)], tools=[stock])
     assert lines_of(quotes, "tool") == [
@@ -130,11 +126,7 @@ def test_a_quote_from_the_middle_of_a_record_names_the_record() -> None:
 def test_answers_that_report_a_failed_tool_are_not_quoted() -> None:
     """After the tool answers again, nothing says any more that it does not."""
 
-    @tool
-    def stock() -> dict[str, Any]:
-        """Look up the stock."""
-        return {"status": "error", "content": [{"text": "timed out"}]}
-
+    stock = stub_tool("stock", lambda: {"status": "error", "content": [{"text": "timed out"}]})
     quotes = quotes_for(
         "What was the order number again?",
         "Where is my order ORD-12345?",

@@ -30,7 +30,7 @@ from strands.types.agent import ConcurrentInvocationMode
 from strands_manga_memory import TieredSessionManager
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.servers import wait_until
-from tests.support import WatchedStore
+from tests.support import WatchedStore, stub_tool
 from tests.unit.session.support import (
     PATIENT,
     Stores,
@@ -618,11 +618,9 @@ def test_a_result_that_is_no_json_is_saved_as_text(both: Stores) -> None:
         def __str__(self) -> str:
             return "odd"
 
-    @tool
-    def odd() -> dict[str, Any]:
-        """Return something odd."""
-        return {"status": "success", "content": [{"json": {"odd": Odd(), "set": {1}}}]}
-
+    odd = stub_tool(
+        "odd", lambda: {"status": "success", "content": [{"json": {"odd": Odd(), "set": {1}}}]}
+    )
     live = both.agent(ScriptedModel([[tool_use("o", "odd")], "done"]), tools=[odd])
     live("go")
     live._session_manager.flush()

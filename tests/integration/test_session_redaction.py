@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from strands import Agent, tool
+from strands import Agent
 from strands.agent.conversation_manager import (
     NullConversationManager,
     SlidingWindowConversationManager,
@@ -20,7 +20,7 @@ from strands_manga_memory.stores import Codec
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests import clocks
 from tests.servers import wait_until
-from tests.support import GuardedModel
+from tests.support import GuardedModel, stub_tool
 from tests.unit.session.support import (
     Stores,
     everything_stored,
@@ -133,10 +133,7 @@ def test_a_redacted_question(stores: Stores, flushed: bool) -> None:
     check_gone(stores, live)
 
 
-@tool
-def card() -> str:
-    """Return the card's number."""
-    return f"it is {SECRET}, " + "valid " * 100
+card = stub_tool("card", lambda: f"it is {SECRET}, " + "valid " * 100)
 
 
 def shorten_results(event: MessageAddedEvent) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from strands import Agent, tool
+from strands import Agent
 from strands.agent.conversation_manager import NullConversationManager
 from strands.agent.conversation_manager.compression.pin_message import pin_message
 from strands.experimental.context_manager import (
@@ -29,7 +29,7 @@ from strands_manga_memory import (
 )
 from strands_manga_memory.conversation import PolicyStrategy, SummarySchedule, SummaryTrigger
 from strands_manga_memory.testing import ScriptedModel
-from tests.support import open_session
+from tests.support import open_session, stub_tool
 from tests.unit.session.support import same, tool_use
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*experimental.*")
@@ -37,10 +37,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*experimental.*")
 FILLER = "about volumes and editions and prices " * 4
 
 
-@tool
-def catalogue() -> str:
-    """Return a lot."""
-    return "one volume after another, " * 2_000
+catalogue = stub_tool("catalogue", "one volume after another, " * 2_000)
 
 
 def answers(messages: Any) -> Any:

@@ -7,10 +7,11 @@ import re
 from typing import Any
 
 import pytest
-from strands import Agent, tool
+from strands import Agent
 
 from strands_manga_memory import ImportanceWeightedConversationManager
 from strands_manga_memory.testing import ScriptedModel
+from tests.support import stub_tool
 
 READER = re.compile(r"\n\[\.\.\. \d+ characters cut; read_cut_message\('\w{8}'\) \.\.\.\]\n")
 
@@ -18,11 +19,7 @@ READER = re.compile(r"\n\[\.\.\. \d+ characters cut; read_cut_message\('\w{8}'\)
 def received(text: str, budget: int = 600, later: int = 0) -> str:
     """Return the result of a tool as a model receives it, ``later`` turns after the call."""
 
-    @tool
-    def fetch() -> str:
-        """Fetch the document."""
-        return text
-
+    fetch = stub_tool("fetch", lambda: text)
     call = [{"toolUse": {"toolUseId": "c1", "name": "fetch", "input": {}}}]
     model = ScriptedModel([call, *["Yes."] * (later + 1)])
     agent = Agent(

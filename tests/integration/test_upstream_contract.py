@@ -14,7 +14,7 @@ from strands.multiagent import GraphBuilder
 
 from strands_manga_memory import ConversationScope, InMemoryHotStore, TieredSessionManager
 from strands_manga_memory.testing import ScriptedModel
-from tests.support import CUT_TEXT, PLACEHOLDER, WatchedStore, tool_results
+from tests.support import CUT_TEXT, PLACEHOLDER, WatchedStore, stub_tool, tool_results
 from tests.unit.session.support import (
     Stores,
     agent,
@@ -304,11 +304,7 @@ def test_a_checkpoint_is_resumed_by_a_new_agent_and_no_tool_runs_twice(stores: S
 
 
 def test_a_checkpoint_is_kept_where_the_process_dies_after_it(both: Stores) -> None:
-    @tool
-    def get_time() -> str:
-        """Return the time."""
-        return "12:01"
-
+    get_time = stub_tool("get_time", "12:01")
     live = both.agent(Reader("get_time"), tools=[get_time], checkpointing=True)
     result = live("What is the time?")
     quiet(live)
@@ -321,11 +317,7 @@ def test_a_checkpoint_is_kept_where_the_process_dies_after_it(both: Stores) -> N
 
 
 def test_a_prompt_after_a_checkpoint_leaves_its_call_without_a_result(both: Stores) -> None:
-    @tool
-    def get_time() -> str:
-        """Return the time."""
-        return "12:01"
-
+    get_time = stub_tool("get_time", "12:01")
     both.agent(Reader("get_time"), tools=[get_time], checkpointing=True)("What is the time?")
     restored = both.agent(tools=[get_time])
     restored("never mind")
@@ -335,10 +327,12 @@ def test_a_prompt_after_a_checkpoint_leaves_its_call_without_a_result(both: Stor
 # What Strands' own context manager put aside
 
 
-@tool
-def catalogue() -> str:
-    """Return the catalogue."""
-    return "\n".join(f"row {number}: volume {number} of Akira, in stock" for number in range(1500))
+catalogue = stub_tool(
+    "catalogue",
+    lambda: "\n".join(
+        f"row {number}: volume {number} of Akira, in stock" for number in range(1500)
+    ),
+)
 
 
 def retrieved(live: Agent, reference: str) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from strands import tool
 from strands.agent.conversation_manager import (
     ConversationManager,
     NullConversationManager,
@@ -18,6 +17,7 @@ from strands.vended_plugins.context_offloader import ContextOffloader
 
 from strands_manga_memory import ImportanceWeightedConversationManager
 from strands_manga_memory.testing import ScriptedModel
+from tests.support import stub_tool
 from tests.unit.session.support import (
     Stores,
     check_restored,
@@ -117,10 +117,7 @@ def test_pins_in_the_middle_and_their_flags(both: Stores) -> None:
     assert live.messages[0]["metadata"]["custom"]["pinned"] is True
 
 
-@tool
-def catalogue() -> str:
-    """Return a lot."""
-    return "one volume after another, " * 2000
+catalogue = stub_tool("catalogue", "one volume after another, " * 2000)
 
 
 @pytest.mark.filterwarnings("ignore:.*experimental.*")

@@ -3,13 +3,14 @@
 from typing import Any
 
 import pytest
-from strands import Agent, tool
+from strands import Agent
 from strands.session import FileSessionManager
 from strands.types.content import Messages
 
 from strands_manga_memory import InstructionFiles, PromptCacheMonitor, StateCoordinator
 from strands_manga_memory.prompt import Cause, StableTexts
 from strands_manga_memory.testing import FakeClock, ScriptedModel
+from tests.support import stub_tool
 
 
 class CachingModel(ScriptedModel):
@@ -32,10 +33,7 @@ class CachingModel(ScriptedModel):
             yield event
 
 
-@tool
-def another() -> str:
-    """Do something else."""
-    return "done"
+another = stub_tool("another", "done")
 
 
 def test_hit_rate_by_hour_worst_day_and_what_was_saved() -> None:
