@@ -946,7 +946,9 @@ def test_redis_repeats_under_one_deadline_with_jitter(monkeypatch: pytest.Monkey
 
 def test_sentinel_leads_to_the_primary(unique: str, tmp_path: Path) -> None:
     with servers.valkey() as primary:
-        (tmp_path / "sentinel.conf").write_text(f"sentinel monitor m 127.0.0.1 {primary.port} 1\n")
+        (tmp_path / "sentinel.conf").write_text(
+            f"sentinel monitor shop 127.0.0.1 {primary.port} 1\n"
+        )
         sentinel = servers.Server(
             lambda port: (
                 [

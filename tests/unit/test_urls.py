@@ -77,7 +77,9 @@ def test_dynamodb_requests_have_no_escapes_of_japanese_text() -> None:
 
     client = dynamodb_client(region="eu-central-1", endpoint="http://127.0.0.1:1")
     sent: list[bytes] = []
-    client.meta.events.register_last("before-send.dynamodb", lambda r, **_: sent.append(r.body))
+    client.meta.events.register_last(
+        "before-send.dynamodb", lambda request, **_: sent.append(request.body)
+    )
     for text in ("漫画", "\ud800"):  # half a character of UTF-16 has no UTF-8, and stays an escape
         with pytest.raises(EndpointConnectionError):
             client.get_item(TableName="t", Key={"session_id": {"S": text}})
