@@ -152,11 +152,7 @@ def _corrected_value(
     texts ``before``. Without such a preference, the result is empty.
     """
     last = stated[-1] if stated else None
-    if last and (last.slot, last.liked) == ("home", None):
-        match = BOTH.current_home.search(sentence)
-    else:
-        match = BOTH.corrects_value.search(sentence)
-    if match is None:
+    if (match := BOTH.corrects_value.search(sentence)) is None:
         return []
     named = list(filter(None, match.groups()))
     if len(named) == 1:
@@ -389,7 +385,7 @@ def _whole_sentence_preferences(sentence: str) -> Iterator[Preference]:
         return
     if BOTH.shop.search(sentence) and sentiment_score(sentence) and act is DialogueAct.PREFERENCE:
         return
-    if _is_somebody_elses(sentence) and (act is DialogueAct.PREFERENCE or names_a_value(sentence)):
+    if act in (DialogueAct.PREFERENCE, DialogueAct.FACT) and _is_somebody_elses(sentence):
         return
     if act is DialogueAct.INSTRUCTION or revokes_instruction(sentence):
         text = BOTH.around_instruction.sub("", sentence.strip().rstrip(".。!！"))
@@ -499,7 +495,9 @@ def _evaluation_preferences(said: str) -> list[Preference]:
     rest = without_values(said, named)
     if BOTH.ended_dislike.search(rest):
         return _with_ended_dislikes(as_preferences(named, liked=None, adds=False), rest)
-    score = sentiment_score(rest)
+    is_subject = min(start for _, _, start in named) <= AT_THE_BEGINNING
+    is_report = not is_subject and ENGLISH.no_taste.search(rest) is not None
+    score = 0 if is_report else sentiment_score(rest)
     if not score and not is_evaluative(rest):
         score = _habit_score(rest, {slot for slot, _, _ in named})
     return (
