@@ -176,8 +176,8 @@ def _changed_taste(clause: str, stated: Sequence[Preference]) -> list[Preference
     """Return the preferences that replace the last one in ``stated``, if a clause changes it.
 
     The clause may retract the last preference ("scratch that"), correct it ("no wait, romance"),
-    add a liked thing to it ("also ghost stories"), or end a dislike ("now I love it"). Otherwise,
-    the result is empty.
+    give examples of it ("stuff like Monster"), or end a dislike ("now I love it"). Otherwise, the
+    result is empty.
     """
     last = stated[-1] if stated else None
     if last is None:
@@ -375,9 +375,10 @@ def _whole_sentence_preferences(sentence: str) -> Iterator[Preference]:
     """
     if BOTH.request.search(sentence):
         sentence = sentence.rstrip("?？ ")
+    elif JA.statements.whether.search(sentence):
+        return
     if has_question_mark(sentence) or any(
-        pattern.search(sentence)
-        for pattern in (BOTH.anaphora, BOTH.of_a_slot, JA.statements.whether)
+        pattern.search(sentence) for pattern in (BOTH.anaphora, BOTH.of_a_slot)
     ):
         return
     act = dialogue_act(sentence, "user")
