@@ -152,7 +152,9 @@ def _corrected_value(
     texts ``before``. Without such a preference, the result is empty.
     """
     last = stated[-1] if stated else None
-    if (match := BOTH.corrects_value.search(sentence)) is None:
+    has_moved = last is not None and (last.slot, last.liked) == ("home", None)
+    corrects = BOTH.current_home if has_moved else BOTH.corrects_value
+    if (match := corrects.search(sentence)) is None:
         return []
     named = list(filter(None, match.groups()))
     if len(named) == 1:
