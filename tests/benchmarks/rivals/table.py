@@ -106,6 +106,7 @@ def markdown(
     rest = [question for question in questions if question not in grouped]
     equal = [question for question in rest if len(_answers(question, shown)) == 1]
     others = {question: question for question in rest if question not in equal}
+    same = [f"{EQUAL.get(name, name)}: {_answers(name, shown)[0]}" for name in equal]
     groups = {**GROUPS, "Further questions": ("", others)}
     for title, (explanation, labels) in groups.items():
         asked = {question: label for question, label in labels.items() if question in questions}
@@ -116,11 +117,7 @@ def markdown(
         "",
         "Further results and setups:",
         "",
-        *(
-            f"- Equal for all packages to which it applies: {EQUAL.get(name, name)}:"
-            f" {_answers(name, shown)[0]}."
-            for name in equal
-        ),
+        *([f"- Equal for all packages to which it applies: {'; '.join(same)}."] if same else []),
     ]
     lines += [f"- {c.rival.name}: {c.rival.note}." for c in shown if c.rival.note]
     failed = [column for column in columns if column.failed]
