@@ -312,8 +312,10 @@ class Snapshot:
         if self._embed is None:
             current = {(text.own, text.near) for text in texts}
             self._index.remove(self._indexed - current)
-            for own, near in current - self._indexed:
-                self._index.put([((own, near), _ROLE.sub("", own), _ROLE.sub("", near))])
+            self._index.put(
+                ((own, near), _ROLE.sub("", own), _ROLE.sub("", near))
+                for own, near in current - self._indexed
+            )
             self._indexed = current
             found = self._index.search(query)
             return [(text, found.get((text.own, text.near), 0.0)) for text in texts]
