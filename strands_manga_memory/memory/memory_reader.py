@@ -185,13 +185,14 @@ class MemoryReader:
         ]
         block = _preferences(preferences, self._profile, max_tokens)
         remaining = max_tokens - (estimate_tokens(block) + 1 if block else 0)
-        changed_at = {
-            slot_for_key(key): record.updated_at
+        values = {
+            slot_for_key(key): (value, record.updated_at)
             for record in preferences
-            if (key := _pair(record)[0])
+            for key, value in [_pair(record)]
+            if key
         }
         history = _history(others, now=now, remaining=remaining, whole=max_tokens)
-        return AgentContext(block, history, changed_at, now)
+        return AgentContext(block, history, values, now)
 
     # Methods that read the table
 

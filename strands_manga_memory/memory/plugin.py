@@ -10,7 +10,6 @@ import weakref
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, Field
@@ -37,11 +36,8 @@ from strands_manga_memory.exceptions import (
 )
 from strands_manga_memory.language.open_questions import complete_answer
 from strands_manga_memory.language.preference_slots import (
-    DISLIKES,
-    LIKES,
     Preference,
     parse_preference,
-    remove_values,
     split_values,
 )
 from strands_manga_memory.language.preferences import extract_preferences
@@ -58,7 +54,6 @@ from strands_manga_memory.memory.statements import Removal, SlotState, message_d
 from strands_manga_memory.memory.store import UserMemoryStore
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.messages.injection import (
-    begins_turn,
     escape_line,
     escape_tags,
     opening_id,
@@ -194,8 +189,7 @@ class UserContext(Plugin):
         self._pending: list[tuple[Message, float]] = []
         self._read: dict[str, tuple[str, ...]] = {}
         self._questions: Mapping[str, str] = {}
-        self._results: list[str] = []
-        self._turn_results: tuple[str, list[str]] = ("", [])
+        self._results: tuple[str, list[str]] = ("", [])  # id of the turn, and its search results
         self._writer = cache.writer
         self._clock = store.partition.clock
         self._lock = threading.Lock()
@@ -249,18 +243,18 @@ class UserContext(Plugin):
     def _process_messages(self, event: BeforeInvocationEvent | AfterInvocationEvent) -> None:
         """Extract preferences from new messages, and retract the preferences of edited messages."""
         agent, added, self._pending = event.agent, self._pending, []
-        texts = _texts_of(agent)
+        read, self._read = self._read, _texts_of(agent)
+        texts, times = self._read, {message.get("tracking_id") or "": at for message, at in added}
         retracted_ids = [
             id_
-            for id_, read in texts.items()
-            if self._read.get(id_, read) != read and not _is_shortened(read)
+            for id_, current in texts.items()
+            if read.get(id_, current) != current and not _is_shortened(current)
         ]
         texts_by_id = {id_: texts[id_] for id_ in retracted_ids}
-        times = {message.get("tracking_id") or "": at for message, at in added}
         # A message with an unknown id replaces an edited message. Without one, a missing message
         # was only trimmed.
         is_replaced = any(
-            is_turn_start(one) and one.get("tracking_id") not in times.keys() | self._read.keys()
+            is_turn_start(one) and one.get("tracking_id") not in times.keys() | read.keys()
             for one in agent.messages
         )
         for message, _ in added:
@@ -269,47 +263,37 @@ class UserContext(Plugin):
                 texts_by_id[id_] = texts.get(id_, _texts(message))
             else:
                 retracted_ids.append(id_)
-        self._read = texts
-        if texts_by_id or retracted_ids:
-            # Without an aux_model, an agent's aux_model is its model, and a default must not call
-            # that one twice a turn.
-            is_asked = self._learn == "model" or (
-                self._learn is None and agent.aux_model is not agent.model
-            )
-            model = agent.aux_model if is_asked else None
-            arguments = retracted_ids, texts_by_id, times, model, texts, self._questions
-            self._writer.submit(self._cache.queue_key, lambda: self._update_preferences(*arguments))
+        if not (texts_by_id or retracted_ids):
+            return
+        # Without an aux_model, an agent's aux_model is its model, and a default must not call that
+        # one twice a turn.
+        is_asked = self._learn == "model" or (
+            self._learn is None and agent.aux_model is not agent.model
+        )
+        model = agent.aux_model if is_asked else None
+        known, questions = {**texts, **texts_by_id}, self._questions
 
-    def _update_preferences(
-        self,
-        retracted_ids: Sequence[str],
-        texts_by_id: Mapping[str, Sequence[str]],
-        times: Mapping[str, float],
-        model: Model | None = None,
-        history: Mapping[str, Sequence[str]] = MappingProxyType({}),
-        questions: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
-        times, ids = dict(times), list(history)
-        for id_ in retracted_ids:
-            retracted_at = self._clock()
-            # An edited message states its new text after the removal.
-            times[id_] = math.nextafter(retracted_at, math.inf)
-            with logged_errors(logger, "failed to retract the preferences of a message"):
-                self.retract(id_, at=retracted_at)
-        known = {**history, **texts_by_id}
-        for id_, texts in texts_by_id.items():
-            at = ids.index(id_) if id_ in history else len(ids)
-            with logged_errors(logger, "failed to store preferences"):
-                *before, said = (
-                    [complete_answer(text, questions.get(each, "")) for text in known[each]]
-                    for each in (*ids[max(0, at - 2) : at], id_)
-                )
-                stated = extract_preferences(said, [text for each in before for text in each])
-                self._store_preferences(id_, stated, texts, times[id_])
-        if model is not None:
-            with self._lock:
-                self._waiting |= {id_: (texts, times[id_]) for id_, texts in texts_by_id.items()}
-            self._writer.submit(("learn", id(self)), partial(self._ask, model), slow=True)
+        def update() -> None:
+            for id_ in retracted_ids:
+                # An edited message states its new text after the removal.
+                times[id_] = math.nextafter(self._retract(id_), math.inf)
+            for id_, own in texts_by_id.items():
+                with logged_errors(logger, "failed to store preferences"):
+                    stated = _stated_by_rules(id_, known, questions)
+                    self._store_preferences(id_, stated, own, times[id_])
+            if model is not None:
+                with self._lock:
+                    self._waiting |= {id_: (own, times[id_]) for id_, own in texts_by_id.items()}
+                self._writer.submit(("learn", id(self)), partial(self._ask, model), slow=True)
+
+        self._writer.submit(self._cache.queue_key, update)
+
+    def _retract(self, message_id: str) -> float:
+        """Retract the preferences of a message, and return the time of the retraction."""
+        at = self._clock()
+        with logged_errors(logger, "failed to retract the preferences of a message"):
+            self.retract(message_id, at=at)
+        return at
 
     def _ask(self, model: Model) -> None:
         """Ask a model for the preferences in all waiting messages, and store them."""
@@ -356,9 +340,7 @@ class UserContext(Plugin):
         """
         if any(message.get("tracking_id") == message_id for message, _ in self._pending):
             return  # its text is read after the turn
-        self._writer.submit(
-            self._cache.queue_key, lambda: self._update_preferences([message_id], {}, {})
-        )
+        self._writer.submit(self._cache.queue_key, lambda: self._retract(message_id))
 
     def retract(self, message_id: str, *, at: float | None = None) -> None:
         """Delete the preferences of a message, and the summaries of its session, from all stores.
@@ -408,7 +390,7 @@ class UserContext(Plugin):
     @property
     def shown_text(self) -> str:
         """Text about the user that the last request to the model contained."""
-        return "\n".join([*self._other_texts(), *self._turn_results[1]])
+        return "\n".join([*self._other_texts(), *self._results[1]])
 
     def known_records(self) -> list[MemoryRecord]:
         """Return the memories of the user that this process has read or created.
@@ -424,7 +406,7 @@ class UserContext(Plugin):
             logger.debug("error=<%s> | overrides could not be refreshed", type(error).__name__)
 
     def _drop_results(self) -> None:
-        self._turn_results = ("", [])
+        self._results = ("", [])
 
     async def _refresh(self, context: InvokeModelContext) -> InvokeModelContext:
         """Load other processes' changes of the user's memories before a model call.
@@ -442,21 +424,12 @@ class UserContext(Plugin):
         return context
 
     async def _with_memory(self, context: InvokeModelContext) -> InvokeModelContext:
-        lines = [*self._history(), *self._results_for(context)]
+        if self._results[0] != opening_id(context.agent.messages):  # of an earlier turn
+            self._drop_results()
+        lines = [*self._history(), *self._results[1]]
         if block := self._cache.context.preferences:
             context = with_system_text(context, f"<user_preferences>\n{block}\n</user_preferences>")
         return with_section(context, render_section("user_memory", lines)) if lines else context
-
-    def _results_for(self, context: InvokeModelContext) -> list[str]:
-        """Return the search results for the current turn, as lines for a request to the model.
-
-        The search runs before the first request of the turn. Later requests contain the same lines.
-        """
-        found, self._results = self._results, []
-        turn = opening_id(context.agent.messages)
-        if begins_turn(context.messages):
-            self._turn_results = (turn, found)
-        return self._turn_results[1] if self._turn_results[0] == turn else []
 
     def query(self, context: InjectionQueryContext, **_: Any) -> str | None:
         """Return the user's text of the current turn as a search query; None if it is small talk.
@@ -489,7 +462,8 @@ class UserContext(Plugin):
             if remaining < 0:
                 break
             lines.append(line)
-        self._results = [_RESULTS_TITLE, *lines] if lines else []
+        turn = "" if self.agent is None else opening_id(self.agent.messages)
+        self._results = turn, [_RESULTS_TITLE, *lines] if lines else []
         return ""
 
     def _other_texts(self) -> list[str]:
@@ -500,22 +474,10 @@ class UserContext(Plugin):
         ]
 
     def _overrides(self) -> dict[str, str]:
-        """Return the preferences, by subject, that changed after the system prompt was written.
-
-        ``likes`` and ``dislikes`` are lists of values: the new values, then those in the system
-        prompt that are still valid. The request thus shows the whole list.
-        """
-        shown, stated = self._cache.context.preferences.splitlines(), self._cache.overrides
-        overrides = dict(stated)
-        for slot in (DISLIKES, LIKES):
-            title = f"- {slot}: "
-            listed = (line.removeprefix(title) for line in shown if line.startswith(title))
-            earlier = next(listed, "")
-            for value in stated.values():
-                earlier = remove_values(earlier, value)
-            if earlier and overrides.get(slot):
-                overrides[slot] += f", {earlier}"
-        return {key: value for key, value in overrides.items() if _line(key, value) not in shown}
+        """Return the preferences, by subject, that changed after the system prompt was written."""
+        shown = self._cache.context.preferences.splitlines()
+        stated = self._cache.overrides.items()
+        return {key: value for key, value in stated if _line(key, value) not in shown}
 
     def _history(self) -> list[str]:
         """Return lines about earlier sessions and recently stated preferences, for a request."""
@@ -526,6 +488,25 @@ class UserContext(Plugin):
         title = _STATED_SINCE if cached.preferences else _STATED
         since = join_latest_lines(title, _lines(self._overrides()), remaining)
         return [*cached.history.splitlines(), *since.splitlines()]
+
+
+def _stated_by_rules(
+    message_id: str, texts: Mapping[str, Sequence[str]], questions: Mapping[str, str]
+) -> list[Preference]:
+    """Extract the preferences of a message by rules, with two messages before it as context.
+
+    Args:
+        message_id: Id of the message.
+        texts: Texts of the user's messages in order, keyed by message id.
+        questions: Texts of the assistant before each message, keyed by message id.
+    """
+    ids = list(texts)
+    at = ids.index(message_id)
+    *before, said = (
+        [complete_answer(text, questions.get(id_, "")) for text in texts[id_]]
+        for id_ in ids[max(0, at - 2) : at + 1]
+    )
+    return extract_preferences(said, [text for each in before for text in each])
 
 
 def _exclude_from_learning(event: MessageAddedEvent[Agent]) -> None:

@@ -97,20 +97,21 @@ class ProfileCache:
     def stated(self) -> dict[str, SlotState]:
         """Preferences stated since ``context`` was made, keyed by subject such as ``genre``.
 
-        Statements that are not yet in the hot tier are included. Encrypted personal data are
-        decrypted.
+        Statements that are not yet in the hot tier are included. Values that were added to those in
+        ``context`` follow these. Encrypted personal data are decrypted.
         """
-        opened = self._store.pii.opened
         with self._lock:
-            slots = slot_states(
-                recent(merged(self._state.statements, self._unpublished), self._state.removals)
-            )
-            known = self.context.changed_at
-            return {
-                slot: replace(state, value=opened(state.value))
-                for slot, state in slots.items()
-                if state.statement.at > known.get(slot, -math.inf)
-            }
+            known = self.context.values
+            stated = recent(merged(self._state.statements, self._unpublished), self._state.removals)
+        first = [
+            Statement(Preference(slot, value), at, is_set=True)
+            for slot, (value, at) in known.items()
+        ]
+        return {
+            slot: replace(state, value=self._store.pii.opened(state.value))
+            for slot, state in slot_states([*first, *stated]).items()
+            if slot not in known or state.statement.at > known[slot][1]
+        }
 
     def load(self) -> None:
         """Load the user's record and the text about the user at session start."""

@@ -290,14 +290,14 @@ class AgentContext:
     Attributes:
         preferences: Preferences of the user, for the system prompt.
         history: Earlier sessions of the user, for the messages.
-        changed_at: Time of each preference's last change, in seconds since 1970, keyed by subject
-            such as ``genre``.
+        values: Value of each preference and time of its last change, in seconds since 1970, keyed
+            by subject such as ``genre``.
         read_at: Time when the memories were read, in seconds since 1970.
     """
 
     preferences: str = ""
     history: str = ""
-    changed_at: Mapping[str, float] = field(default_factory=dict, compare=False)
+    values: Mapping[str, tuple[str, float]] = field(default_factory=dict, compare=False)
     read_at: float = field(default=0.0, compare=False)
 
     @property
