@@ -90,6 +90,7 @@ class MemoryReader:
         self._recent: Future[None] | None = None
         self._profile: Mapping[str, str] = {}
         self._is_fresh = False
+        self._is_cache_usable = True
         self._is_count_planned = False
 
     # Methods that use the snapshot
@@ -105,13 +106,15 @@ class MemoryReader:
         self._is_fresh = False
         self._with_recent()
 
-    def drop_snapshot(self) -> None:
-        """Discard this process's copy of the memories, because another process changed them.
+    def drop_snapshot(self, *, is_own_change: bool = False) -> None:
+        """Discard this process's copy of the memories, because they changed.
 
-        The next use of the memories reads them again.
+        The next use of the memories reads them again. If this process made the change, they are
+        read from the table, because the cache in the hot tier may lack the change.
         """
         with self._lock:
             self._snapshot = None
+            self._is_cache_usable &= not is_own_change
 
     def read_changes(self) -> None:
         """Read the memories again, because other processes may have changed them.
@@ -120,16 +123,8 @@ class MemoryReader:
         made a change may use another hot tier.
         """
         self._wait_for_statements()
-        self._read(is_cached=False)
-
-    def update_snapshot(self, memory_id: str, record: MemoryRecord | None) -> None:
-        """Replace a changed memory in this process's copy of the memories.
-
-        If ``record`` is None, the memory is removed from the copy.
-        """
-        with self._lock:
-            if self._snapshot is not None:
-                self._snapshot.remove(memory_id) if record is None else self._snapshot.put(record)
+        self.drop_snapshot(is_own_change=True)
+        self._read()
 
     def known_records(self) -> list[MemoryRecord]:
         """Return all memories that this process has read, with personal data decrypted."""
@@ -251,15 +246,16 @@ class MemoryReader:
     def _ranked(self, loaded: PartitionContent) -> Snapshot:
         return Snapshot(loaded, retention=self._retention, embed=self._embed)
 
-    def _read(self, *, is_cached: bool = True) -> None:
+    def _read(self) -> None:
         """Read the user's memories, and the user's profile in another service, into this process.
 
-        The memories come from the cache in the hot tier, if the cache has them and ``is_cached`` is
-        true. Otherwise, the memories that a session start needs are read from the table. Memories
-        that only searches need are read later, in the background. Then all are put into the cache.
+        The memories come from the cache in the hot tier, if it has them and this process did not
+        change them since. Otherwise, the memories that a session start needs are read from the
+        table. Memories that only searches need are read later, in the background. Then all are put
+        into the cache.
         """
         hot, owner = self._hot, self._partition.owner
-        cached, version = hot.load_memories() if hot and is_cached else (None, None)
+        cached, version = hot.load_memories() if hot and self._is_cache_usable else (None, None)
         loaded = cached
         if loaded is None:
             loaded = self._health.call_in_thread(self._partition.load_start, _START_PATIENCE)
@@ -276,7 +272,7 @@ class MemoryReader:
                 hot.store_memories(snapshot.content, version)
 
         with self._lock:
-            self._snapshot = snapshot
+            self._snapshot, self._is_cache_usable = snapshot, True
             self._read_recent, self._recent = read_recent if cached is None else None, None
             self._profile = {} if profile is None else profile.preferences
 
@@ -328,7 +324,7 @@ class MemoryReader:
             with self._lock:
                 if recent is not None and recent.done() and recent is self._recent:
                     self._recent = None  # the next search tries again
-        return snapshot
+        return snapshot if self._snapshot is snapshot else self._complete()
 
     def _current(self) -> Snapshot:
         with self._lock:

@@ -6,7 +6,7 @@ import math
 import re
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from strands.memory import InjectionQueryContext, MemoryEntry
@@ -212,7 +212,6 @@ class Snapshot:
     ) -> None:
         self.content = loaded
         self.records = loaded.records
-        self._removed: set[str] = set()
         self._retention = retention
         self._embed = embed
         self._lock = threading.RLock()
@@ -220,30 +219,10 @@ class Snapshot:
         self._index = LexicalIndex[tuple[str, str]]()
         self._indexed: set[tuple[str, str]] = set()
 
-    def put(self, record: MemoryRecord) -> None:
-        """Add a memory to the snapshot, or replace the memory with the same id."""
-        with self._lock:
-            self.records[record.memory_id] = record
-
     def add_older(self, loaded: PartitionContent) -> None:
-        """Add memories from a later read.
-
-        Memories that the snapshot already has, and memories that were removed from it, are left
-        out.
-        """
+        """Add memories from a later read."""
         with self._lock:
-            new = {
-                id_: each
-                for id_, each in loaded.records.items()
-                if id_ not in self.records and id_ not in self._removed
-            }
-            self.content.add(replace(loaded, records=new))
-
-    def remove(self, memory_id: str) -> None:
-        """Remove a memory from the snapshot. Later reads do not add the memory again."""
-        with self._lock:
-            self._removed.add(memory_id)
-            self.records.pop(memory_id, None)
+            self.content.add(loaded)
 
     def ranked(
         self,

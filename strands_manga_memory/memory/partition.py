@@ -449,18 +449,17 @@ class UserPartition:
         """Return the ids of a session's stored messages in order, given the id of its summary."""
         return self.ids(episode_id(summary_id, 0).rpartition("#")[0])
 
-    def store_questions(self, summary: MemoryRecord, rule: Retention) -> MemoryRecord | None:
-        """Store the open questions of a session summary in a record of their own, and return it.
+    def store_questions(self, summary: MemoryRecord, rule: Retention) -> None:
+        """Store the open questions of a session summary in a record of their own.
 
-        Without open questions, the result is None, and the record of an earlier version of the
-        summary is deleted. ``rule`` is the retention of open questions.
+        Without open questions, the record of an earlier version of the summary is deleted. ``rule``
+        is the retention of open questions.
         """
         questions = question_record(summary, rule)
         if questions.metadata["open_questions"]:
-            return self.update(questions.memory_id, lambda known: questions)
-        if summary.version > 1:
+            self.update(questions.memory_id, lambda known: questions)
+        elif summary.version > 1:
             self.delete_many([questions.memory_id])
-        return None
 
     def item_of(self, record: MemoryRecord) -> Item:
         """Convert a memory to its item in the memory table."""

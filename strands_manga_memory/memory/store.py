@@ -281,9 +281,10 @@ class UserMemoryStore(MemoryStore):
             },
         )
         changed = self.preference_log.apply(PreferenceChange(record=record))
+        self.reader.drop_snapshot(is_own_change=True)
         for each in changed.values():
             if each is not None and slot_of(each) == slot_of(record):
-                return self._in_snapshot(each)
+                return self.pii.opened_record(each)
         what = "the stored preference is damaged, so it is not replaced"
         raise CorruptRecordError(
             f"{what}; call forget({record.memory_id!r}) first", record=record.memory_id
@@ -429,7 +430,7 @@ class UserMemoryStore(MemoryStore):
             return exists
         removal = Removal.of_preference(*slot_and_value(record), max(now, record.updated_at))
         self.preference_log.apply(PreferenceChange(removals=[removal], dropped=memory_id))
-        self.reader.update_snapshot(memory_id, None)
+        self.reader.drop_snapshot(is_own_change=True)
         return True
 
     def retract(
@@ -467,8 +468,7 @@ class UserMemoryStore(MemoryStore):
         except StoreError:
             self.preference_log.apply_later(change)
             raise
-        for id_, record in changed.items():
-            self.reader.update_snapshot(id_, record)
+        self.reader.drop_snapshot(is_own_change=True)
         if session_id is None:
             return len(changed)
         summaries = self.partition.load(MemoryType.SUMMARY).records.values()
@@ -547,12 +547,12 @@ class UserMemoryStore(MemoryStore):
         record = self.partition.update(id_, learned)
         assert record is not None  # noqa: S101 - an update without a guard always stores
         if record.type == MemoryType.SUMMARY and "ended_at" in record.metadata:
-            questions = self.partition.store_questions(record, self._retention[MemoryType.QUESTION])
-            self.reader.update_snapshot(question_id(id_), questions)
+            self.partition.store_questions(record, self._retention[MemoryType.QUESTION])
         self.preference_log.notify_agents(drops_context=record.type == MemoryType.SUMMARY)
         if record.type == MemoryType.SUMMARY and record.version > 1:
             delete_word_list(self.partition)
-        return self._in_snapshot(record)
+        self.reader.drop_snapshot(is_own_change=True)
+        return self.pii.opened_record(record)
 
     def _importance(self, type_: MemoryType, given: float | None) -> float:
         rule = self._retention[type_]
@@ -567,8 +567,7 @@ class UserMemoryStore(MemoryStore):
                 for type_ in (MemoryType.WEEK, MemoryType.MONTH):
                     deleted += self._rollups_of(id_, type_)
         self.partition.delete_many(deleted)
-        for id_ in deleted:
-            self.reader.update_snapshot(id_, None)
+        self.reader.drop_snapshot(is_own_change=True)
         self.preference_log.notify_agents(is_removal=True)
         delete_word_list(self.partition)
 
@@ -578,10 +577,6 @@ class UserMemoryStore(MemoryStore):
         except KeyMissingError:  # unreadable roll-ups may be derived from the summary
             return self.partition.ids(type_)
         return [id_ for id_, record in rollups.items() if memory_id in record.covers]
-
-    def _in_snapshot(self, record: MemoryRecord) -> MemoryRecord:
-        self.reader.update_snapshot(record.memory_id, record)
-        return self.pii.opened_record(record)
 
 
 def _texts(name: str, values: Sequence[str]) -> list[str]:
