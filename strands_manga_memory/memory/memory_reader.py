@@ -192,13 +192,9 @@ class MemoryReader:
     # Methods that read the table
 
     def recall(
-        self, type_: MemoryType | None, wanted: MemoryQuery, *, limit: int | None, query: str | None
+        self, wanted: MemoryQuery, *, limit: int | None, query: str | None
     ) -> list[MemoryRecord]:
-        """Read memories of one type from the table, and return the best matches first.
-
-        If ``type_`` is None, all types are read except stored messages, open questions, and weekly
-        and monthly summaries. ``wanted`` contains further conditions for the memories.
-        """
+        """Read the wanted memories from the table, and return the best matches first."""
         if limit is not None:
             check_positive_int("limit", limit)
         self._wait_for_statements()
@@ -211,7 +207,7 @@ class MemoryReader:
                 records = self._best(latest, query, wanted)
                 is_all = latest.content.is_partial and len(records) < (limit or 0)
             if is_all:
-                snapshot = self._ranked(self._partition.load(type_))
+                snapshot = self._ranked(self._partition.load(wanted.types))
                 records = self._best(snapshot, query, wanted)
             records = records[:limit]
             noted.counts["records"] = len(records)

@@ -176,14 +176,14 @@ class UserPartition:
         self.clock = clock
         self.guard: Write | None = None
 
-    def load(self, type_: str | None = None) -> PartitionContent:
-        """Read all memories of the user, or all of one type.
+    def load(self, types: Iterable[MemoryType] = ()) -> PartitionContent:
+        """Read all memories of the user, or all of the given types.
 
         Raises:
             CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong
                 key.
         """
-        return self._load([_Range() if type_ is None else _Range(*type_range(type_))])
+        return self._load([_Range(*type_range(each)) for each in types] or [_Range()])
 
     def load_context(self, ages: Mapping[MemoryType, float]) -> PartitionContent:
         """Read the summaries that are needed to make memories from an ended conversation.

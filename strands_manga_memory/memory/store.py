@@ -389,15 +389,14 @@ class UserMemoryStore(MemoryStore):
             CorruptRecordError: A key is missing, or no encrypted memory can be decrypted.
             StoreUnavailableError: The table does not answer.
         """
-        type_ = None if type is None else checked_type(type)
-        types = frozenset(MemoryType) - DERIVED if type_ is None else frozenset({type_})
+        types = frozenset(MemoryType) - DERIVED if type is None else frozenset({checked_type(type)})
         named = {} if metadata is None else metadata
         if query is not None:
             arguments.check_instance("query", query, str, "a text or None")
         wanted = MemoryQuery(
             types=types, min_importance=min_importance, metadata=named, since=since, until=until
         )
-        return self.reader.recall(type_, wanted, limit=limit, query=query)
+        return self.reader.recall(wanted, limit=limit, query=query)
 
     def get(self, memory_id: str) -> MemoryRecord | None:
         """Return a memory with its access count, or None if it is missing or has expired.
@@ -471,7 +470,7 @@ class UserMemoryStore(MemoryStore):
         self.reader.drop_snapshot(is_own_change=True)
         if session_id is None:
             return len(changed)
-        summaries = self.partition.load(MemoryType.SUMMARY).records.values()
+        summaries = self.partition.load([MemoryType.SUMMARY]).records.values()
         ids = [
             each.memory_id for each in summaries if each.metadata.get("session_id") == session_id
         ]
@@ -563,20 +562,21 @@ class UserMemoryStore(MemoryStore):
         deleted = list(memory_ids)
         for id_ in memory_ids:
             if id_.startswith(f"{MemoryType.SUMMARY}#"):
-                deleted += [question_id(id_), *self.partition.episode_ids(id_)]
-                for type_ in (MemoryType.WEEK, MemoryType.MONTH):
-                    deleted += self._rollups_of(id_, type_)
+                episodes = self.partition.episode_ids(id_)
+                deleted += [question_id(id_), *episodes, *self._rollups_of(id_)]
         self.partition.delete_many(deleted)
         self.reader.drop_snapshot(is_own_change=True)
         self.preference_log.notify_agents(is_removal=True)
         delete_word_list(self.partition)
 
-    def _rollups_of(self, memory_id: str, type_: MemoryType) -> list[str]:
+    def _rollups_of(self, summary_id: str) -> list[str]:
+        """Return the ids of the weekly and monthly summaries that include a session's summary."""
+        types = MemoryType.WEEK, MemoryType.MONTH
         try:
-            rollups = self.partition.load(type_).records
+            rollups = self.partition.load(types).records
         except KeyMissingError:  # unreadable roll-ups may be derived from the summary
-            return self.partition.ids(type_)
-        return [id_ for id_, record in rollups.items() if memory_id in record.covers]
+            return [id_ for type_ in types for id_ in self.partition.ids(type_)]
+        return [id_ for id_, record in rollups.items() if summary_id in record.covers]
 
 
 def _texts(name: str, values: Sequence[str]) -> list[str]:
