@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypedDict
 
@@ -25,16 +26,15 @@ from strands_manga_memory.session.agent_snapshot import (
     has_identity,
     is_interrupted,
     messages_of,
-    serialize_states,
     slots_of,
     snapshot_of,
+    states_in,
 )
 from strands_manga_memory.session.conversation_saver import ConversationSaver
 from strands_manga_memory.session.protocol.conversation_storage import ConversationStorage, Tier
 from strands_manga_memory.session.protocol.record import (
     CONTINUES,
     Record,
-    Slot,
     TurnKey,
 )
 from strands_manga_memory.session.session_log import LogEntry, LogPosition, log_entries
@@ -111,6 +111,8 @@ class AgentConversation:
         saver: Background writer of the changes.
         lock: Lock that guards ``local``. It is never held during I/O.
         possible_loss: Whether turns may have been lost before the conversation was opened.
+        in_use: The same conversation, of an agent that keeps in memory the turns that ``history``
+            reads. None without such an agent.
     """
 
     def __init__(
@@ -131,20 +133,17 @@ class AgentConversation:
 
         Only the child process does this. Its parent process saves the unsaved changes.
         """
-        self.storage = ConversationStorage(
-            self.key, self.tiers, ids=self._ids, check_merge=_check_merge
-        )
+        self.storage = ConversationStorage(self.key, self.tiers, ids=self._ids)
         self.local = self.storage.local
+        self.local.check_merge = _check_merge
         self.lock: threading.RLock = self.local.lock
         self.saver = ConversationSaver(self.key, self.tiers, self.storage)
         self.possible_loss = False
-        self._resets = self.local.resets
         self._last: Mapping[str, Any] | None = None
-        self._turn_slots: dict[str, list[Slot]] = {}
-        self._given: dict[str, bytes] = {}
-        self._captured: tuple[dict[str, bytes], bytes | None] = {}, None
+        self._given: dict[str, Any] = {}
+        self._captured: tuple[dict[str, Any], Any] = {}, None
         self._agent_meta: dict[str, Any] = {}
-        self._in_use: list[AgentConversation] = []
+        self.in_use: AgentConversation | None = None
 
     # Opening
 
@@ -175,11 +174,10 @@ class AgentConversation:
         if error is not None:
             logger.warning("error=<%s> | the other tier is used", cause_of(error))
         if storage.hot is not None:
-            head, base = local.known_head, local.base
-            if head.is_empty or head.incarnation != base.incarnation:
-                self.possible_loss = not storage.hot.is_known
-            else:
-                self.possible_loss = storage.hot.record.is_empty and not head.is_closed
+            head = local.known_head
+            is_current = not head.is_empty and head.incarnation == local.base.incarnation
+            lacks_hot = storage.hot.record.is_empty and not head.is_closed
+            self.possible_loss = lacks_hot and (is_current or not storage.hot.is_known)
         if not local.base.is_empty:
             stored, record = local.base.ids, self.key.name
             if stored and any(stored.get(name) != id_ for name, id_ in local.ids.items()):
@@ -187,8 +185,8 @@ class AgentConversation:
                     f"record={record!r} belongs to other ids than those asked for", record=record
                 )
             self._end_if_expired(inspect=inspect)
-        self._resets = local.resets
         if local.base.is_empty:  # otherwise another writer may have begun the next incarnation
+            local.is_reset = False
             return None
         storage.complete()
         with self.lock:
@@ -242,9 +240,7 @@ class AgentConversation:
                 self.local.begin_turn()
             goes_on = not begins and self.local.base.message_count and not self.local.has_open_turn
             about = {CONTINUES: True} if goes_on else None
-            slot = self.local.append(dump(message), at=at, about=about)
-            if slot is not None:
-                self._turn_slots.setdefault(message.get("tracking_id") or "", []).append(slot)
+            self.local.append(dump(message), at=at, about=about)
             self._last = message
 
     def end_turn(self) -> None:
@@ -262,19 +258,18 @@ class AgentConversation:
         ``history``, the agent's messages, has this id twice, both messages are kept.
         """
         with self.lock:
-            identity = message.get("tracking_id") or ""
-            local, slots = self.local, self._turn_slots.get(identity, [])
-            last = local.view[-1:]  # perhaps of an earlier turn, or of another process
-            if not slots and last and has_identity(local.message(last[0]), identity):
-                slots = [slot for slot in last if slot.key]
-            if slots:
-                count = sum((one.get("tracking_id") or "") == identity for one in history)
-                if 0 < count <= len(slots):
-                    key, number, _ = slots[-1]
-                    assert key is not None  # noqa: S101 - a turn's message has one
-                    local.revise(key, number, dump(message))
-                    return
-            self.add(message)
+            local, identity = self.local, message.get("tracking_id")
+            key = local.view[-1].key if local.view else None  # perhaps of another process's turn
+            versions = [
+                slot.number
+                for slot in local.view
+                if slot.key == key and has_identity(local.message(slot), identity)
+            ]
+            count = sum(one.get("tracking_id") == identity for one in history)
+            if key is not None and 0 < count <= len(versions):
+                local.revise(key, versions[-1], dump(message))
+            else:
+                self.add(message)
 
     def redact(self, message: Mapping[str, Any], log: Iterable[LogEntry] = ()) -> bool:
         """Replace a message of the conversation by its redacted version.
@@ -299,7 +294,7 @@ class AgentConversation:
             if base.incarnation and base.is_empty and not self.local.own_turns:
                 found = []  # the conversation was deleted while the log was read
             for key, number in found:
-                self.local.redact(key, {number: dump(message)})
+                self.local.redact(key, number, dump(message))
         return bool(found)
 
     def _messages_in_memory(self, identity: str | None) -> Iterator[tuple[TurnKey, int]]:
@@ -318,7 +313,7 @@ class AgentConversation:
         """
         with self.lock:
             local = self.local
-            if self._resets != local.resets:
+            if local.is_reset:
                 return  # history and states are of a deleted or expired conversation
             view = slots_of(messages, local.view, local.message, self._messages_in_memory)
             local.set_view(view if self.keeps_window else ())
@@ -326,21 +321,20 @@ class AgentConversation:
             if (entries, notes) == self._captured and not local.has_changes():
                 return
             given, self._given, self._captured = self._given, entries, (entries, notes)
-            changed = {name: load(one) for name, one in entries.items() if given.get(name) != one}
-            waited = {INTERRUPTS: load(given.get(INTERRUPTS, b"{}"))}
-            if is_interrupted(waited) and not is_interrupted(local.states):
+            changed = {name: one for name, one in entries.items() if given.get(name) != one}
+            if is_interrupted(given) and not is_interrupted(local.states):
                 changed.pop(INTERRUPTS, None)  # another process has ended the interrupt
             deleted = given.keys() - entries.keys()
             changed |= {name: [] for name in deleted if name.startswith(STATE)}
             if changed:
                 local.set_states(changed)
             if notes is not None:
-                local.new_manager_state = load(notes)
+                local.new_manager_state = notes
 
     def set_entry(self, name: str, value: Any) -> None:
         """Set a named value, such as a Graph's state, that the next save stores."""
         with self.lock:
-            if self._resets == self.local.resets:
+            if not self.local.is_reset:
                 self.local.set_states({name: load(dump(value))})
 
     def note_agent_states(self, snapshot: Mapping[str, Any]) -> None:
@@ -350,7 +344,7 @@ class AgentConversation:
             snapshot: The agent's states, keyed as in a Strands snapshot.
         """
         with self.lock:
-            self._given = serialize_states(self.local.states)
+            self._given = states_in(self.local.states)
             self._captured = entries_of(snapshot)
 
     def set_changed_meta(self, metadata: Mapping[str, Any]) -> None:
@@ -368,7 +362,7 @@ class AgentConversation:
             for name, value in metadata.items()
             if value != before.get(name) and (value or name in before)
         }
-        if changes and self.local.message_count and self._resets == self.local.resets:
+        if changes and self.local.message_count and not self.local.is_reset:
             self._agent_meta |= changes
             self.set_meta(changes)
 
@@ -384,9 +378,8 @@ class AgentConversation:
     def has_remote_changes(self) -> bool:
         """Whether the conversation has changes that the agent has not taken over yet."""
         with self.lock:
-            has_ended = self._resets != self.local.resets
-            is_changed = self.local.has_remote_changes or has_ended
-            return is_changed or serialize_states(self.local.states) != self._given
+            is_changed = self.local.has_remote_changes or self.local.is_reset
+            return is_changed or states_in(self.local.states) != self._given
 
     def adopt_changes(self, history: Sequence[Message]) -> list[Message] | None:
         """Take over the changes of other processes before a turn, and return the agent's history.
@@ -399,21 +392,20 @@ class AgentConversation:
             if the agent must keep its present history, because nothing has changed or a new message
             cannot be read now.
         """
-        self._turn_slots = {}
         if not self.has_remote_changes:
             return None
         self.storage.complete()
         with self.lock:
             local = self.local
-            if self._resets != local.resets:
-                self._last, self._agent_meta, self._resets = None, {}, local.resets
+            if local.is_reset:
+                self._last, self._agent_meta = None, {}
             elif any(local.message(slot) is None for slot in set(local.window) - set(local.view)):
                 return None
             before = local.view
             messages = messages_of(
                 local.adopt_window(), local.message, before=before, present=history
             )
-            self._given = serialize_states(local.states)
+            self._given = states_in(local.states)
             return messages if self.keeps_window else []
 
     # Stored content
@@ -435,8 +427,7 @@ class AgentConversation:
             return snapshot_of(self.local.states, copy.deepcopy(self.local.manager_state))
 
     def include_unsaved(self, in_use: AgentConversation) -> None:
-        """Let ``history`` and ``page`` also return messages that an agent has not saved yet."""
-        self._in_use.append(in_use)
+        """Let ``history`` also return messages that an agent of this process has not saved yet."""
         with in_use.lock:
             own, base = in_use.local.own_turns, in_use.local.base
             if not 0 < base.incarnation < self.local.base.incarnation:
@@ -444,64 +435,48 @@ class AgentConversation:
                     key: base.redact_turn(key, turn) for key, turn in own.items()
                 }
 
-    def history(self, *, last: int | None = None) -> list[LogEntry]:
-        """Return all messages of the conversation in order, not only those in ``agent.messages``.
+    def history(
+        self, *, last: int | None = None, before: LogPosition | None = None
+    ) -> list[LogEntry]:
+        """Return messages of the conversation in order, not only those in ``agent.messages``.
+
+        With a durable tier (such as DynamoDB), only the turns near the messages are read.
 
         Args:
-            last: Number of messages to return from the end of the log. None: all messages.
-        """
-        if last == 0:
-            return []
-        entries, _ = self._read_log(newest=last)
-        if last is None or len(entries) < last:
-            return entries
-        earlier = max(0, self.local.message_count - len(entries))
-        turns = max(0, self.local.turn_count - entries[-1].turn)
-        return [entry.shift(earlier, turns) for entry in entries[-last:]]
-
-    def page(
-        self, *, limit: int, before: LogPosition | None
-    ) -> tuple[list[LogEntry], LogPosition | None]:
-        """Return one page of the conversation's messages, and the position where the page begins.
-
-        A call with this position returns the page of older messages. With a durable tier (such as
-        DynamoDB), only the turns near the page are read.
-
-        Args:
-            limit: Maximum number of messages.
-            before: Position from an earlier call, before which the page ends. None: the last page.
-
-        Returns:
-            The messages in order, and the position. On the first page, the position is None.
+            last: Number of messages to return from the end. None: all messages.
+            before: Position of the message before which the messages end. None: the end of the log.
 
         Raises:
             ValueError: The message at the position no longer exists.
         """
-        if before is None:
-            entries = self.history(last=limit + 1)
-        else:
-            entries = self._entries_before(before, limit + 1)
-        page = entries[-limit:]
-        if len(entries) <= limit:
-            return page, None
-        first = page[0]
-        return page, LogPosition(first.seq, first.turn, first.number, first.key)
-
-    def _entries_before(self, before: LogPosition, count: int) -> list[LogEntry]:
-        """Return at least ``count`` messages before a position, or all if there are fewer."""
-        newest = count + before.number + 2
+        if last == 0:
+            return []
+        newest = last and last + (before.number + 2 if before else 0)
         while True:
-            entries, count_read = self._read_log(newest=newest, until=before.key)
-            here = (one for one in entries if (one.key, one.number) == (before.key, before.number))
-            if (at := next(here, None)) is None:
-                raise ValueError(
-                    "after names a message that the session no longer has; begin again without it"
-                )
-            by, turns = before.seq - at.seq, before.turn - at.turn
-            found = [entry.shift(by, turns) for entry in entries if entry.seq < at.seq]
-            if len(found) >= count or count_read < newest:
-                return found
+            entries, count = self._read_log(newest=newest, until=before and before.key)
+            end = len(entries)
+            if before is not None:
+                keys = [(entry.key, entry.number) for entry in entries]
+                if (before.key, before.number) not in keys:
+                    raise ValueError(
+                        "after names a message that the session no longer has; begin again without"
+                        " it"
+                    )
+                end = keys.index((before.key, before.number))
+            if last is None or newest is None or end >= last or count < newest:
+                break
             newest *= 2
+        if last is None or (before is None and end < last):
+            return entries
+        # The numbers of a part of the log begin at 1.
+        local = self.local
+        seq, turn = before[:2] if before else (local.message_count, local.turn_count)
+        at = entries[end if before else -1]
+        seq, turn = max(0, seq - at.seq), max(0, turn - at.turn)
+        return [
+            replace(entry, seq=entry.seq + seq, turn=entry.turn + turn)
+            for entry in entries[:end][-last:]
+        ]
 
     def _read_log(
         self, *, newest: int | None = None, until: TurnKey | None = None
@@ -521,8 +496,10 @@ class AgentConversation:
         """
         read = self.storage.history(newest=newest, until=until)
         log = {key: turn for key, turn in read if until is None or key <= until}
-        for in_use in self._in_use if until is None else ():
-            in_use.local.keep_evicted({key: turn for key, turn in log.items() if turn.messages})
+        if self.in_use is not None and until is None:
+            self.in_use.local.keep_evicted(
+                {key: turn for key, turn in log.items() if turn.messages}
+            )
         first = None if newest is None else min(log, default=until)
         with self.lock:
             base = self.local.base

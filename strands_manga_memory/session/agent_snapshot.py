@@ -19,8 +19,6 @@ from strands_manga_memory.stores.codec import dump, load
 UNREADABLE_TEXT = "[message could not be read]"
 """Text of the placeholder for a message that cannot be read."""
 
-_UNREADABLE_ID = "unreadable-"
-
 Stored = Callable[[Slot], bytes | None]
 """Function that returns the serialized message of a reference; None if it cannot be read now."""
 
@@ -68,9 +66,7 @@ def slots_of(
             unmatched.setdefault(data, []).append(slot)
     dumped = [dump(message) for message in messages]
     unchanged = [unmatched[data].pop(0) if unmatched.get(data) else None for data in dumped]
-    known = [slot for slot in unchanged if slot is not None]
-    if len(known) == len(messages):
-        return tuple(known)
+    unreadable = {_placeholder_id(slot): slot for slot in view}
     shown = {slot[:2]: slot for slot in view if slot.key is not None}
     edited: dict[str, list[Slot]] = {}
     for data, slots in unmatched.items():
@@ -78,10 +74,9 @@ def slots_of(
             edited.setdefault(identity, []).extend(slots)
 
     def changed_slot(message: Mapping[str, Any], data: bytes) -> Slot:
-        unreadable = _unreadable_slot(message)
-        if unreadable is not None and unreadable[:2] in shown:
-            return shown[unreadable[:2]]  # its message may be readable again by now
         identity = identity_of(message)
+        if identity in unreadable and _is_placeholder(message):
+            return unreadable[identity]  # its message may be readable again by now
         if identity and edited.get(identity):
             return edited[identity].pop(0)._replace(body=data)
         position = next(iter(found(identity)), None) if identity else None
@@ -115,7 +110,7 @@ def messages_of(
     messages: list[Message] = []
     for slot in view:
         known = kept.get(slot)
-        if known is not None and _unreadable_slot(known) is None:
+        if known is not None and not _is_placeholder(known):
             messages.append(known)
             continue
         data = stored(slot)
@@ -149,54 +144,46 @@ def _placeholder(slot: Slot, before: Sequence[Message]) -> Message:
     """
     is_next = bool(before) and before[-1]["role"] == "user"
     role: Literal["user", "assistant"] = "assistant" if is_next else "user"
-    identity = f"{_UNREADABLE_ID}{slot.key}-{slot.number}"
-    return {"role": role, "content": [{"text": UNREADABLE_TEXT}], "tracking_id": identity}
+    return {
+        "role": role,
+        "content": [{"text": UNREADABLE_TEXT}],
+        "tracking_id": _placeholder_id(slot),
+    }
 
 
-def _unreadable_slot(message: Mapping[str, Any]) -> Slot | None:
-    """Return the reference to the unreadable message that a placeholder replaces.
+def _placeholder_id(slot: Slot) -> str:
+    return f"unreadable-{slot.key}-{slot.number}"
 
-    The result is None if the message is no such placeholder.
-    """
-    identity = message.get("tracking_id")
-    if not isinstance(identity, str) or not identity.startswith(_UNREADABLE_ID):
-        return None
-    if message.get("content") != [{"text": UNREADABLE_TEXT}]:
-        return None
-    key, dash, number = identity.removeprefix(_UNREADABLE_ID).rpartition("-")
-    try:
-        return Slot(TurnKey.parse(key), int(number)) if dash else None
-    except ValueError:  # a message of the user's that only looks like a placeholder
-        return None
+
+def _is_placeholder(message: Mapping[str, Any]) -> bool:
+    return bool(message.get("content") == [{"text": UNREADABLE_TEXT}])
 
 
 # States
 
 
-def entries_of(snapshot: Mapping[str, Any]) -> tuple[dict[str, bytes], bytes | None]:
-    """Convert the states in a Strands snapshot to named, serialized values, which can be stored.
+def entries_of(snapshot: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+    """Convert the states in a Strands snapshot to named values, which can be stored.
 
     Returns:
         A tuple of two values. The first is a dict with one value for each key of ``agent.state``,
-        one for the interrupts, and one for the state of the model. The second is the serialized
-        state of the conversation manager, or None.
+        one for the interrupts, and one for the state of the model. The second is the state of the
+        conversation manager, or None. All values are copies.
     """
-    state, notes = snapshot.get("state") or {}, snapshot.get(MANAGER_STATE)
-    entries = {f"{STATE}{key}": dump([value]) for key, value in state.items()}
-    for name, entry in _WHOLE.items():
-        if (found := snapshot.get(name)) is not None:
-            entries[entry] = dump(found)
-    return entries, None if notes is None else dump(notes)
+    entries: dict[str, Any] = {entry: snapshot.get(name) for name, entry in _WHOLE.items()}
+    entries |= {f"{STATE}{key}": [value] for key, value in (snapshot.get("state") or {}).items()}
+    stored = {name: load(dump(value)) for name, value in entries.items() if value is not None}
+    return stored, load(dump(snapshot.get(MANAGER_STATE)))
 
 
-def serialize_states(values: Mapping[str, Any]) -> dict[str, bytes]:
-    """Serialize the states of an agent: values of ``agent.state``, interrupts and model state.
+def states_in(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the states of an agent: values of ``agent.state``, interrupts and model state.
 
     ``values`` are all values that are stored with a conversation. Those of another kind, such as
     metadata, and deleted states are left out.
     """
     return {
-        name: dump(value)
+        name: value
         for name, value in values.items()
         if (name.startswith(STATE) or name in _WHOLE.values()) and value != []
     }

@@ -30,6 +30,9 @@ from strands_manga_memory.telemetry import count_missed_deadline, in_current_con
 
 logger = logging.getLogger(__name__)
 
+_MAX_WAIT_SECONDS = 5.0
+"""Longest wait of a turn while the tier answers, but other writers are always faster."""
+
 _T = TypeVar("_T")
 
 
@@ -49,8 +52,6 @@ class ConversationSaver:
         tiers: The stores and their background writer.
         error: Error that a retry cannot resolve: changes that cannot be merged, or damaged stored
             data. None without such an error.
-        started_at: Time when the running call to a tier began, in monotonic seconds. None if no
-            save or read is running.
         is_closing: Whether ``commit_all`` also marks the durable tier's copy as complete. A restore
             then needs no newer data from the hot tier.
     """
@@ -60,9 +61,9 @@ class ConversationSaver:
     ) -> None:
         self._key, self.tiers, self._storage = conversation_key, tiers, storage
         self.error: StoreError | None = None
-        self.started_at: float | None = None
         self.is_closing = False
         self._tier = storage.nearest
+        self._started_at: float | None = None
         self._is_scheduled = self._needs_flush = False
 
     def check(self) -> None:
@@ -79,11 +80,10 @@ class ConversationSaver:
             Future that ends when one tier has stored the changes. The durable tier may get them
             later.
         """
-        if self._is_scheduled:
-            self._is_scheduled = False
-            self.tiers.writer.cancel_later((self, "soon"))
+        self._is_scheduled = False
+        self.tiers.writer.cancel_later((self, "soon"))
         tier = self._first_tier
-        if self.started_at is None:  # else the caller also waits for the running call
+        if self._started_at is None:  # else the caller also waits for the running call
             self._tier = tier
         work, is_slow = in_current_context(self._commit), tier is self._storage.durable
         return self.tiers.writer.submit(self._key, work, slow=is_slow, is_needed=self.is_unsaved)
@@ -111,37 +111,92 @@ class ConversationSaver:
         """
 
         def refresh() -> None:
-            self._tier, self.started_at = self._storage.nearest, time.monotonic()
+            self._tier, self._started_at = self._storage.nearest, time.monotonic()
             try:
                 self._storage.refresh()
             finally:
-                self.started_at = None
+                self._started_at = None
 
-        if self.started_at is None:
+        if self._started_at is None:
             self._tier = self._storage.nearest
         return self.tiers.writer.submit(self._key, refresh)
 
     # Waiting
 
-    @property
-    def awaited_tier(self) -> Tier | None:
-        """Tier whose answer a turn must wait for; None while this tier is down."""
-        return self._tier if self._tier.health.is_up else None
+    async def wait(self, future: Future[None]) -> None:
+        """Wait for a save or refresh, at most for the deadline of the tier that is called.
 
-    def remaining_seconds(self, deadline: float) -> float:
-        """Return how many more seconds a turn may wait for a save or read.
+        Work that takes longer is completed in the background, and a warning is logged. If the tier
+        is known to be down, there is no wait.
 
-        The result is 0 while the tier is down.
+        Raises:
+            ConflictError: Another process's change cannot be merged with unsaved changes.
+            CorruptRecordError: A stored record is damaged.
+        """
+        self.check()
+        tier = self._tier
+        deadline, health = tier.deadline, tier.health
+
+        def remaining(held_up: float) -> float:
+            if not self._tier.health.is_up:
+                return 0.0
+            since = self._started_at  # the deadline counts from the call of the tier
+            waited = 0.0 if since is None else time.monotonic() - since
+            return max(0.0, deadline + held_up - waited)
+
+        if not health.is_up:
+            return
+        try:
+            held_up = await wait_until_done(
+                future, remaining, limit=max(deadline, _MAX_WAIT_SECONDS)
+            )
+            if not future.done():
+                if not remaining(held_up):
+                    health.record_failure(since=self._started_at)
+                count_missed_deadline(tier.name)
+                raise StoreUnavailableError(
+                    f"the {tier.name} tier did not answer within {deadline} s"
+                )
+            future.result()
+        except StoreUnavailableError as error:
+            cause = health.error or type(error).__name__
+            logger.warning("tier=<%s>, error=<%s> | the turn is not saved yet", tier.name, cause)
+        finally:
+            del future  # avoids a reference cycle of error, traceback, frame and future
+
+    def block(self, future: Future[None], *, must: bool = False, has_waited: bool = False) -> None:
+        """Block the thread until a save ends, or until a deadline.
+
+        The deadline is ``durable_deadline``. On an event loop, it is ``hot_deadline``, which is
+        shorter by default. With ``must``, it is always ``durable_deadline``.
 
         Args:
-            deadline: Longest wait in seconds, counted from the time when the save or read began.
+            future: The save.
+            must: Whether to raise an error if no tier stores the changes in time. False: a warning
+                is logged.
+            has_waited: Whether the caller has waited already. There is then no further wait.
+
+        Raises:
+            StoreUnavailableError: The changes were not stored in time, and ``must`` is True.
+            ConflictError: Another process's change cannot be merged with the changes of this save.
+            CorruptRecordError: A stored record is damaged.
         """
-        if self.awaited_tier is None:
-            return 0.0
-        started_at = self.started_at
-        return (
-            deadline if started_at is None else max(0.0, started_at + deadline - time.monotonic())
-        )
+        is_durable = must or has_waited or not is_on_event_loop()
+        deadline = self.tiers.durable_deadline if is_durable else self.tiers.hot_deadline
+        try:
+            future.result(0.0 if has_waited else deadline)
+        except (TimeoutError, StoreUnavailableError) as error:
+            is_late = isinstance(error, TimeoutError)
+            if is_late:
+                count_missed_deadline("durable" if is_durable else "hot")
+            if must:
+                reason = f"no answer within {deadline} s" if is_late else cause_of(error)
+                raise StoreUnavailableError(
+                    f"no tier took it in time; it is kept and saved later: {reason}"
+                ) from error
+            logger.warning("error=<%s> | not stored yet, it is tried again", type(error).__name__)
+        finally:
+            del future  # as above
 
     def is_unsaved(self) -> bool:
         """Return whether the conversation has changes that are not in the durable tier.
@@ -209,15 +264,15 @@ class ConversationSaver:
                 with suppress(StoreUnavailableError):  # the durable tier has everything
                     self._attempt(storage.catch_up_hot, hot)
             return
-        self._tier, self.started_at = self._first_tier, time.monotonic()
+        self._tier, self._started_at = self._first_tier, time.monotonic()
         try:
             if storage.hot is not None:
                 if self._attempt(storage.save_hot, storage.hot):
                     return
-                self._tier, self.started_at = storage.first, time.monotonic()
+                self._tier, self._started_at = storage.first, time.monotonic()
             self._attempt(storage.save_durably, storage.first)
         finally:
-            self.started_at = None
+            self._started_at = None
         if storage.durable is not None and not storage.local.known_head.incarnation:
             self._needs_flush = True  # begun in the hot tier: the durable tier does not answer
 
@@ -317,86 +372,6 @@ def flush_saved(writer: Writer, *others: Future[None]) -> None:
     wait([*others, *flushes], timeout=_FLUSH_SECONDS)
     if unflushed:
         logger.warning("sessions=<%d> | not flushed yet, a sweeper flushes them", len(unflushed))
-
-
-_MAX_WAIT_SECONDS = 5.0
-"""Longest wait of a turn while the tier answers, but other writers are always faster."""
-
-
-async def wait_for_save(saver: ConversationSaver, future: Future[None]) -> None:
-    """Wait for a save of a conversation, at most for the deadline of the tier that stores it.
-
-    A save that takes longer is completed in the background, and a warning is logged. If the tier is
-    known to be down, there is no wait.
-
-    Args:
-        saver: The object that began the save.
-        future: The save.
-
-    Raises:
-        ConflictError: Another process's change cannot be merged with the changes of this save.
-        CorruptRecordError: A stored record is damaged.
-    """
-    saver.check()
-    if (tier := saver.awaited_tier) is None:
-        return
-    deadline, health = tier.deadline, tier.health
-    try:
-        # The deadline counts from the request to the tier.
-        held_up = await wait_until_done(
-            future,
-            lambda held_up: saver.remaining_seconds(deadline + held_up),
-            limit=max(deadline, _MAX_WAIT_SECONDS),
-        )
-        if not future.done():
-            if not saver.remaining_seconds(deadline + held_up):
-                health.record_failure(since=saver.started_at)
-            count_missed_deadline(tier.name)
-            raise StoreUnavailableError(f"the {tier.name} tier did not answer within {deadline} s")
-        future.result()
-    except StoreUnavailableError as error:
-        cause = health.error or type(error).__name__
-        logger.warning("tier=<%s>, error=<%s> | the turn is not saved yet", tier.name, cause)
-    finally:
-        del future  # avoids a reference cycle of error, traceback, frame and future
-
-
-def block_until_saved(
-    future: Future[None], tiers: Tiers, *, must: bool = False, has_waited: bool = False
-) -> None:
-    """Block the thread until a save ends, or until a deadline.
-
-    The deadline is ``durable_deadline``. On an event loop, it is ``hot_deadline``, which is shorter
-    by default. With ``must``, it is always ``durable_deadline``.
-
-    Args:
-        future: The save.
-        tiers: The stores, with their deadlines.
-        must: Whether to raise an error if no tier stores the changes in time. False: a warning is
-            logged.
-        has_waited: Whether the caller has waited already. There is then no further wait.
-
-    Raises:
-        StoreUnavailableError: The changes were not stored in time, and ``must`` is True.
-        ConflictError: Another process's change cannot be merged with the changes of this save.
-        CorruptRecordError: A stored record is damaged.
-    """
-    is_durable = must or has_waited or not is_on_event_loop()
-    deadline = tiers.durable_deadline if is_durable else tiers.hot_deadline
-    try:
-        future.result(0.0 if has_waited else deadline)
-    except (TimeoutError, StoreUnavailableError) as error:
-        is_late = isinstance(error, TimeoutError)
-        if is_late:
-            count_missed_deadline("durable" if is_durable else "hot")
-        if must:
-            reason = f"no answer within {deadline} s" if is_late else cause_of(error)
-            raise StoreUnavailableError(
-                f"no tier took it in time; it is kept and saved later: {reason}"
-            ) from error
-        logger.warning("error=<%s> | not stored yet, it is tried again", type(error).__name__)
-    finally:
-        del future  # as above
 
 
 def is_on_event_loop() -> bool:

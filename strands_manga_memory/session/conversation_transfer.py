@@ -26,7 +26,6 @@ from strands_manga_memory.session.protocol.record import (
 )
 from strands_manga_memory.session.protocol.record_join import join
 from strands_manga_memory.session.session_log import turn_numbers
-from strands_manga_memory.session.tiers import ConversationKey, Tiers
 
 _ENDED = "the conversation was deleted or rewound, or has expired, meanwhile"
 
@@ -58,23 +57,15 @@ class TransferredConversation:
     created: float | None = None
 
 
-def fork(
-    conversation_key: ConversationKey,
-    tiers: Tiers,
-    *,
-    at_turn: int,
-    to: ConversationKey,
-    ids: Mapping[str, Any],
-) -> None:
+def fork(source: ConversationStorage, *, at_turn: int, to: ConversationStorage) -> None:
     """Begin a new conversation with a copy of another conversation's first turns.
 
+    Both storages are created for this call, and used by no agent.
+
     Args:
-        conversation_key: Storage key of the conversation to copy; it is not changed.
-        tiers: The stores.
+        source: The conversation to copy; it is not changed.
         at_turn: Number of the last turn to copy, counted from 1.
-        to: Storage key of the new conversation.
-        ids: Unescaped ids of the new conversation: ``session``, ``user``, ``tenant`` and ``member``
-            (agent or orchestrator).
+        to: The new conversation.
 
     Raises:
         ValueError: There is no turn ``at_turn``.
@@ -83,17 +74,16 @@ def fork(
         CorruptRecordError: A turn to copy cannot be read.
         StoreUnavailableError: A tier does not answer.
     """
-    source = _loaded(conversation_key, tiers)
-    content = content_at(source, at_turn, now=tiers.clock())
+    source.load(touch=False)
+    content = content_at(source, at_turn, now=source.clock())
     if source.durable is not None:
         source.read_head()  # a deletion may have removed turns while the log was read
     if source.local.base.incarnation != content.incarnation:
         raise ConflictError(_ENDED)
-    target = ConversationStorage(to, tiers, ids=ids)
-    known = target.local.ids
+    known = to.local.ids
     seen = {key: content.seen[key] for key in content.turns}
-    content = replace(content, seen=seen, ids=known, created=tiers.clock())
-    if not begin_with(target, content, replaces=False):
+    content = replace(content, seen=seen, ids=known, created=to.clock())
+    if not begin_with(to, content, replaces=False):
         raise ConflictError(
             f"session_id {known.get('session')!r:.80} has a conversation of agent_id"
             f" {known.get('member')!r:.80} already: choose another session_id, or delete that"
@@ -101,15 +91,14 @@ def fork(
         )
 
 
-def rewind(conversation_key: ConversationKey, tiers: Tiers, *, at_turn: int) -> None:
+def rewind(storage: ConversationStorage, *, at_turn: int) -> None:
     """Remove all turns of a conversation after the turn ``at_turn``.
 
     A turn that another process saves during this call stays, unless ``at_turn`` is 0. A running
     agent keeps its old history until its process reads the conversation again.
 
     Args:
-        conversation_key: Storage key of the conversation.
-        tiers: The stores.
+        storage: Access to the conversation, created for this call and used by no agent.
         at_turn: Number of the last turn to keep, counted from 1; 0 deletes the whole conversation
             and its stored states.
 
@@ -119,11 +108,11 @@ def rewind(conversation_key: ConversationKey, tiers: Tiers, *, at_turn: int) -> 
         CorruptRecordError: A turn to keep cannot be read.
         StoreUnavailableError: A tier does not answer; call ``rewind`` again.
     """
-    storage = _loaded(conversation_key, tiers)
+    storage.load(touch=False)
     if at_turn == 0 and not storage.local.base.is_empty:
         storage.delete()
         return
-    if not begin_with(storage, content_at(storage, at_turn, now=tiers.clock()), replaces=True):
+    if not begin_with(storage, content_at(storage, at_turn, now=storage.clock()), replaces=True):
         raise ConflictError(_ENDED)
 
 
@@ -201,12 +190,6 @@ def content_at(storage: ConversationStorage, at_turn: int, *, now: float) -> Rec
     )
 
 
-def _loaded(conversation_key: ConversationKey, tiers: Tiers) -> ConversationStorage:
-    storage = ConversationStorage(conversation_key, tiers, ids={})
-    storage.load(touch=False)
-    return storage
-
-
 def begin_with(storage: ConversationStorage, content: Record, *, replaces: bool) -> bool:
     """Store the given content as a new incarnation of a conversation.
 
@@ -267,6 +250,6 @@ def _with_new_turns_unlogged(storage: ConversationStorage, content: Record) -> R
     new = {key for key, length in base.seen.items() if length > content.seen.get(key, 0)}
     turns = dict(base.turns)
     short = {key for key in new if len(turns.get(key, Turn()).messages) < base.seen[key]}
-    for key, turn in storage.read_turns(base.incarnation, short).items():
+    for key, turn in storage.first.get_turns(base.incarnation, short).items():
         turns[key] = turn.merge(turns.get(key, turn))
     return replace(base, turns=turns, unlogged=new)

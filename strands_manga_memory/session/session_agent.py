@@ -23,7 +23,6 @@ from strands_manga_memory.lifecycle import attachments, renew_in_child
 from strands_manga_memory.messages import calls_tools, for_model, is_repair, tool_result_ids
 from strands_manga_memory.session.agent_conversation import AgentConversation, check_messages
 from strands_manga_memory.session.agent_snapshot import MANAGER_STATE
-from strands_manga_memory.session.conversation_saver import block_until_saved, wait_for_save
 from strands_manga_memory.session.session_log import LogEntry
 from strands_manga_memory.session.ttl import gaps_of
 from strands_manga_memory.stores.codec import dump, parsing
@@ -178,11 +177,11 @@ class SessionAgent:
         conversation.saver.check()
         await self._await_redactions()
         if conversation.tiers.refresh == "turn" or conversation.storage.is_silent:
-            await wait_for_save(conversation.saver, conversation.saver.request_refresh())
+            await conversation.saver.wait(conversation.saver.request_refresh())
         if conversation.local.is_dirty or conversation.has_remote_changes:
             self._capture(agent)
             if conversation.local.is_dirty:
-                await wait_for_save(conversation.saver, conversation.saver.request())
+                await conversation.saver.wait(conversation.saver.request())
         unsaved = conversation.local.unsaved_messages
         if unsaved >= conversation.tiers.max_unsaved:
             used = dict.fromkeys((conversation.storage.nearest, conversation.storage.first))
@@ -307,7 +306,7 @@ class SessionAgent:
         ended, pending = wait(self._redactions, timeout=timeout)
         self._redactions -= ended
         for future in pending if must else ended:
-            block_until_saved(future, self.conversation.tiers, must=must, has_waited=True)
+            self.conversation.saver.block(future, must=must, has_waited=True)
 
     def renew_after_fork(self) -> None:
         """Discard the list of pending redactions in a child process. The parent completes them."""
@@ -337,7 +336,7 @@ class SessionAgent:
         self._capture(event.agent)
         saver, result = self.conversation.saver, event.result
         is_paused = result is not None and result.stop_reason in ("interrupt", "checkpoint")
-        await wait_for_save(saver, saver.request())
+        await saver.wait(saver.request())
         if is_paused:
             saver.request_flush()
 

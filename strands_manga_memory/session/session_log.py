@@ -6,7 +6,7 @@ The log has every message of a conversation, also those that have left ``agent.m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
@@ -87,16 +87,10 @@ class LogEntry:
         revision = {"revision": self.revision} if self.revision else {}
         return {**record, "message": self.message, **revision}
 
-    def shift(self, by: int, turns: int) -> LogEntry:
-        """Return the message with numbers that count from the beginning of the whole log.
-
-        If only a part of the log was read, the numbers in this part begin at 1.
-
-        Args:
-            by: Number of messages before that part.
-            turns: Number of turns before that part.
-        """
-        return replace(self, seq=self.seq + by, turn=self.turn + turns)
+    @property
+    def position(self) -> LogPosition:
+        """Position of the message, from which older messages can be read."""
+        return LogPosition(self.seq, self.turn, self.number, self.key)
 
 
 @dataclass(frozen=True)

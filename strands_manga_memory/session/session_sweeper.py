@@ -17,6 +17,7 @@ from typing import Protocol
 from strands_manga_memory.arguments import check_positive_seconds, checked, with_repr
 from strands_manga_memory.messages import is_message
 from strands_manga_memory.messages.injection import message_text
+from strands_manga_memory.messages.message_parts import custom_metadata
 from strands_manga_memory.messages.transcripts import Transcript, Utterance
 from strands_manga_memory.session.protocol.conversation_storage import ConversationStorage
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
@@ -172,11 +173,7 @@ class EndedConversation:
                 count += 1
                 if is_message(message) and (text := message_text(message).strip()):
                     role, id_ = message["role"], message.get("tracking_id") or ""
-                    match message:
-                        case {"metadata": {"custom": {"learn": "nothing"}}}:
-                            is_learned = False
-                        case _:
-                            is_learned = True
+                    is_learned = custom_metadata(message).get("learn") != "nothing"
                     utterances.append(Utterance(role, text, numbers[key], at, id_, is_learned))
         yield Transcript(
             user_id=ids["user"],
@@ -384,7 +381,7 @@ class SessionSweeper:
         if version is None:  # the head is missing
             return True
         until = int(self._tiers.clock() + 2 * self._tiers.ttl.session)
-        mark = {"session_id": partition, "sk": sort, "v": version, self._table.schema.ttl: until}
+        mark = {"session_id": partition, "sk": sort, "v": version, "expires_at": until}
         self._table.put(mark)
         return True
 
@@ -410,7 +407,7 @@ class SessionSweeper:
                     return now + self._lease, is_finalized
             durable.purge(conversation.record.incarnation)
             return now + ttl.grace + self._lease, is_finalized
-        expires_at = int(durable.head_item.get(self._table.schema.ttl) or 0)
+        expires_at = int(durable.head_item.get("expires_at") or 0)
         if expires_at > now:
             return expires_at, False
         if not durable.remove_head():

@@ -22,7 +22,6 @@ from strands_manga_memory.session.agent_conversation import (
     check_messages,
 )
 from strands_manga_memory.session.agent_snapshot import ORCHESTRATOR
-from strands_manga_memory.session.conversation_saver import block_until_saved
 from strands_manga_memory.session.conversation_transfer import (
     TransferredConversation,
     TransferResult,
@@ -30,7 +29,6 @@ from strands_manga_memory.session.conversation_transfer import (
     fork,
     rewind,
 )
-from strands_manga_memory.session.protocol.conversation_storage import ConversationStorage
 from strands_manga_memory.session.session_agent import SessionAgent
 from strands_manga_memory.session.session_log import HistoryPage, LogEntry, LogPosition
 from strands_manga_memory.session.tiers import (
@@ -207,11 +205,10 @@ class StoredSession:
         """
         check_int("limit", limit, minimum=1)
         before = None if after is None else LogPosition.parse(after)
-        key = self._key_of(self._agent_id(agent_id))
-        in_use = [conversation for _, conversation in self._open_conversations([key])]
-        entries, earlier = self._inspect(agent_id, in_use).page(limit=limit, before=before)
-        records = tuple(entry.record for entry in entries)
-        return HistoryPage(records, None if earlier is None else str(earlier))
+        entries = self._log(agent_id, last=limit + 1, before=before)
+        page = entries[-limit:]
+        earlier = str(page[0].position) if len(entries) > limit else None
+        return HistoryPage(tuple(entry.record for entry in page), earlier)
 
     def fork(self, at_turn: int, *, session_id: str, agent_id: str | None = None) -> None:
         """Begin a new session of the same user with a copy of an agent's first turns.
@@ -237,13 +234,8 @@ class StoredSession:
         scope = self.scope and dataclasses.replace(self.scope, session_id=session_id)
         target = StoredSession(scope or session_id, self._tiers)
         self._save_in_process(id_, idle=False)
-        fork(
-            self._key_of(id_),
-            self._tiers,
-            at_turn=check_int("at_turn", at_turn, minimum=1),
-            to=target._key_of(id_),
-            ids={**target._ids, "member": id_},
-        )
+        check_int("at_turn", at_turn, minimum=1)
+        fork(self._new("A", id_).storage, at_turn=at_turn, to=target._new("A", id_).storage)
 
     def rewind(self, at_turn: int, *, agent_id: str | None = None) -> None:
         """Remove the stored turns of a conversation after the turn ``at_turn``.
@@ -269,10 +261,10 @@ class StoredSession:
             StoreUnavailableError: A tier does not answer; call ``rewind`` again.
         """
         id_ = self._agent_id(agent_id)
-        key = self._key_of(id_)
         self._save_in_process(id_, idle=True)
-        rewind(key, self._tiers, at_turn=check_int("at_turn", at_turn, minimum=0))
-        self._refresh_in_process([key])
+        stored = self._new("A", id_)
+        rewind(stored.storage, at_turn=check_int("at_turn", at_turn, minimum=0))
+        self._refresh_in_process([stored.key])
 
     def window_records(self, agent_id: str | None = None) -> Iterator[dict[str, Any]]:
         """Yield the messages of the conversation that are in an agent's history, with their times.
@@ -346,7 +338,7 @@ class StoredSession:
             if keep is not None:
                 conversation.local.set_view(conversation.local.view[-keep:] if keep else ())
         self._conversations["A", id_] = conversation
-        block_until_saved(conversation.saver.request(), self._tiers, must=True)
+        conversation.saver.block(conversation.saver.request(), must=True)
 
     def restorable(self, agent_id: str | None = None) -> tuple[list[Message], dict[str, Any]]:
         """Return the history and the states that a restore would give to an agent.
@@ -422,7 +414,7 @@ class StoredSession:
             else:
                 conversation.set_entry(ORCHESTRATOR, transferred)
             content = local.draft()
-        storage = ConversationStorage(conversation.key, self._tiers, ids=content.ids)
+        storage = self._new(kind, id_).storage
         is_new = not content.incarnation or begin_with(storage, content, replaces=False)
         return "new" if is_new else "exists"  # another writer has just begun the conversation
 
@@ -474,7 +466,7 @@ class StoredSession:
                 )
         conversation = self._get_or_inspect(agent_id)
         conversation.set_meta(fields)
-        block_until_saved(conversation.saver.request(), self._tiers, must=True)
+        conversation.saver.block(conversation.saver.request(), must=True)
 
     def when_redacted(self, listener: Callable[[str], object]) -> None:
         """Register a function that is called with the ``tracking_id`` of each redacted message."""
@@ -504,20 +496,10 @@ class StoredSession:
         ids, conversation_key = {**self._ids, "member": id_}, self._key_of(id_, kind)
         return AgentConversation(conversation_key, self._tiers, ids=ids, keeps_window=kind == "A")
 
-    def _inspect(
-        self, agent_id: str | None, in_use: Iterable[AgentConversation] = ()
-    ) -> AgentConversation:
-        """Read an agent's conversation from the stores, without restarting its time to live.
-
-        Args:
-            agent_id: Id of the agent, or None for the default agent.
-            in_use: Conversations of agents in use, whose unsaved messages are added to the
-                log.
-        """
+    def _inspect(self, agent_id: str | None) -> AgentConversation:
+        """Read an agent's conversation from the stores, without restarting its time to live."""
         conversation = self._new("A", self._agent_id(agent_id))
         conversation.open(inspect=True)
-        for other in in_use:
-            conversation.include_unsaved(other)
         return conversation
 
     def _get_or_inspect(self, agent_id: str | None) -> AgentConversation:
@@ -527,10 +509,15 @@ class StoredSession:
     def _agent_in_use(self, agent_id: str) -> Agent | None:
         return self._agents[agent_id].agent() if agent_id in self._agents else None
 
-    def _log(self, agent_id: str | None, *, last: int | None = None) -> list[LogEntry]:
-        """Return all messages of an agent's conversation, also unsaved ones of this manager."""
-        in_use = self._conversations.get(("A", self._agent_id(agent_id)))
-        return self._inspect(agent_id, [in_use] if in_use else []).history(last=last)
+    def _log(
+        self, agent_id: str | None, *, last: int | None = None, before: LogPosition | None = None
+    ) -> list[LogEntry]:
+        """Return messages of an agent's conversation, also unsaved ones of this process."""
+        conversation = self._inspect(agent_id)
+        conversation.in_use = self._conversations.get(("A", self._agent_id(agent_id)))
+        for _, in_use in self._open_conversations([conversation.key]):
+            conversation.include_unsaved(in_use)
+        return conversation.history(last=last, before=before)
 
     def _notify_redacted(self, message: Message) -> None:
         if id_ := message.get("tracking_id"):

@@ -32,11 +32,7 @@ from strands_manga_memory.messages.message_parts import separate_result
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.agent_conversation import AgentConversation
 from strands_manga_memory.session.agent_snapshot import ORCHESTRATOR
-from strands_manga_memory.session.conversation_saver import (
-    block_until_saved,
-    is_on_event_loop,
-    wait_for_save,
-)
+from strands_manga_memory.session.conversation_saver import is_on_event_loop
 from strands_manga_memory.session.session_agent import SessionAgent, render_request
 from strands_manga_memory.session.stored_session import StoredSession
 from strands_manga_memory.session.tiers import Refresh, Tiers
@@ -173,7 +169,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         conversation = self._multi_agent_conversation(event.source.id)
         is_over = isinstance(event, AfterMultiAgentInvocationEvent)
         save = _request_run_save(event.source, conversation, is_over=is_over)
-        await wait_for_save(conversation.saver, save)
+        await conversation.saver.wait(save)
 
     # Strands' session interface
 
@@ -219,7 +215,8 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         session_agent = self._session_agent(agent)
         session_agent.append(message, agent)
         if not session_agent.in_turn:
-            block_until_saved(session_agent.conversation.saver.request(), self._tiers)
+            saver = session_agent.conversation.saver
+            saver.block(saver.request())
 
     def redact_latest_message(self, redact_message: Message, agent: Agent, **kwargs: Any) -> None:
         """Replace a message by its redacted version in all stores.
@@ -250,7 +247,8 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         session_agent = self._session_agent(agent)
         if not session_agent.in_turn:
             session_agent.capture_between_turns()
-            block_until_saved(session_agent.conversation.saver.request(), self._tiers)
+            saver = session_agent.conversation.saver
+            saver.block(saver.request())
 
     def initialize_multi_agent(self, source: MultiAgentBase, **kwargs: Any) -> None:
         """Restore a Graph or Swarm from its stored state, and store its state from now on."""
@@ -262,9 +260,8 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
 
     def sync_multi_agent(self, source: MultiAgentBase, **kwargs: Any) -> None:
         """Save the state of a Graph or Swarm, and wait until it is saved."""
-        block_until_saved(
-            _request_run_save(source, self._multi_agent_conversation(source.id)), self._tiers
-        )
+        conversation = self._multi_agent_conversation(source.id)
+        conversation.saver.block(_request_run_save(source, conversation))
 
     # Methods for users
 

@@ -185,10 +185,10 @@ class ReturnGaps:
             counts, day = self.gaps.counts.copy(), self._day
         if table is None or not counts:
             return
-        key = {table.schema.partition: PARTITION, table.schema.sort: f"{day}#{self._process}"}
+        key = {"session_id": PARTITION, "sk": f"{day}#{self._process}"}
         try:
             stored = {str(bucket): count for bucket, count in counts.items()}
-            table.put({**key, "counts": stored, table.schema.ttl: int(now + KEPT_SECONDS)})
+            table.put({**key, "counts": stored, "expires_at": int(now + KEPT_SECONDS)})
         except StoreError as error:
             kind = type(error).__name__
             logger.debug("error=<%s> | the gaps between turns are stored later", kind)

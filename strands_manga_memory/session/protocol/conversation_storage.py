@@ -11,7 +11,7 @@ from typing import Any
 from strands_manga_memory.exceptions import OvertakenError, StoreUnavailableError
 from strands_manga_memory.session.protocol.durable_tier import DurableTier, attempts
 from strands_manga_memory.session.protocol.hot_tier import HotTier, StoredHash
-from strands_manga_memory.session.protocol.local_copy import LocalCopy, MergeCheck
+from strands_manga_memory.session.protocol.local_copy import LocalCopy
 from strands_manga_memory.session.protocol.record import (
     Record,
     Turn,
@@ -41,11 +41,11 @@ class ConversationStorage:
         tiers: The stores, and the saving rules.
         ids: Known unescaped ids of session, user, tenant and member (agent or orchestrator), stored
             with the first change.
-        check_merge: Function that may refuse to merge other processes' changes. See ``LocalCopy``.
 
     Attributes:
         hot: The hot tier, or None.
         durable: The durable tier, or None.
+        clock: Returns the time in seconds since 1970.
         nearest: The tier that is read and written in each turn: the hot one, if any.
         first: The tier that is written first when the conversation ends: the durable one, if any.
         local: This process's copy of the conversation.
@@ -57,7 +57,6 @@ class ConversationStorage:
         tiers: Tiers,
         *,
         ids: Mapping[str, Any],
-        check_merge: MergeCheck | None = None,
     ) -> None:
         known = {name: str(value) for name, value in ids.items() if value is not None}
         self.hot = None if tiers.hot is None else HotTier(conversation_key, tiers)
@@ -66,17 +65,15 @@ class ConversationStorage:
         )
         self.nearest: Tier = self.hot or self._durable()
         self.first: Tier = self.durable or self._hot()
-        self._clock, self._flush_every = tiers.clock, tiers.flush_every
+        self.clock, self._flush_every = tiers.clock, tiers.flush_every
         self._silence = min(12 * 3600.0, tiers.ttl.session)
-        self.local = LocalCopy(
-            clock=tiers.clock, hash_is_log=tiers.durable is None, ids=known, check_merge=check_merge
-        )
+        self.local = LocalCopy(clock=tiers.clock, hash_is_log=tiers.durable is None, ids=known)
 
     @property
     def is_silent(self) -> bool:
         """Whether no tier has answered this process for 12 hours (``ttl.session`` if shorter)."""
         answered_at = self.local.answered_at
-        return answered_at is not None and self._clock() - answered_at >= self._silence
+        return answered_at is not None and self.clock() - answered_at >= self._silence
 
     @property
     def is_flush_due(self) -> bool:
@@ -121,16 +118,12 @@ class ConversationStorage:
         Raises:
             StoreUnavailableError: The answers do not show whether the conversation exists.
         """
-        read_hot = partial(self._attempt, read, self.hot, partial(self.read_hot, touch=touch))
-        hot = _done((None, None)) if self.hot is None else start(read_hot)
-        head_error = None
-        if self.durable is not None:
-            head_error = self._attempt(read, self.durable, self.read_head)[1]
-        hot_error = hot.result()[1]
-        error = hot_error or head_error
-        if self.durable is not None and self.hot is not None and not error and self.begins_durably:
-            head_error = self._attempt(read, self.durable, self.read_unlisted_turns)[1]
-            error = head_error
+        attempt = partial(self._attempt, read)
+        hot = self.hot and start(partial(attempt, self.hot, partial(self.read_hot, touch=touch)))
+        error = None if self.durable is None else attempt(self.durable, self.read_head)[1]
+        error = (hot and hot.result()[1]) or error
+        if hot and not error and self.begins_durably:
+            error = attempt(self.durable, self.read_unlisted_turns)[1]
         if error is not None and not self.first.is_known and self.nearest.record.is_empty:
             # Conversations begin in the durable tier, so an empty hot tier is not enough.
             raise StoreUnavailableError(f"the conversation could not be read: {error}") from error
@@ -189,12 +182,8 @@ class ConversationStorage:
         """Read the messages of the agent's history that are not in memory, if a tier answers."""
         base = self.local.base
         if incomplete_keys := base.incomplete_keys:
-            found, _ = self._attempt(self.read_turns, base.incarnation, incomplete_keys)
+            found, _ = self._attempt(self.first.get_turns, base.incarnation, incomplete_keys)
             self.local.add_turns(found or {}, base.incarnation)
-
-    def read_turns(self, incarnation: int, keys: set[TurnKey]) -> dict[TurnKey, Turn]:
-        """Read turns of the conversation from the log. Omit missing and unreadable turns."""
-        return self.first.get_turns(incarnation, keys)
 
     def history(
         self, *, newest: int | None = None, until: TurnKey | None = None
@@ -400,7 +389,7 @@ class ConversationStorage:
         durable, stored = self._durable(), self.local.stored_lengths(record.incarnation)
         loggable = {key for key in ended if stored.get(key, 0) >= len(record.turns[key].messages)}
         if times := [at for key in loggable for at in record.turns[key].times]:
-            record_event(FLUSH, max(0.0, self._clock() - min(times)))
+            record_event(FLUSH, max(0.0, self.clock() - min(times)))
         turns = {key: record.redact_turn(key, record.turns[key]) for key in sorted(loggable)}
         return {
             key for key, turn in turns.items() if durable.put_turn(record.incarnation, key, turn)
@@ -529,7 +518,7 @@ class ConversationStorage:
         if error is not None:
             raise error
         with self.local.lock:
-            self.local.answered_at = self._clock()
+            self.local.answered_at = self.clock()
             if self.local.base.incarnation:
                 self.local.dropped += self.local.unsaved_messages
                 self.local.reset_to(Record())
@@ -539,7 +528,7 @@ class ConversationStorage:
 
         Keys of turns that the record does not contain are left out.
         """
-        silent_since = self._clock() - min(OPEN_SECONDS, self._silence)
+        silent_since = self.clock() - min(OPEN_SECONDS, self._silence)
         turns = {key: record.turns[key] for key in keys if key in record.turns}
         return {
             key

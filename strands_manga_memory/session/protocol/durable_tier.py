@@ -203,7 +203,7 @@ class DurableTier:
         is_tombstone, ttl = record.is_empty, self._tiers.ttl
         kept_seconds = ttl.tombstone_seconds if is_tombstone else ttl.session + ttl.grace
         expires_at = math.ceil(self._tiers.clock() + kept_seconds)
-        attributes: dict[str, Any] = {"v": secrets.randbits(50), self._table.schema.ttl: expires_at}
+        attributes: dict[str, Any] = {"v": secrets.randbits(50), "expires_at": expires_at}
         attributes["state"] = DELETED if is_tombstone else ACTIVE
         if not is_tombstone and "member" in record.ids:
             attributes["member"] = record.ids["member"]
@@ -247,7 +247,7 @@ class DurableTier:
     def _is_expired(self, item: Item) -> bool:
         return (
             item.get("state") == DELETED
-            and 0 < (item.get(self._table.schema.ttl) or 0) <= self._tiers.clock()
+            and 0 < (item.get("expires_at") or 0) <= self._tiers.clock()
         )
 
     # The log
@@ -324,7 +324,7 @@ class DurableTier:
             for item in self._table.query(
                 self._session, first=prefix, last=last, reverse=limit is not None, limit=limit
             ):
-                items, sort = items + 1, str(item[self._table.schema.sort])
+                items, sort = items + 1, str(item["sk"])
                 key = None if is_part(sort) else TurnKey.parse(sort.removeprefix(prefix))
                 if key is not None and key not in turns:
                     turns[key] = self._turn_in(item) or Turn()
@@ -354,7 +354,7 @@ class DurableTier:
 
     def _sort_values(self, first: str, last: str) -> list[str]:
         rows = self._table.query(self._session, first=first, last=last, attributes=[])
-        return [str(row[self._table.schema.sort]) for row in rows]
+        return [str(row["sk"]) for row in rows]
 
     def with_unlisted_turns(self) -> Record:
         """Return the conversation's record with the turns of the log that it does not list.
@@ -398,7 +398,7 @@ class DurableTier:
     def _turn_in(self, item: Item) -> Turn | None:
         text = item.get("turn")
         read = text.encode if isinstance(text, str) else lambda: read_split(self._table, item)[1]
-        return open_turn(read, self.name, "/".join(_key_of(self._table, item)), self._codec)
+        return open_turn(read, self.name, "/".join(_key_of(item)), self._codec)
 
     def _prefix(self, incarnation: int) -> str:
         return f"{self._member}#TURN#{incarnation:012d}#"
@@ -497,24 +497,23 @@ def put_split(
     obsolete: set[Key] = set()
     if scrub:
         rows = table.query(key[0], first=f"{key[1]}~", last=f"{key[1]}~\U0010ffff", attributes=[])
-        obsolete = {_key_of(table, row) for row in rows}
+        obsolete = {_key_of(row) for row in rows}
     chunks = [data[at : at + MAX_BYTES] for at in range(0, len(data), MAX_BYTES)]
-    item: Item = {table.schema.partition: key[0], table.schema.sort: key[1], **attributes}
+    item: Item = {"session_id": key[0], "sk": key[1], **attributes}
     if len(chunks) > 1:
         item |= {"parts": len(chunks), "tag": secrets.token_hex(8)}
-        expiry = {name: value for name, value in attributes.items() if name == table.schema.ttl}
-        for part, chunk in zip(part_keys(table, item), chunks[1:], strict=True):
-            names = dict(zip((table.schema.partition, table.schema.sort), part, strict=True))
-            table.put({**names, "data": chunk, **expiry})
+        expiry = {name: value for name, value in attributes.items() if name == "expires_at"}
+        for part, chunk in zip(part_keys(item), chunks[1:], strict=True):
+            table.put({"session_id": part[0], "sk": part[1], "data": chunk, **expiry})
     when = Condition(equals={guard: before.get(guard)}) if before else ABSENT
     is_put = table.put({**item, **({"data": chunks[0]} if chunks else {})}, when=when, scrub=scrub)
     if not is_put and "tag" in item:
         # The driver may have repeated a put that had already succeeded.
         is_put = (table.get(*key) or {}).get("tag") == item["tag"]
     if not is_put:
-        obsolete = set(part_keys(table, item))
+        obsolete = set(part_keys(item))
     elif before and "parts" in before:
-        obsolete.update(part_keys(table, before))
+        obsolete.update(part_keys(before))
     if obsolete:
         table.batch_write(deletes=sorted(obsolete))
     return item if is_put else None
@@ -536,10 +535,10 @@ def read_split(table: Table, item: Item) -> tuple[Item, bytes]:
         CorruptRecordError: A part is missing.
         OvertakenError: The value was deleted meanwhile, or is replaced too often.
     """
-    key = _key_of(table, item)
+    key = _key_of(item)
     name = "/".join(key)
     for _ in range(_MAX_READS):
-        keys = part_keys(table, item)
+        keys = part_keys(item)
         found = table.batch_get(keys) if keys else {}
         chunks = [item.get("data"), *[found.get(key, {}).get("data") for key in keys]]
         whole = [chunk for chunk in chunks if isinstance(chunk, bytes)]
@@ -556,21 +555,21 @@ def read_split(table: Table, item: Item) -> tuple[Item, bytes]:
     raise OvertakenError(f"record={name!r} changed while it was read")
 
 
-def part_keys(table: Table, item: Item) -> list[Key]:
+def part_keys(item: Item) -> list[Key]:
     """Return the table keys of all items of a split value, except the first.
 
     ``item`` is the first item, which has the number of items. An invalid number raises
     ``CorruptRecordError``.
     """
-    (partition, sort), parts = _key_of(table, item), item.get("parts", 1)
+    (partition, sort), parts = _key_of(item), item.get("parts", 1)
     if type(parts) is not int or not 0 < parts <= MAX_PARTS:
         name = f"{partition}/{sort}"
         raise CorruptRecordError(f"record={name!r} is damaged: it has {parts!r} parts", record=name)
     return [(partition, f"{sort}~{part:03d}.{item.get('tag')}") for part in range(1, parts)]
 
 
-def _key_of(table: Table, item: Item) -> Key:
-    return item[table.schema.partition], item[table.schema.sort]
+def _key_of(item: Item) -> Key:
+    return item["session_id"], item["sk"]
 
 
 def is_part(sort: str) -> bool:

@@ -25,16 +25,12 @@ from strands_manga_memory.session.protocol.record_join import (
     insert_in_order,
     insert_slots,
     join,
-    latest_replacements,
     new_slots,
     rebase_window,
 )
 
 _OUTDATED = b""
 """``body`` of a redacted message of which the agent may still have the original text."""
-
-MergeCheck = Callable[[Mapping[str, Any], Record, bool], None]
-"""Type of a function that may prevent a merge by an error. See ``LocalCopy``."""
 
 MAX_EVICTED = 256
 """Maximum number of turns in memory whose messages have left the agent's history."""
@@ -51,11 +47,11 @@ class LocalCopy:
         clock: Returns the time in seconds since 1970.
         hash_is_log: Whether the hot tier keeps all turns, because there is no durable tier.
         ids: Unescaped ids of session, user, tenant and member (agent or orchestrator).
+
+    Attributes:
         check_merge: Function that is called before another process's changes are merged with
             unsaved ones, and may raise an error to prevent the merge. It gets this process's state
             values, the other record, and whether turns are unsaved.
-
-    Attributes:
         base: Merge of all records that this process has read and written.
         view: The agent's present history, as references to messages.
         window: The history to save next. Unlike ``view``, it has other processes' latest changes.
@@ -65,7 +61,8 @@ class LocalCopy:
         tier_records: The last known record of each tier, keyed by the tier's name.
         answered_at: Time of a store's last answer, in seconds since 1970; None without an answer.
         is_loaded: Whether both tiers were read when the agent got its history.
-        resets: Number of deletions, expiries and rewinds that this process has read or caused.
+        is_reset: Whether a deletion, expiry or rewind, which this process has read or caused, has
+            not changed the agent's history yet.
         evicted: The latest turns that left the agent's history, and may return.
         new_manager_state: Unsaved state of the conversation manager; None if it has not changed.
         first_incarnation: Number of the incarnation to begin if no tier has a record.
@@ -77,17 +74,17 @@ class LocalCopy:
         clock: Callable[[], float],
         hash_is_log: bool = False,
         ids: Mapping[str, str] | None = None,
-        check_merge: MergeCheck | None = None,
     ) -> None:
-        self._clock, self._check_merge = clock, check_merge
+        self._clock = clock
+        self.check_merge: Callable[[Mapping[str, Any], Record, bool], None] | None = None
         self.hash_is_log, self.ids = hash_is_log, dict(ids or {})
         self.lock = RLock()
         self.base = Record()
         self.view: Window = ()
         self.window: Window = ()
         self.own_turns: dict[TurnKey, Turn] = {}
-        self.has_conflict = self.is_loaded = False
-        self.dropped = self.resets = self._last_time = 0
+        self.has_conflict = self.is_loaded = self.is_reset = False
+        self.dropped = self._last_time = 0
         # one for all turns, because lists of equal tags are compressed well
         self._tag = secrets.token_hex(4)
         self.evicted: dict[TurnKey, Turn] = {}
@@ -149,7 +146,7 @@ class LocalCopy:
             turn = self.own_turns.get(key)
             stored = max(self._drafted.get(key, 0), self.base.seen.get(key, 0))
             if turn is None or number < stored:
-                self.redact(key, {number: message})
+                self.redact(key, number, message)
                 return
             messages = (*turn.messages[:number], message, *turn.messages[number + 1 :])
             self.own_turns[key] = replace(turn, messages=messages)
@@ -217,7 +214,7 @@ class LocalCopy:
         """Replace the agent's history by one with other processes' changes, and return it."""
         with self.lock:
             self.new_manager_state = None if self.has_conflict else self.new_manager_state
-            self.view, self.has_conflict = self.window, False
+            self.view, self.has_conflict, self.is_reset = self.window, False, False
             return self.view
 
     def message(self, slot: Slot) -> Any:
@@ -242,19 +239,16 @@ class LocalCopy:
                     return self.base.redact_turn(slot.key, turn)
             return None
 
-    def redact(self, key: TurnKey, messages: Mapping[int, Any]) -> None:
-        """Redact messages of a turn in the next save. ``messages`` maps index to new message."""
+    def redact(self, key: TurnKey, number: int, message: Any) -> None:
+        """Replace a message of a turn by its redacted version in the next save."""
         with self.lock:
             before = self.base.redactions
             known = before.get(key, {})
-            new = {
-                at: Replacement(known[at].revision + 1 if at in known else 1, found)
-                for at, found in messages.items()
-            }
+            revision = known[number].revision + 1 if number in known else 1
+            new = {**known, number: Replacement(revision, message)}
             if key in self.own_turns:
                 self.own_turns[key] = self.own_turns[key].redact(new)
-            redactions = {**before, key: latest_replacements(new, known)}
-            self.base = replace(self.base, redactions=redactions).normalize()
+            self.base = replace(self.base, redactions={**before, key: new}).normalize()
             self.window = self.base.without_redacted_bodies(self.window)
             self._outdate_view(before)
 
@@ -345,8 +339,8 @@ class LocalCopy:
                 return
             self._next_time(found)
             before, joined = self.base, join(found, self.base, logged)
-            if self._check_merge is not None and self._has_concurrent_changes(found, joined):
-                self._check_merge(self.states, found, bool(self.unsaved()))
+            if self.check_merge is not None and self._has_concurrent_changes(found, joined):
+                self.check_merge(self.states, found, bool(self.unsaved()))
             for key in logged.keys() - {self._open}:
                 self.own_turns.pop(key, None)
             self.base = joined
@@ -441,7 +435,7 @@ class LocalCopy:
 
     def reset_to(self, record: Record) -> None:
         """Replace the conversation and its unsaved changes by a new incarnation."""
-        self.resets += 1
+        self.is_reset = True
         self._discards_turn, self.base = self.has_open_turn, record
         self.own_turns, self._open, self._changes = {}, None, {}
         self.new_manager_state, self.evicted = None, {}
@@ -551,7 +545,7 @@ class LocalCopy:
             )
             self.reset_to(self.base)
             return
-        self.resets += bool(before.incarnation)
+        self.is_reset |= bool(before.incarnation)
         self.new_manager_state, self.evicted = None, {}
         self.has_conflict = True
 

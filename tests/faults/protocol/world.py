@@ -610,9 +610,8 @@ class World:
             assert slot.key is not None
             losses, incarnation = self.losses, storage.local.base.incarnation
             self.half_redacted.add(secret)
-            storage.local.redact(
-                slot.key, {slot.number: dump({"role": "user", "text": f"redacted {secret}"})}
-            )
+            redacted = dump({"role": "user", "text": f"redacted {secret}"})
+            storage.local.redact(slot.key, slot.number, redacted)
             with suppress(StoreUnavailableError):
                 save(storage)
             storage.flush()

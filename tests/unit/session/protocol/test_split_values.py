@@ -59,7 +59,7 @@ def test_a_value_that_cleans_leaves_no_part_of_a_try_that_died(size: int) -> Non
     item = put(table, noise(900_000))
     put(table, noise(900_000, seed=3), before=item)
     dead = {**item, "tag": "dead"}
-    for part in part_keys(table, dead):
+    for part in part_keys(dead):
         table.put({table.schema.partition: part[0], table.schema.sort: part[1], "data": b"secret"})
     another = {
         table.schema.partition: KEY[0],
@@ -121,7 +121,7 @@ def test_a_part_that_is_missing_is_told(damage: str) -> None:
     table = MemoryTable()
     put(table, noise(900_000))
     item = table.get(*KEY)
-    key = part_keys(table, item)[1]
+    key = part_keys(item)[1]
     if damage == "missing":
         del table.rows[key]
     elif damage == "no bytes":
