@@ -102,10 +102,10 @@ class AgentConversation:
         conversation_key: Storage key of the conversation.
         tiers: The stores, shared with the other conversations of the session manager.
         ids: Unescaped ids ``session``, ``user``, ``tenant``, ``member`` (agent, Graph or Swarm).
-        keeps_window: Whether ``agent.messages`` is stored as the agent's history. False for a Graph
-            or Swarm, and for a model that keeps the messages itself.
 
     Attributes:
+        keeps_window: Whether ``agent.messages`` is stored as the agent's history. False for a Graph
+            or Swarm, and for a model that keeps the messages itself.
         storage: Access to the conversation in the two stores.
         local: This process's copy of the conversation, with its unsaved changes.
         saver: Background writer of the changes.
@@ -121,10 +121,9 @@ class AgentConversation:
         tiers: Tiers,
         *,
         ids: Mapping[str, Any],
-        keeps_window: bool = True,
     ) -> None:
-        self.key, self.tiers, self.keeps_window = conversation_key, tiers, keeps_window
-        self._ids = ids
+        self.key, self.tiers, self._ids = conversation_key, tiers, ids
+        self.keeps_window = conversation_key.member.startswith("A:")
         self.renew_after_fork()
         renew_in_child(self)
 

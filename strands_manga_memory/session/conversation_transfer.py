@@ -75,7 +75,7 @@ def fork(source: ConversationStorage, *, at_turn: int, to: ConversationStorage) 
         StoreUnavailableError: A tier does not answer.
     """
     source.load(touch=False)
-    content = content_at(source, at_turn, now=source.clock())
+    content = content_at(source, at_turn)
     if source.durable is not None:
         source.read_head()  # a deletion may have removed turns while the log was read
     if source.local.base.incarnation != content.incarnation:
@@ -112,11 +112,11 @@ def rewind(storage: ConversationStorage, *, at_turn: int) -> None:
     if at_turn == 0 and not storage.local.base.is_empty:
         storage.delete()
         return
-    if not begin_with(storage, content_at(storage, at_turn, now=storage.clock()), replaces=True):
+    if not begin_with(storage, content_at(storage, at_turn), replaces=True):
         raise ConflictError(_ENDED)
 
 
-def content_at(storage: ConversationStorage, at_turn: int, *, now: float) -> Record:
+def content_at(storage: ConversationStorage, at_turn: int) -> Record:
     """Return the content that a conversation had at the end of the turn ``at_turn``.
 
     The content of the last turn is the present history and states. For an earlier turn, the history
@@ -126,7 +126,6 @@ def content_at(storage: ConversationStorage, at_turn: int, *, now: float) -> Rec
     Args:
         storage: The conversation, loaded from its tiers.
         at_turn: Number of the last turn in the content, counted from 1.
-        now: The time in seconds since 1970.
 
     Returns:
         The content as a record. Its message counts (``seen``) also include later turns.
@@ -137,7 +136,7 @@ def content_at(storage: ConversationStorage, at_turn: int, *, now: float) -> Rec
         CorruptRecordError: A turn up to ``at_turn`` cannot be read.
         StoreUnavailableError: A tier does not answer.
     """
-    base = storage.local.base
+    base, now = storage.local.base, storage.clock()
     log = dict(storage.history())
     numbers = turn_numbers(log)
     last = max(numbers.values(), default=0)

@@ -62,7 +62,6 @@ class SessionAgent:
         self.conversation = conversation
         self._initial_states = _states_of(agent)
         self._attached = attachments(agent)
-        self._gaps = gaps_of(conversation.tiers.writer, conversation.tiers.durable)
         self._redactions: set[Future[None]] = set()
         self.in_turn = False
         renew_in_child(self)
@@ -201,8 +200,8 @@ class SessionAgent:
                 )
         self.in_turn = True
         if used_at := conversation.local.base.last_used:
-            now = conversation.tiers.clock()
-            self._gaps.add(now - used_at, now, conversation.tiers.writer)
+            tiers, now = conversation.tiers, conversation.tiers.clock()
+            gaps_of(tiers.writer, tiers.durable).add(now - used_at, now, tiers.writer)
 
     def _adopt_changes(self, agent: Agent) -> None:
         """Give an agent the history and states that other processes have changed, if any."""

@@ -493,8 +493,8 @@ class StoredSession:
 
     def _new(self, kind: Kind, id_: str) -> AgentConversation:
         """Create the object that accesses a conversation. Nothing is read yet."""
-        ids, conversation_key = {**self._ids, "member": id_}, self._key_of(id_, kind)
-        return AgentConversation(conversation_key, self._tiers, ids=ids, keeps_window=kind == "A")
+        ids = {**self._ids, "member": id_}
+        return AgentConversation(self._key_of(id_, kind), self._tiers, ids=ids)
 
     def _inspect(self, agent_id: str | None) -> AgentConversation:
         """Read an agent's conversation from the stores, without restarting its time to live."""

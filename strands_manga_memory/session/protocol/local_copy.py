@@ -96,7 +96,6 @@ class LocalCopy:
         self._open: TurnKey | None = None
         self._drafted: dict[TurnKey, int] = {}
         self._own_tags: deque[str] = deque(maxlen=64)
-        self._discards_turn = False
         self._changes: dict[str, Any] = {}
         self.new_manager_state: Any = None
 
@@ -106,12 +105,12 @@ class LocalCopy:
         """Let the next message begin a new turn. The open turn, if any, ends."""
         with self.lock:
             self.end_turn()
-            self._discards_turn = False
+            self._open = None
 
     @property
     def has_open_turn(self) -> bool:
         """Whether the next message belongs to a turn that has already begun."""
-        return self._open is not None or self._discards_turn
+        return self._open is not None
 
     def append(
         self, message: Any, *, at: float | None = None, about: Mapping[str, Any] | None = None
@@ -123,13 +122,13 @@ class LocalCopy:
         the message's time in seconds since 1970; None: now.
         """
         with self.lock:
-            if self._discards_turn:  # the turn's beginning was deleted
-                self.dropped += 1
-                return None
             if self._open is None:
                 self._open = self._next_key()
                 self.own_turns[self._open] = Turn(is_open=True, about=dict(about or {}))
-            key, turn = self._open, self.own_turns[self._open]
+            key, turn = self._open, self.own_turns.get(self._open)
+            if turn is None:  # the turn's beginning was deleted
+                self.dropped += 1
+                return None
             times = (*turn.times, self._clock() if at is None else at)
             self.own_turns[key] = replace(turn, messages=(*turn.messages, message), times=times)
             slot = Slot(key, len(turn.messages))
@@ -152,12 +151,15 @@ class LocalCopy:
             self.own_turns[key] = replace(turn, messages=messages)
 
     def end_turn(self, **about: Any) -> None:
-        """End the open turn, if any. ``about`` has further values of it, such as the intent."""
+        """End the open turn, if any. ``about`` has further values of it, such as the intent.
+
+        Later messages of a turn whose beginning was deleted are discarded until ``begin_turn``.
+        """
         with self.lock:
-            if self._open is not None:
-                turn, self._open = self._open, None
-                about = {**self.own_turns[turn].about, **about}
-                self.own_turns[turn] = replace(self.own_turns[turn], is_open=False, about=about)
+            if self._open is not None and (turn := self.own_turns.get(self._open)):
+                about = {**turn.about, **about}
+                self.own_turns[self._open] = replace(turn, is_open=False, about=about)
+                self._open = None
 
     def set_view(self, view: Sequence[Slot]) -> None:
         """Set the agent's present history, after messages were removed, edited or added."""
@@ -436,8 +438,7 @@ class LocalCopy:
     def reset_to(self, record: Record) -> None:
         """Replace the conversation and its unsaved changes by a new incarnation."""
         self.is_reset = True
-        self._discards_turn, self.base = self.has_open_turn, record
-        self.own_turns, self._open, self._changes = {}, None, {}
+        self.base, self.own_turns, self._changes = record, {}, {}
         self.new_manager_state, self.evicted = None, {}
         self.window = record.window
         self.has_conflict = self.window != self.view

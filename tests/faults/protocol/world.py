@@ -667,7 +667,7 @@ class World:
             storage.load(touch=False)
             log = dict(storage.history())
             with suppress(ConflictError, ValueError):  # a turn is open, or there is none
-                content = content_at(storage, max(1, len(log) - which), now=self.clock())
+                content = content_at(storage, max(1, len(log) - which))
 
                 def begin(*others: Record) -> Version:
                     version = next_version(*others)
