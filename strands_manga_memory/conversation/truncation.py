@@ -244,6 +244,7 @@ class _Node:
         is_listed: Whether the value is in a list.
         has_key: Whether the list item that contains the value has a key.
         has_error: Whether the list item that contains the value reports an error.
+        left_out: Number of list items that never stay, if the node stands for such items.
         members: Values in an object or list, by name or position.
     """
 
@@ -254,6 +255,7 @@ class _Node:
     is_listed: bool = False
     has_key: bool = False
     has_error: bool = False
+    left_out: int = 0
     members: dict[Any, _Node] = field(default_factory=dict)
 
     def add(self, name: Any, value: Any, rank: _Rank) -> _Node:
@@ -363,10 +365,13 @@ class _JsonText:
         ]
         order = {name: at for at, name in enumerate(kept)}
         failed, shared = {*errors}, _shared_members([items[name] for name in kept])
+        hidden: _Node | None = None  # one node stands for neighboring items that never stay
         for name, value in items.items():
-            item = node.add(name, value, node.rank)
             if name not in order:
+                hidden = hidden or node.add(name, None, node.rank)
+                hidden.left_out += _omitted_items(name, value) or 1
                 continue
+            item, hidden = node.add(name, value, node.rank), None
             item.order, item.is_listed = max(node.order, order[name]), True
             if isinstance(value, dict):
                 item.has_error |= name in failed
@@ -433,8 +438,7 @@ def _pruned(node: _Node, kept: Collection[_Node], characters: int) -> Any:
     if not members:
         limit = max(characters, _MAX_ERROR_CHARACTERS) if node.has_error else characters
         return _shorten_string(value, limit) if type(value) is str else value
-    left_out = [name for name, member in members.items() if member not in kept]
-    missing = sum(_omitted_items(name, members[name].value) or 1 for name in left_out)
+    missing = sum(each.left_out or 1 for each in members.values() if each not in kept)
     shown: dict[Any, Any] = {}
     for name, member in members.items():
         if member in kept:
