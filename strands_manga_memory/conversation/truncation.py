@@ -219,14 +219,14 @@ class _Rank(IntEnum):
 
     KEY = 0
     """Value that identifies an item of a list: its id or, without an id, its name.
-    Values outside of lists, and values of items that report errors, have this rank, too.
+    Names and details outside of lists, and items that report errors, have this rank, too.
     """
 
     NAME = 1
     """Other id or name."""
 
     DETAIL = 2
-    """Number, code, type, state, date, or item of a list of such values."""
+    """Number, code, type, state, date, item of a list of such values, or prose outside of lists."""
 
     PROSE = 3
     """Other value."""
@@ -337,10 +337,11 @@ class _JsonText:
         """
         value = node.value
         if not value or not isinstance(value, dict | list):
-            if node.rank is _Rank.PROSE and self._is_excerpt and not node.has_error:
+            is_prose = node.rank is _Rank.PROSE and not node.has_error
+            if is_prose and self._is_excerpt:
                 return
             if node.has_error or not node.is_listed:
-                node.rank = _Rank.KEY
+                node.rank = _Rank.DETAIL if is_prose else _Rank.KEY
             self._leaves.append(node)
         elif isinstance(value, list):
             self._add_items(node, dict(enumerate(value)))

@@ -136,6 +136,13 @@ def test_an_object_of_lists_does_not_remove_the_identifiers_beside_it() -> None:
         assert all(order["sku"] in truncate_text(text, most, len) for order in orders)
 
 
+def test_prose_beside_a_list_takes_no_room_from_its_identifiers() -> None:
+    about = {f"note {at}": "Leave it at the door. " * 9 for at in range(9)}
+    orders = [{"order_id": f"ORD-{at}", "comment": "Thanks. " * 9} for at in range(20)]
+    shorter = truncate_text(json.dumps({**about, "orders": orders}), 700, len)
+    assert len(re.findall(r"ORD-\d+", shorter)) == len(orders)
+
+
 @pytest.mark.parametrize("envelope", ["code", "request_id", "statusCode"])
 def test_an_identifier_beside_a_list_does_not_take_its_place_in_an_excerpt(envelope: str) -> None:
     orders = [{"order_id": f"ORD-{at}", "note": "Leave it at the door. " * 4} for at in range(40)]
