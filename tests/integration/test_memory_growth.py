@@ -411,7 +411,8 @@ def test_a_memory_removed_during_a_read_stays_removed(tables: tuple[Table, Table
 
     class RacingTable(CountingTable):
         def __getattr__(self, name: str) -> Any:
-            return self._batch_get if name == "batch_get" else super().__getattr__(name)
+            found = super().__getattr__(name)
+            return self._batch_get if name == "batch_get" else found
 
         def _batch_get(self, keys: Any) -> Any:
             items = tables[1].batch_get(keys)

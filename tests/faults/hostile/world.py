@@ -198,7 +198,8 @@ class World:
         errors: list[MangaMemoryError] = []
         for use in self.uses():
             try:
-                assert may_be_new or use(), "taken for empty"
+                found = use()
+                assert may_be_new or found, "taken for empty"
             except MangaMemoryError as error:
                 errors.append(error)
             except Exception as error:
