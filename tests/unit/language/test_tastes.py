@@ -126,3 +126,8 @@ def test_what_is_not_wanted_leaves_whatever_slot_it_is_in() -> None:
 )
 def test_a_budget_is_kept_without_words_of_comparison(text: str, budget: str) -> None:
     assert {each.slot: each.value for each in extract_preferences([text])}["budget"] == budget
+
+
+@pytest.mark.parametrize("reply", ["And now?", "Oh, really?", "Also fine", "And so on", "Oh nice"])
+def test_short_reply_after_a_taste_is_no_taste(reply: str) -> None:
+    assert collect_preferences(["I like horror.", reply]) == {"genre": "horror"}
