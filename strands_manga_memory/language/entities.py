@@ -6,6 +6,7 @@ holds the types for any conversation. ``SHOP`` adds the types for a book shop.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ from strands_manga_memory.language.pii import (
 from strands_manga_memory.language.text_features import kanji_number, normalized
 from strands_manga_memory.messages.texts import find_matches
 
+logger = logging.getLogger(__name__)
+
 Canonical = Callable[[re.Match[str]], str | None]
 """Function that returns the canonical form of a match, which all spellings of a value share.
 None if the match is invalid.
@@ -44,7 +47,7 @@ class EntityType:
         pattern: Pattern of an entity's text. Full-width letters and digits of the searched text
             become half-width.
         canonical: Function that returns the canonical form of a match, or None if the match is no
-            entity.
+            entity. If it raises an error, the match is ignored, too.
         is_exact: Whether a value identifies a single thing, as an order number does.
         has_digits: Whether every value has a digit, including kanji digits. Texts without digits
             are then not searched.
@@ -147,7 +150,7 @@ class EntityTypes:
                     and not _label(match)
                 ):
                     continue  # a telephone number may have the check digit of an ISBN
-                value = type_.canonical(match)
+                value = _canonical(type_, match)
                 if value is not None:
                     taken[start:end] = b"\1" * (end - start)
                     found.append(Entity(type_.name, value, text[start:end], start, end))
@@ -173,9 +176,21 @@ class EntityTypes:
         for type_ in self._listed:
             for written in (plain, type_.label + plain) if type_.name == name else ():
                 match = type_.pattern.fullmatch(written)
-                value = type_.canonical(match) if match else None
+                value = _canonical(type_, match) if match else None
                 if value is not None:
                     return value
+        return None
+
+
+def _canonical(type_: EntityType, match: re.Match[str]) -> str | None:
+    try:
+        return type_.canonical(match)
+    except Exception as error:  # noqa: BLE001 - an application's function must not end the turn
+        logger.warning(
+            "type=<%s>, error=<%s> | a match is ignored, its canonical form fails",
+            type_.name,
+            type(error).__name__,
+        )
         return None
 
 

@@ -1,6 +1,7 @@
 """Entities: found by patterns, refused by validators, the same in every spelling."""
 
 import re
+from datetime import date
 
 import pytest
 
@@ -33,6 +34,19 @@ def test_digits_without_a_label_or_with_another_one_are_no_order_and_no_volume(
 def test_a_text_without_entities() -> None:
     assert SHOP.find("Do you have something similar, a bit shorter?") == []
     assert SHOP.find("") == []
+
+
+def test_match_whose_canonical_form_raises_is_no_entity(caplog: pytest.LogCaptureFixture) -> None:
+    day = EntityType("day", re.compile(r"\d+/\d+"), lambda match: f"{date(2026, *split(match))}")
+
+    def split(match: re.Match[str]) -> tuple[int, int]:
+        month, of_month = match[0].split("/")
+        return int(month), int(of_month)
+
+    types = EntityTypes([day])
+    assert [each.value for each in types.find("13/45, then 3/14")] == ["2026-03-14"]
+    assert types.value("day", "13/45") is None
+    assert "type=<day>, error=<ValueError>" in caplog.text
 
 
 def test_places_are_those_of_the_text_as_written() -> None:
