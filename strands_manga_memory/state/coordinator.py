@@ -156,7 +156,7 @@ class StateCoordinator(Plugin):
         if hot is not None and scope is None:
             raise ValueError("scope must be a ConversationScope if hot is given, got None")
         self._intents = {
-            intent: tuple(checked_slot(f"intents[{intent!r:.80}]", slot) for slot in slots)
+            intent: tuple(checked_slot(f"intents[{intent!r:.80}]", slot, types) for slot in slots)
             for intent, slots in (intents or {}).items()
         }
         kinds = (Dialogue, ActiveEntities, Goals)

@@ -133,15 +133,18 @@ class DialogueSlot(StateItem):
         return self.replaced(value=None, is_confirmed=False, source="")
 
 
-def checked_slot(name: str, slot: object) -> DialogueSlot:
+def checked_slot(name: str, slot: object, types: EntityTypes) -> DialogueSlot:
     """Return a slot that an application defined. ``name`` is the name of the slot in errors.
 
     Raises:
-        ValueError: It is no slot, or has an unknown field or an invalid pattern.
+        ValueError: It is no slot, or has an unknown field, entity type or an invalid pattern.
     """
     found = check_instance(name, slot, DialogueSlot)
     for field in found.model_extra or ():
         raise ValueError(f"{name}: {unknown_setting_text(field, DialogueSlot.model_fields)}")
+    if found.entity is not None and found.entity not in types:
+        known = ", ".join(dict.fromkeys(each.name for each in types))
+        raise ValueError(f"{name}: entity must be one of {known}, got {found.entity!r:.80}")
     try:
         re.compile(found.pattern or "")
     except re.error as error:
@@ -352,9 +355,9 @@ class Dialogue(StatePart):
         A slot of the same name is replaced together with its value.
 
         Raises:
-            ValueError: The slot has an unknown field or an invalid pattern.
+            ValueError: The slot has an unknown field, entity type or an invalid pattern.
         """
-        self._put(checked_slot("slot", slot))
+        self._put(checked_slot("slot", slot, self._store.types))
 
     @change
     def fill_slot(self, name: str, value: object, *, confirmed: bool = False) -> DialogueSlot:

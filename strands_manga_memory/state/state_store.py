@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 from strands import Agent
 
-from strands_manga_memory.arguments import check_int, with_known_fields
+from strands_manga_memory.arguments import check_int, checked, with_known_fields
 from strands_manga_memory.exceptions import CorruptRecordError, StateError
 from strands_manga_memory.language.entities import EntityTypes
 from strands_manga_memory.stores.codec import MALFORMED
@@ -183,8 +183,10 @@ def _merged(mine: Any, base: Any, other: Any) -> Any:
     return max(0, other + mine - base) if type(mine) is int else mine
 
 
-def _problems(error: ValidationError) -> str:
-    """Return the problems of a pydantic error on one line, with field, rule and value."""
+def _problems(error: ValueError) -> str:
+    """Return the problems of an error on one line, with field, rule and value."""
+    if not isinstance(error, ValidationError):
+        return str(error)
     return "; ".join(
         f"{'.'.join(map(str, each['loc']))}: {each['msg']}, got {each['input']!r:.80}"
         for each in error.errors()
@@ -204,6 +206,7 @@ def change(
         CorruptRecordError: The stored part of the state cannot be read. Nothing is changed.
         StateError: A value is not allowed. The message names the field and its rule.
     """
+    typed = checked(method)
 
     @wraps(method)
     def run(part: _Part, /, *args: P.args, **kwargs: P.kwargs) -> _Item:
@@ -214,12 +217,12 @@ def change(
                 raise CorruptRecordError(error, record=part.KEY)
             before = part.values()
             try:
-                result = method(part, *args, **kwargs)
+                result = typed(part, *args, **kwargs)
                 part.reduce()
                 part.model_validate(part.values())
             except BaseException as error:
                 part.restore(before)
-                if isinstance(error, ValidationError):
+                if isinstance(error, ValueError) and not isinstance(error, StateError):
                     raise StateError(_problems(error)) from error
                 raise
             store.write()

@@ -19,7 +19,7 @@ from strands_manga_memory.mcp import BreakerPolicy
 from strands_manga_memory.memory import PiiRule, ProfileReader, Retention, TableProfileSource
 from strands_manga_memory.ops import Workload
 from strands_manga_memory.squad import ConversationTurns, SessionStrandsAgent
-from strands_manga_memory.state import StateCoordinator, StateLimits
+from strands_manga_memory.state import DialogueSlot, StateCoordinator, StateLimits
 from strands_manga_memory.stores import (
     AesGcmCipher,
     DynamoDBTable,
@@ -134,6 +134,11 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
         for value in (-1, None, math.nan, math.inf)
     ),
     (BreakerPolicy, {"tool_errors": "maybe"}, "... 'failure' or 'ignore'"),
+    (
+        StateCoordinator,
+        {"intents": {"order": [DialogueSlot(name="volume", entity="volum")]}},
+        "intents['order']: entity must be one of email,",
+    ),
     (StateCoordinator, {"max_tokens": 0}, "... a positive whole number"),
     (StateCoordinator, {"time_budget_ms": -1}, "... above 0"),
     (StateCoordinator, {"deadline": 0}, "... above 0"),

@@ -294,6 +294,21 @@ def test_entities_of_a_fork_without_a_number_of_turns_expire() -> None:
 # Goals
 
 
+@pytest.mark.parametrize("wrong", [None, 5, ["a"]])
+def test_change_with_a_value_of_a_wrong_type_is_a_state_error(wrong: Any) -> None:
+    coordinator = StateCoordinator()
+    coordinator.goals.set("Refund order 17")
+    for change in (
+        coordinator.goals.set,
+        coordinator.goals.complete,
+        coordinator.goals.add_finding,
+        coordinator.dialogue.ask,
+    ):
+        with pytest.raises(StateError, match="must be a text, got"):
+            change(wrong)
+    assert coordinator.goals.goal().text == "Refund order 17"
+
+
 def goals_of() -> Goals:
     return StateCoordinator(wall_clock=lambda: 7.0).goals
 
