@@ -36,6 +36,7 @@ from strands_manga_memory.memory.profile_service import (
 )
 from strands_manga_memory.memory.records import (
     DERIVED,
+    EMPTY,
     INTERNAL,
     MAX_TOKENS,
     RETENTION,
@@ -488,8 +489,9 @@ class UserMemoryStore(MemoryStore):
     def build_agent_context(self, max_tokens: int = MAX_TOKENS) -> str:
         """Return a short, escaped text about the user for an agent.
 
-        Without memories, the text is ``No prior interaction history.``. Each call reads the table,
-        so the text has the changes by other processes.
+        Without memories, the text is ``No prior interaction history.``. If no memory fits into
+        ``max_tokens``, the text is empty. Each call reads the table, so the text has the changes by
+        other processes.
 
         Args:
             max_tokens: Maximum number of tokens. Default 800.
@@ -499,7 +501,9 @@ class UserMemoryStore(MemoryStore):
             StoreUnavailableError: The table does not answer.
         """
         self.reader.read_changes()
-        return self.agent_context(max_tokens).text
+        text = self.agent_context(max_tokens).text
+        is_cut = text == EMPTY and self.agent_context(max(max_tokens, MAX_TOKENS)).text != EMPTY
+        return "" if is_cut else text
 
     def agent_context(self, max_tokens: int = MAX_TOKENS) -> AgentContext:
         """Return the text about the user in two parts: for the system prompt and the messages."""

@@ -216,6 +216,14 @@ def test_context_of_a_store_without_hot_tier_has_changes_of_other_processes(tabl
     assert store.build_agent_context() == "No prior interaction history."
 
 
+def test_context_without_room_does_not_say_that_nothing_is_known(quick: SQLiteTable) -> None:
+    user = UserMemoryStore(quick, user_id="u1")
+    assert user.build_agent_context(2) == "No prior interaction history."
+    user.prefer("genre", "horror")
+    assert user.build_agent_context(2) == ""
+    assert "horror" in user.build_agent_context(100)
+
+
 def test_a_summary_of_a_session_that_was_saved_elsewhere(table: Table) -> None:
     """A later summary replaces the earlier one for the next agent."""
     store = UserMemoryStore(table, user_id="u1")
