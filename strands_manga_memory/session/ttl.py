@@ -64,7 +64,8 @@ class TtlPolicy:
         seconds: Seconds to live in the modes other than ``hybrid``. If given with ``hybrid``, it
             has the effect of ``sliding``. Default 1,800.
         session: Seconds after the last use at which the session ends. The next use begins a new
-            session. Default 86,400.
+            session. With Redis or Valkey, a session does not end before its time to live there: for
+            a shorter one, set ``seconds``, too. Default 86,400.
         grace: Seconds for which stores keep expired data. Default and minimum 3,600.
 
     Raises:
