@@ -26,9 +26,9 @@ from strands_manga_memory.session.agent_snapshot import (
     has_identity,
     is_interrupted,
     messages_of,
+    serialize_states,
     slots_of,
     snapshot_of,
-    states_in,
 )
 from strands_manga_memory.session.conversation_saver import ConversationSaver
 from strands_manga_memory.session.protocol.conversation_storage import ConversationStorage, Tier
@@ -139,8 +139,8 @@ class AgentConversation:
         self.saver = ConversationSaver(self.key, self.tiers, self.storage)
         self.possible_loss = False
         self._last: Mapping[str, Any] | None = None
-        self._given: dict[str, Any] = {}
-        self._captured: tuple[dict[str, Any], Any] = {}, None
+        self._given: dict[str, bytes] = {}
+        self._captured: tuple[dict[str, bytes], bytes | None] = {}, None
         self._agent_meta: dict[str, Any] = {}
         self.in_use: AgentConversation | None = None
 
@@ -320,15 +320,16 @@ class AgentConversation:
             if (entries, notes) == self._captured and not local.has_changes():
                 return
             given, self._given, self._captured = self._given, entries, (entries, notes)
-            changed = {name: one for name, one in entries.items() if given.get(name) != one}
-            if is_interrupted(given) and not is_interrupted(local.states):
+            changed = {name: load(one) for name, one in entries.items() if given.get(name) != one}
+            waited = {INTERRUPTS: load(given.get(INTERRUPTS, b"{}"))}
+            if is_interrupted(waited) and not is_interrupted(local.states):
                 changed.pop(INTERRUPTS, None)  # another process has ended the interrupt
             deleted = given.keys() - entries.keys()
             changed |= {name: [] for name in deleted if name.startswith(STATE)}
             if changed:
                 local.set_states(changed)
             if notes is not None:
-                local.new_manager_state = notes
+                local.new_manager_state = load(notes)
 
     def set_entry(self, name: str, value: Any) -> None:
         """Set a named value, such as a Graph's state, that the next save stores."""
@@ -343,7 +344,7 @@ class AgentConversation:
             snapshot: The agent's states, keyed as in a Strands snapshot.
         """
         with self.lock:
-            self._given = states_in(self.local.states)
+            self._given = serialize_states(self.local.states)
             self._captured = entries_of(snapshot)
 
     def set_changed_meta(self, metadata: Mapping[str, Any]) -> None:
@@ -378,7 +379,7 @@ class AgentConversation:
         """Whether the conversation has changes that the agent has not taken over yet."""
         with self.lock:
             is_changed = self.local.has_remote_changes or self.local.is_reset
-            return is_changed or states_in(self.local.states) != self._given
+            return is_changed or serialize_states(self.local.states) != self._given
 
     def adopt_changes(self, history: Sequence[Message]) -> list[Message] | None:
         """Take over the changes of other processes before a turn, and return the agent's history.
@@ -404,7 +405,7 @@ class AgentConversation:
             messages = messages_of(
                 local.adopt_window(), local.message, before=before, present=history
             )
-            self._given = states_in(local.states)
+            self._given = serialize_states(local.states)
             return messages if self.keeps_window else []
 
     # Stored content

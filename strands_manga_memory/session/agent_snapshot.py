@@ -162,28 +162,30 @@ def _is_placeholder(message: Mapping[str, Any]) -> bool:
 # States
 
 
-def entries_of(snapshot: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
-    """Convert the states in a Strands snapshot to named values, which can be stored.
+def entries_of(snapshot: Mapping[str, Any]) -> tuple[dict[str, bytes], bytes | None]:
+    """Convert the states in a Strands snapshot to named, serialized values, which can be stored.
 
     Returns:
         A tuple of two values. The first is a dict with one value for each key of ``agent.state``,
-        one for the interrupts, and one for the state of the model. The second is the state of the
-        conversation manager, or None. All values are copies.
+        one for the interrupts, and one for the state of the model. The second is the serialized
+        state of the conversation manager, or None.
     """
-    entries: dict[str, Any] = {entry: snapshot.get(name) for name, entry in _WHOLE.items()}
-    entries |= {f"{STATE}{key}": [value] for key, value in (snapshot.get("state") or {}).items()}
-    stored = {name: load(dump(value)) for name, value in entries.items() if value is not None}
-    return stored, load(dump(snapshot.get(MANAGER_STATE)))
+    state, notes = snapshot.get("state") or {}, snapshot.get(MANAGER_STATE)
+    entries = {f"{STATE}{key}": dump([value]) for key, value in state.items()}
+    for name, entry in _WHOLE.items():
+        if (found := snapshot.get(name)) is not None:
+            entries[entry] = dump(found)
+    return entries, None if notes is None else dump(notes)
 
 
-def states_in(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the states of an agent: values of ``agent.state``, interrupts and model state.
+def serialize_states(values: Mapping[str, Any]) -> dict[str, bytes]:
+    """Serialize the states of an agent: values of ``agent.state``, interrupts and model state.
 
     ``values`` are all values that are stored with a conversation. Those of another kind, such as
     metadata, and deleted states are left out.
     """
     return {
-        name: value
+        name: dump(value)
         for name, value in values.items()
         if (name.startswith(STATE) or name in _WHOLE.values()) and value != []
     }

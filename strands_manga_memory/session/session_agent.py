@@ -60,6 +60,7 @@ class SessionAgent:
     def __init__(self, agent: Agent, conversation: AgentConversation) -> None:
         self.agent = weakref.ref(agent)
         self.conversation = conversation
+        self._gaps = gaps_of(conversation.tiers.writer, conversation.tiers.durable)
         self._initial_states = _states_of(agent)
         self._attached = attachments(agent)
         self._redactions: set[Future[None]] = set()
@@ -201,7 +202,7 @@ class SessionAgent:
         self.in_turn = True
         if used_at := conversation.local.base.last_used:
             tiers, now = conversation.tiers, conversation.tiers.clock()
-            gaps_of(tiers.writer, tiers.durable).add(now - used_at, now, tiers.writer)
+            self._gaps.add(now - used_at, now, tiers.writer)
 
     def _adopt_changes(self, agent: Agent) -> None:
         """Give an agent the history and states that other processes have changed, if any."""

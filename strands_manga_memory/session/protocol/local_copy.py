@@ -28,6 +28,7 @@ from strands_manga_memory.session.protocol.record_join import (
     new_slots,
     rebase_window,
 )
+from strands_manga_memory.stores.codec import dump
 
 _OUTDATED = b""
 """``body`` of a redacted message of which the agent may still have the original text."""
@@ -527,7 +528,7 @@ class LocalCopy:
         self._changes = {
             name: new
             for name, new in self._changes.items()
-            if name not in known or known[name].value != new
+            if name not in known or dump(known[name].value) != dump(new)  # 1 is not True
         }
         if self.new_manager_state == self.base.manager_state:
             self.new_manager_state = None
