@@ -59,6 +59,9 @@ _MOST_GIVEN_UP = 3
 _LARGE = 50_000
 """Number of characters and bytes above which messages are counted and selected in a thread."""
 
+_SHORT_REQUEST = 256
+"""Most tokens of a user's message that is never truncated because the context window overflowed."""
+
 REMEMBERED_OUTCOMES = 1_000
 """Least number of latest messages whose outcome (kept, truncated, evicted) is remembered."""
 
@@ -301,8 +304,9 @@ class Trimmer:
     def reduce(self, agent: Agent, e: Exception | None) -> None:
         """Make the history smaller because the model's context window is full or almost full.
 
-        After an overflow error, at most half of the tokens stay. Without an error, at most three
-        quarters stay, unless the messages that always stay (such as pinned messages) need more.
+        After an overflow error, at most half of the tokens stay, and a short message of the user in
+        the current turn stays whole. Without an error, at most three quarters stay, unless the
+        messages that always stay (such as pinned messages) need more.
 
         Args:
             agent: The agent. Its list of messages is changed in place.
@@ -320,7 +324,11 @@ class Trimmer:
                 limit = budget + self._headroom(history, budget)[0]
                 selection = self._select(history, limit, fill_to=min(limit, before * 3 // 4))
             else:
-                selection = self._select(history, min(budget, before // 2))
+                latest = next(filter(is_turn_start, reversed(history)), None)
+                is_short = latest is not None and self.features.tokens(latest) <= _SHORT_REQUEST
+                selection = self._select(
+                    history, min(budget, before // 2), keeps_request_whole=is_short
+                )
                 if selection.tokens > selection.budget or not selection.kept:
                     problem = f"of {before} tokens {selection.tokens} must stay"
                     raise ContextWindowOverflowException(

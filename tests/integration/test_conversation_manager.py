@@ -22,6 +22,7 @@ from strands.hooks import BeforeModelCallEvent
 from strands.multiagent import GraphBuilder, Swarm
 from strands.types.exceptions import ContextWindowOverflowException
 
+from strands_manga_memory import MangaMemory
 from strands_manga_memory.conversation import (
     ImportanceWeightedConversationManager,
     SummarySchedule,
@@ -303,6 +304,28 @@ def test_core_c1_a_failed_reduction_loses_no_messages_on_restore(tmp_path: Path)
     live = plain(agent.messages)
     assert len(live) == 11
     assert plain(agent_of("file", tmp_path).messages) == live
+
+
+@pytest.mark.parametrize("history", ["importance", "summarize", "compact"])
+def test_a_short_message_of_the_user_stays_whole_when_the_window_overflows(
+    tmp_path: Path, history: str
+) -> None:
+    """A history that cannot be reduced further ends the turn with the model's error."""
+    overflows = [ContextWindowOverflowException("full")] * 4
+    model = ScriptedModel([*["It is a long story. " * 10] * 8, *overflows])
+    said = "tag8 " + "river moon paper order shelf " * 10
+    with MangaMemory.open("memory://", f"sqlite:///{tmp_path}/s.sqlite3") as memory:
+        options = {"session_id": "s", "history": history, "max_tokens": 2_000}
+        agent = memory.agent(model, user_id="u", **options)
+        for number in range(8):
+            agent(f"tag{number} What is the price of edition {number} of this series, please?")
+        del model.requests[:]
+        with pytest.raises(ContextWindowOverflowException, match="cannot be halved"):
+            agent(said)
+    sent = [json.dumps(request.messages) for request in model.requests]
+    assert len(sent) > 1
+    assert all(said in text for text in sent)
+    assert sorted(map(len, sent), reverse=True) == [*map(len, sent)]
 
 
 @pytest.mark.long
