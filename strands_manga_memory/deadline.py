@@ -106,13 +106,14 @@ _SLICE_SECONDS = 0.01
 async def wait_until_done(
     future: Future[Any], remaining: Callable[[float], float], *, limit: float
 ) -> float:
-    """Wait for background work, without blocking the event loop.
+    """Wait until background work ends or the time is over, without blocking the event loop.
+
+    Seconds in which the whole process paused, as for garbage collection, need not count.
 
     Args:
-        future: Future of the work.
-        remaining: Callback that returns the remaining seconds of the wait. Its argument is the
-            number of seconds for which the process has paused so far, as for garbage collection.
-            The callback may add these seconds to the wait.
+        future: Future of the work. Its error, if any, is not raised here.
+        remaining: Callback that takes the seconds of pauses so far, and returns the seconds that
+            are left to wait. It may add the pauses.
         limit: Maximum seconds of the wait, including pauses.
 
     Returns:

@@ -312,8 +312,8 @@ class MangaMemory:
     ) -> TieredSessionManager:
         """Return the session manager of a conversation, to read its messages or to build an agent.
 
-        ``scope`` may be the id of a session without a user. ``settings`` are arguments of the
-        session manager, which override the settings of the process.
+        ``scope`` is the scope of the conversation, or for a session without a user its session id.
+        ``settings`` are arguments of the session manager, which override the process's settings.
         """
         agent_parts.check_options(settings, agent_parts.SESSION_OPTIONS)
         return self._manager(scope, settings)

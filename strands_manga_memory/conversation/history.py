@@ -334,10 +334,11 @@ class LogTail:
         return iter(list(self._messages.values()))  # a tool may read them in another thread
 
     def discard_if_changed(self, history: Sequence[Message]) -> None:
-        """Remove evicted messages if code other than the trimmer removed or inserted messages.
+        """Forget the evicted messages if code other than the trimmer changed the history.
 
-        For example, a summarizer has replaced old messages by a summary, and evicted messages that
-        the summary covers must not return. Messages appended at the end do not count as a change.
+        Evicted messages are stored here because they may return to the history. They must not
+        return if, for example, a summarizer has replaced old messages by a summary. Messages
+        appended at the end do not count as a change.
         """
         before, self._window = self._window, list(map(id_of, history))
         if before == self._window[: len(before)] and len({*self._window}) == len(history):

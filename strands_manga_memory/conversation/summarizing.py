@@ -200,10 +200,12 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             self._facts_tokens = history.max_tokens // 2
 
     def _derive_limits(self, window: int | None) -> None:
-        """Derive the sizes of the history at which a summary is started, or must be waited for.
+        """Derive two sizes of the history, which decide when a summary is written.
 
-        Without a token limit in the trigger, a summary is started at nearly twice the budget of the
-        history, or at half of the context ``window`` if that is less.
+        From ``trigger_tokens`` on, a summary is started in the background. From ``hard_tokens`` on,
+        which is one and a half times as much, a model call waits for the summary. The first is the
+        ``tokens`` of the ``SummaryTrigger``. Without them, it is the smaller of nearly twice the
+        budget of the history and half of the context ``window``.
         """
         tokens, budget = self._trigger.tokens, self.trimmer.max_tokens
         if tokens is None:

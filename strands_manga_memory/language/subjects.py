@@ -135,11 +135,12 @@ class SubjectTracker:
         return sentence if named else f"{self._person}は{JA.subjects.pronoun.sub('', sentence)}"
 
     def is_own(self, slot: str) -> bool:
-        """Return whether a preference in the sentence that ``own_part`` read last is the user's.
+        """Return whether a preference is stored for the user: it is the user's own, and lasting.
 
-        It must also be lasting. The budget for a gift and the name of a pet are not the user's, but
-        a slot that names its person, such as "sister's likes", is. A wish for today, or until
-        Friday, is not lasting.
+        The preference is from the sentence that ``own_part`` read last. The budget for a gift and
+        the name of a pet are not the user's own. A wish for today, or until Friday, is not lasting.
+        Tastes of other people are stored for the user under slots that name the person, such as
+        "sister's likes".
 
         Args:
             slot: Slot of the preference, such as ``genre``.

@@ -104,6 +104,7 @@ def keep_exceptions(client: MCPClient) -> None:
 def progress_callback_of(client: MCPClient) -> Any:
     """Return the callback for progress messages that an MCP client was created with, or None.
 
-    A tool call that passes a callback of its own must also call this one, because Strands does not.
+    If a tool call has a callback of its own, Strands does not call the client's. The call's
+    callback must then call this one.
     """
     return getattr(client, "_progress_callback", None)

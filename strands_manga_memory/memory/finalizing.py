@@ -192,8 +192,8 @@ class _EndedConversation:
         Args:
             id_: Id of the memory.
             is_current: Function that returns whether the stored memory needs no change.
-            ended_at: End of the last session of the memory, from which its retention counts, so
-                that a late or repeated call does not keep it longer.
+            ended_at: End of the last session that the memory covers. The retention counts from this
+                time, not from the call, so that a late or repeated call does not extend it.
             **fields: New values of the memory.
         """
         now, rule = self._keeper.clock(), self._keeper.retention[MemoryType(id_.partition("#")[0])]

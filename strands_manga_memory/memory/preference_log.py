@@ -151,8 +151,9 @@ class PreferenceLog:
     def apply(self, change: PreferenceChange) -> Mapping[str, MemoryRecord | None]:
         """Store a change of the user's preferences, and publish it to the user's agents.
 
-        Statements that were removed, or that are older than a deletion of all data of the user, are
-        left out.
+        The change has statements of preferences, for example in messages of the user. Statements
+        are left out if the user retracted them, or if they are older than a deletion of all data of
+        the user. The preference records are then made from the remaining statements.
 
         Returns:
             The changed preference records, keyed by id; None for a deleted record.

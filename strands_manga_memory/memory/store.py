@@ -562,7 +562,7 @@ class UserMemoryStore(MemoryStore):
         return rule.importance if given is None else checked_importance("importance", given)
 
     def _delete(self, memory_ids: Sequence[str]) -> None:
-        """Delete memories and the records that depend on them, such as a summary's questions."""
+        """Delete memories, and records made with them, such as the open questions of a session."""
         deleted = list(memory_ids)
         for id_ in memory_ids:
             if id_.startswith(f"{MemoryType.SUMMARY}#"):

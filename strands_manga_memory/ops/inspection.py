@@ -114,8 +114,9 @@ def places(
     """Return the storage key of each agent's conversation in a session.
 
     Args:
-        session: Session id. For a session of a user, pass ``user``, too, or the
-            ``storage_session_id`` of a ``ConversationScope``, which contains the user.
+        session: Session id. If the session belongs to a user, pass ``user``, too. Alternatively,
+            ``session`` is the ``storage_session_id`` of a ``ConversationScope``, which contains the
+            user.
         user: User of the session.
         tenant: Tenant of the user.
         agent: Id of the only agent whose key is returned. Default: all agents of the session.

@@ -389,8 +389,8 @@ class EnvironmentSource(Protocol):
     def __call__(self, scope: ConversationScope, /) -> Environment | Mapping[str, Any] | None:
         """Return the environment, such as the user's cart, for a conversation.
 
-        The result is an ``Environment`` or a mapping with its fields; None if it is unknown. The
-        function may block.
+        The application implements this function, which may block: it is called in a thread. The
+        result is an ``Environment`` or a mapping with its fields; None if it is unknown.
         """
 
 

@@ -410,15 +410,15 @@ class StateStore:
     def state_to_share(
         self, known: Mapping[str, str]
     ) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
-        """Return this agent's state for the session's other agents, as JSON texts and as values.
+        """Return this agent's state in two forms, to share it with the session's other agents.
 
         Args:
-            known: JSON texts of the parts in the shared state. A text that this release cannot read
-                is kept unchanged.
+            known: JSON texts of the parts in the shared state now. A text that this release cannot
+                read is returned unchanged. The others are replaced by this agent's parts.
 
         Returns:
-            The JSON text of each part of the state, to be stored in the shared state, and the
-            values of each part, for ``set_shared``. All mappings are keyed by ``StatePart.KEY``.
+            The JSON text of each part, to be stored in the shared state, and the values of each
+            part, for ``set_shared``. All mappings are keyed by ``StatePart.KEY``.
         """
         texts, shared = dict(known), {}
         for entry in self._readable():

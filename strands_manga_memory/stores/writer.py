@@ -482,7 +482,7 @@ class Writer:
             self._changed.notify()
 
     def _promote_timers(self, due: float) -> None:
-        """Queue the delayed background work that must start at the time ``due`` or earlier."""
+        """Queue the delayed background work whose start time is not later than ``due``."""
         for key in [key for key, (at, _) in self._timers.items() if at <= due]:
             self._queues.setdefault(key, deque()).append(self._timers.pop(key)[1])
 

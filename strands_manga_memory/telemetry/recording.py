@@ -239,9 +239,10 @@ def observe_backlog() -> Iterator[_Sample]:
 
 
 def observe_tiers() -> Iterator[_Sample]:
-    """Yield whether all hot and all durable stores are available, for an OpenTelemetry gauge.
+    """Yield the availability of the hot stores, and that of the durable stores.
 
-    The value is 1 if all stores of a kind are available, and 0 otherwise.
+    They are the values of an OpenTelemetry gauge: 1 if all stores of the tier are available,
+    otherwise 0.
     """
     for number, tier in enumerate(("hot", "durable")):
         known = [writer for writer in writers() if writer.stores[number] is not None]

@@ -2,7 +2,7 @@
 
 The conversation is one hash. Each write is one compare-and-set. These fields are JSON:
 
-- ``head``: version, counters, redactions, and the turns that the log may lack.
+- ``head``: version, counters, redactions, and the turns that the log in the durable tier may lack.
 - ``run``: values that stay the same until the conversation is deleted, expires or is rewound, such
   as ids.
 - ``view``: the agent's history, as references to messages.

@@ -405,14 +405,16 @@ class LocalCopy:
     def remove_lost(
         self, keys: Collection[TurnKey], found: Mapping[TurnKey, Turn], incarnation: int
     ) -> None:
-        """Remove the messages from the history that the log lost in a restore from a backup.
+        """Remove from the history the messages that the durable log no longer has.
 
-        A removed message returns if a record that has it is merged later.
+        The log loses messages if its table is restored from a backup. A removed message returns if
+        a record that has it is merged later.
 
         Args:
-            keys: Turns to check, from ``possibly_lost``.
-            found: Turns among them that were read from the log.
-            incarnation: Incarnation whose log was read. If it has ended since, nothing is removed.
+            keys: Turns that the log may have lost, from ``possibly_lost``.
+            found: The turns of ``keys`` that the log still has.
+            incarnation: Number of the conversation's run whose log was read. If a deletion, expiry
+                or rewind has ended this run since, nothing is removed.
         """
         with self.lock:
             self.add_turns(found, incarnation)

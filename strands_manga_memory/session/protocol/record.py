@@ -53,7 +53,8 @@ class Version(NamedTuple):
     one.
 
     Attributes:
-        time: Time in milliseconds since 1970, or later to be greater than all known times.
+        time: Time of the write in milliseconds since 1970. If the clock is behind a known time, it
+            is a later time, so that it is greater than all known times.
         tag: Random text, which makes the version unique.
         minor: Number of later writes of the record that did not change the conversation's content,
             such as a write that only notes which turns the log has.
