@@ -192,9 +192,10 @@ def message_text(message: Message) -> str:
 
 
 def preceding_texts(messages: Iterable[Message]) -> dict[str, str]:
-    """Return the assistant's text before each message of the user, keyed by message id.
+    """Return the assistant's text before each message of the user that can begin a turn.
 
-    A text is empty if the message before is not the assistant's.
+    The texts are keyed by the id of the user's message. A text is empty if the message before is
+    not the assistant's.
     """
     texts, before = {}, ""
     for message in messages:
@@ -277,10 +278,11 @@ class InjectedBlocks(NamedTuple):
 
 
 def without_injected(context: InvokeModelContext) -> tuple[list[Message], InjectedBlocks]:
-    """Separate the messages of a request from the content blocks that plugins injected into them.
+    """Return the messages of a request without injected blocks, and these blocks.
 
-    ``with_injected`` inserts the blocks again. Blocks next to tool results are then before the
-    user's text, because Llama and Mistral on Bedrock refuse text next to tool results.
+    Plugins inject the blocks for one request. ``with_injected`` inserts them again. If the request
+    ends with tool results, all blocks are then inserted before the user's text, because Llama and
+    Mistral on Bedrock refuse text next to tool results.
     """
     messages = list(context.messages)
     opening = opening_position(messages)

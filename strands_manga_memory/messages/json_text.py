@@ -201,9 +201,9 @@ def describe_json(value: Any) -> str:
 
 
 def _record_lines(value: Any) -> Iterator[str]:
-    """Yield one line for each object in a list, and one for all other fields of a value together.
+    """Yield the lines of text with which ``describe_json`` describes a value.
 
-    The lines are those of ``describe_json``.
+    Each object in a list has its own line. All other fields of the value share one line.
     """
     if isinstance(value, list) and _holds_records(value):
         yield from filter(None, map(_describe, value))

@@ -63,7 +63,10 @@ GUARD = "guard"
 
 
 def guard_details(result: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the data on a failed call of a guarded tool, such as its ``code``; empty if none."""
+    """Return the data that the tool guard added to the result of a failed call, such as ``code``.
+
+    The data are empty for any other result.
+    """
     metadata = result.get("metadata")
     details = metadata.get(GUARD) if isinstance(metadata, Mapping) else None
     return details if isinstance(details, Mapping) else {}
@@ -249,7 +252,7 @@ _MOST_PARTS = 1_000_000
 def _parts(value: Any) -> Iterator[tuple[type, Any]]:
     """Yield the parts of a nested value from which its hash is computed.
 
-    Of a container, these are its type and length; of any other value, its type and content.
+    For a container, a part is its type and length. For any other value, it is the type and content.
     """
     remaining = [value]
     while remaining:

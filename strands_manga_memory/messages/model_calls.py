@@ -60,8 +60,8 @@ process.
 def error_level(model: Any, error: Exception) -> int:
     """Return the log level for an error of a model: ``WARNING`` the first time, then ``DEBUG``.
 
-    Each type of error of each class of models has its own first time. A model without structured
-    output, for example, thus does not log a warning in every turn.
+    Errors of one type from one class of models count as the same error. A model without structured
+    output, for example, thus logs one warning, and not one in every turn.
     """
     failed = type(model).__qualname__, type(error).__name__
     level = logging.DEBUG if failed in _logged else logging.WARNING

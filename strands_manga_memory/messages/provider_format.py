@@ -157,10 +157,10 @@ def _valid_result_block(block: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _unique_names(max_characters: int, suffix: str) -> Callable[[str], str]:
-    """Return a function that makes names unique: ids of tool calls, or names of documents.
+    """Return a function that makes names unique, such as ids of tool calls.
 
-    The function truncates a name to the maximum length, and adds a number if an earlier call has
-    returned the name.
+    The function truncates a name to the maximum length. If it has returned the same name before, it
+    adds a number to the name.
 
     Args:
         max_characters: Maximum number of characters of a name.
@@ -215,13 +215,13 @@ def _pair_results(messages: list[Message]) -> list[Message]:
 def _calls_with_results(messages: list[Message]) -> dict[int, list[tuple[str, deque[Any]]]]:
     """Find the tool calls of each message of a history, and their results.
 
-    A result belongs to the last message before it that calls a tool with the id of the result. Of
-    several results, the last is used. If several calls of a message have one id, they get their
-    results in order.
+    A result belongs to the latest earlier message with a tool call of the same id. If a call has
+    several results, the last one is used. If several calls of a message have the same id, they get
+    their results in order.
 
     Returns:
-        For each position of a message with calls, the unique id of each call, and its results with
-        their places. Calls of a message with one id share their results.
+        For each message with calls, keyed by its position: the unique id of each call, and its
+        results with their positions. Calls of a message with the same id share their results.
     """
     unique = _unique_names(_MOST_IN_ID, "_{}")
     calls: dict[int, list[tuple[str, deque[Any]]]] = {}
@@ -255,10 +255,10 @@ def _with_id(block: Any, kind: str, id_: str) -> Any:
 
 
 def _result_message(results: list[Any], following: Sequence[Message]) -> Message:
-    """Return the message with the results of tool calls.
+    """Return the message with the results of tool calls, which follows the calls.
 
-    It replaces the message that follows the calls if that has tool results, whose cache points
-    stay. Otherwise, it is an additional message.
+    If the message after the calls (``following``) has tool results, the returned message replaces
+    it and keeps its cache points. Otherwise, the returned message is an additional one.
     """
     for message in following:
         if message["role"] == "user" and not is_user_input(message):

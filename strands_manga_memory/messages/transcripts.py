@@ -15,7 +15,7 @@ class Utterance:
         turn: Number of the turn (user request) that the message belongs to.
         at: Time of the message, in seconds since 1970.
         message_id: ``tracking_id`` of the message.
-        is_learned: Whether preferences may be extracted. False for an agent with
+        is_learned: Whether preferences may be extracted from the message. False for an agent with
             ``learn="nothing"``.
     """
 
