@@ -114,10 +114,10 @@ class MessageArchive:
     with BM25. All data is in memory. A message takes about 700 bytes in addition to its text. Each
     message has a number, counted from 1.
 
-    With ``embed``, a search also finds the messages among the latest 5,000 whose similarity to the
-    question is above average. A message is embedded (turned into a vector) at the first search
-    after it was added. A search among 1,000 messages with vectors of 384 numbers takes about 15 ms.
-    If ``embed`` fails, the messages are searched by words alone.
+    With ``embed``, a search also finds messages by their meaning: among the latest 5,000 messages,
+    those whose similarity to the question is above average. A message is embedded (turned into a
+    vector) at the first search after it was added. If ``embed`` fails, the messages are searched by
+    words alone.
 
     The method ``update`` copies new and changed messages from an agent's history into the archive.
     A message is copied after the end of its turn, because a guardrail may redact the message until
@@ -135,8 +135,10 @@ class MessageArchive:
             most twice.
 
     Attributes:
-        version: Function that returns a value. ``update`` empties the archive when this value
-            changes from a true value to another one, for example because a message was redacted.
+        version: Function that returns a value which changes when a message was redacted or removed
+            from the session. ``update`` compares the value with that of its last call, and empties
+            the archive after a change. After a false value, such as None (the default), nothing is
+            emptied.
     """
 
     def __init__(self, embed: Embed | None = None, *, source: Source | None = None) -> None:
@@ -180,9 +182,10 @@ class MessageArchive:
             ][:limit]
 
     def _search_vectors(self, embed: Embed, question: str, limit: int) -> dict[int, float]:
-        """Return the scores of the messages that are similar to a question, at most ``limit``.
+        """Find the messages that are similar to a question, at most ``limit``.
 
-        The most similar message has the score 1.
+        The result maps the numbers of the messages to their scores. The most similar message has
+        the score 1.
         """
         numbers = list(self._messages)[-_MOST_EMBEDDED:]
         missing = [number for number in numbers if number not in self._vectors]
@@ -207,9 +210,9 @@ class MessageArchive:
         return self._numbers.get(id_)
 
     def neighbours(self, number: int) -> dict[int, ArchivedMessage]:
-        """Return the neighbours of a message: up to two messages before it and two after it.
+        """Return the messages around a message: up to two before it and two after it.
 
-        The result maps their numbers in the archive to the messages.
+        The returned messages are keyed by their numbers in the archive.
         """
         near = (number - 2, number - 1, number + 1, number + 2)
         with self._lock:
@@ -259,9 +262,9 @@ class MessageArchive:
     # --- Conversation -----------------------------------------------------------------------------
 
     def record(self, message: Message, at: float) -> None:
-        """Record a new message of the conversation, so that the next ``update`` can archive it.
+        """Note a new message of the conversation, which a later :meth:`update` adds to the archive.
 
-        A message is archived only after the end of its turn.
+        The message is added by the first update after the end of its turn.
 
         Args:
             message: The message.
@@ -279,12 +282,12 @@ class MessageArchive:
     def update(self, history: Sequence[Message]) -> None:
         """Add the new and changed messages of an agent's history to the archive.
 
-        Messages that :meth:`record` recorded are added too, even if they have left the history.
-        Messages of the current turn are added by the first call after that turn.
+        Messages noted by :meth:`record` are added too, even if they have left the history. Messages
+        of the current turn are not added yet, but by the first call after the turn.
 
         If the history belongs to another conversation, the archive is emptied first.
 
-        Blocks: must not run on an event loop.
+        The call may block, so it must not run on an event loop.
         """
         with self._lock:
             ready = self._pending[: self._completed]
@@ -390,8 +393,7 @@ def _result_values(result: Any) -> str:
 def _is_of_guard(value: Any) -> bool:
     """Return whether a JSON value is an error report of this package's tool guard.
 
-    The tool guard blocks calls of failing tools. Its answer contains an error report, sometimes
-    after an earlier result of the tool.
+    The tool guard blocks calls of failing tools, and answers with an error report instead.
     """
     return isinstance(value, dict) and {"code", "retry_after_s"} <= value.keys()
 

@@ -1,8 +1,8 @@
-"""Coroutines that run in the background, each in a daemon thread with its own event loop.
+"""Background tasks: coroutines that run in daemon threads, each with its own event loop.
 
 Strands runs every ``agent()`` call in a new event loop and closes this loop before the answer is
-returned. A background task in this loop would be cancelled, and a function in its executor would
-delay the answer. A daemon thread has neither problem, and does not delay the exit of the process.
+returned. The end of this loop would cancel a background task, and would wait for a function in its
+executor. A daemon thread is neither cancelled nor waited for, not even at the exit of the process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _slots = threading.BoundedSemaphore(MOST_AT_A_TIME)
 
 
 class BackgroundTask(Future[_T]):
-    """Coroutine that runs in a background thread, as a future for its result.
+    """Future with the result of a coroutine that runs in a background thread.
 
     The constructor starts the thread. At most 8 coroutines run at the same time, further ones wait.
 
@@ -50,9 +50,9 @@ class BackgroundTask(Future[_T]):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the run can never end, because it was started before this process was forked.
+        """Whether the task can never end, because a parent process started it before a fork.
 
-        After a fork, the thread of the run exists only in the parent process.
+        The thread of the task exists only in the parent process.
         """
         return self._process != os.getpid()
 

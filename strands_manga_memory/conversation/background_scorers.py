@@ -40,7 +40,7 @@ MOST_SCORES = 10_000
 
 
 class Line(NamedTuple):
-    """Message that a model or another judge rates: its speaker and the beginning of its text."""
+    """Message to be rated, as a judge (rating function) gets it: role and beginning of the text."""
 
     role: str
     text: str

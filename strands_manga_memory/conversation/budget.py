@@ -95,9 +95,9 @@ def budget_plan(
 ) -> BudgetPlan:
     """Plan the number of tokens for each part of a model request.
 
-    The current message and its tool results count twice: as ``current`` and ``tool_results``, and
-    as a part of ``history``. The plan thus has room for them even if the history is full. The total
-    is an upper bound of a request.
+    The plan counts the current message and its tool results twice: in ``history``, and on their own
+    as ``current`` and ``tool_results``. They therefore fit even if the history is full. The total
+    is an upper bound of the size of a request.
 
     Args:
         window: Tokens of the model's context window. None if the window is unknown.

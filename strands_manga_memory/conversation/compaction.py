@@ -102,8 +102,8 @@ class Stage(Protocol):
 class ToolResultCap:
     """Compaction stage that truncates large tool results in all messages of the history.
 
-    The latest messages are truncated, too. Pinned messages stay unchanged. The model can read the
-    full text with the tool ``read_cut_message``.
+    The latest messages are truncated, too. Pinned (protected) messages stay unchanged. The model
+    can read the full text with the tool ``read_cut_message``.
 
     Args:
         characters: Most characters of all tool results in a message together. Default 10,000.
@@ -129,7 +129,8 @@ class TurnEviction:
     """Compaction stage that removes unimportant turns from the history, the oldest first.
 
     A turn is unimportant if all its messages have an importance score below 0.5, as greetings do.
-    The first turn, the latest messages, and turns with summaries or pinned messages stay.
+    The first turn, the latest messages, and turns with summaries or pinned (protected) messages
+    stay.
     """
 
     name = "turn eviction"
@@ -159,8 +160,8 @@ class TurnEviction:
 class MicroCompaction:
     """Compaction stage that truncates tool results in older messages, the oldest first.
 
-    Truncation stops as soon as the history is small enough. The latest messages and pinned messages
-    stay unchanged.
+    Truncation stops as soon as the history is small enough. The latest messages and pinned
+    (protected) messages stay unchanged.
 
     Args:
         characters: Most characters kept of each tool result. Default 400.
@@ -188,8 +189,8 @@ class MicroCompaction:
 class VerifiedSummary:
     """Compaction stage that replaces older turns of the history by a summary.
 
-    A model writes the summary in the background. It is compared with the facts in the messages,
-    such as names and numbers.
+    A model writes the summary in the background. Each draft is compared with the facts in the
+    messages, such as names and numbers.
 
     Args:
         manager: Manager that writes the summary. The default is a
@@ -211,8 +212,7 @@ class VerifiedSummary:
         """Replace older turns by a finished summary, and start to write the next summary.
 
         The next summary is written in the background. If the model's context window has overflowed,
-        there is no time for a summary. Older turns are then replaced by a list of facts, which
-        rules extract.
+        there is no time for that, and a list of facts, which rules extract, replaces older turns.
 
         Returns:
             Always None, because the agent's list of messages is changed in place.
@@ -361,15 +361,15 @@ class CompactionStats:
 
 
 class TieredCompactionConversationManager(StackedConversationManager):
-    """Conversation manager that makes the history smaller in stages before it is too large.
+    """Conversation manager that reduces a history in stages before it fills the context window.
 
     There are five default stages. The first truncates large tool results. The second removes
     unimportant turns. The third shortens older tool results further. The fourth replaces older
     turns by a summary. The last halves the history, but only after the context window has
     overflowed. Each stage runs only if the earlier stages did not free enough tokens.
 
-    The last 10 messages stay, except that their large tool results are truncated. If these messages
-    alone are too large, they can be truncated or removed too.
+    The last 10 messages stay, except that their large tool results are truncated. Only if these
+    messages alone are too large can they be truncated or removed, too.
 
     After three failures in a row, compaction logs a warning and stops. A compaction that finds
     nothing to do is not a failure.

@@ -90,11 +90,11 @@ class Layout:
     messages in ``keys``, then of the messages that were logged later.
 
     Attributes:
-        skip: Index of the first log record that a restore reads.
-        keys: One key for each message: the tracking id of a log record, or a key of ``bodies``.
-        bodies: Full messages that cannot be read from the log, because they were changed or their
-            log record is too old.
-        after: Tracking id of the last log record. None if the history equals the log.
+        skip: Index of the first message of the log that a restore reads.
+        keys: One key for each message: the tracking id of a logged message, or a key of ``bodies``.
+        bodies: Full messages that a restore cannot read from the log, because they were changed or
+            are too old.
+        after: Tracking id of the last message of the log. None if the history equals the log.
     """
 
     skip: int = 0
@@ -125,7 +125,7 @@ class Layout:
 
         Args:
             state: The result of :meth:`to_state`.
-            skip: Index of the first log record that the session has restored.
+            skip: Index of the first message of the log that the session has restored.
 
         Raises:
             CorruptRecordError: The state is malformed, or another version of this package wrote it.
@@ -150,12 +150,12 @@ class Layout:
         """Rebuild the agent's history from the messages that a session manager restored.
 
         Args:
-            restored: Messages of the log from index ``skip`` on. Some session managers restore the
-                history itself instead.
+            restored: Usually, the messages of the log from index ``skip`` on. From some session
+                managers, the history itself.
 
         Returns:
-            The history. None if ``restored`` must be used unchanged: either it is the history
-            already, or it lacks a message of the history.
+            The history. None if ``restored`` must be used unchanged, because it is the history
+            already, or lacks a message of the history.
         """
         ids = [message.get("tracking_id") for message in restored]
         found = dict(zip(ids, restored, strict=True)) | self.bodies
@@ -177,10 +177,10 @@ def _record_of(message: Message) -> _Record:
 
 
 class MessageLog:
-    """Index of the messages that a session manager has written to its log.
+    """Index of the messages in the log of a session (all messages that the session manager wrote).
 
-    The index contains the id and a hash of each message. The history of an agent can thus be
-    compared with the log without reading the log.
+    The index contains the id and a hash of each message. An agent's history can thus be compared
+    with the log without reading the log.
 
     Args:
         skipped: Number of earlier messages in the log, which are not added to the index.
@@ -212,10 +212,10 @@ class MessageLog:
         self._is_confirmed = True
 
     def drop_unconfirmed(self) -> None:
-        """Remove the last message from the index if its write to the log was not confirmed.
+        """Remove the last message from the index if :meth:`confirm` was not called for it.
 
-        The log may have the message nevertheless. This does no harm: the saved layout then contains
-        the message in full.
+        The session's log may contain the message nevertheless. This does no harm: the state that
+        the conversation manager saves then contains the message in full.
         """
         if not self._is_confirmed:
             self._is_confirmed = True
@@ -283,7 +283,7 @@ def check_manager(state: Mapping[str, Any], manager: object) -> None:
 def logged_fingerprint(message: Message) -> int:
     """Return a hash of a message's content and custom metadata, such as ``pinned``.
 
-    A message has changed since it was logged if the hash of its log record is different.
+    A different hash shows that a message has changed since it was written to the session's log.
     """
     custom = custom_metadata(message)
     return hash((content_fingerprint(message), fingerprint(custom) if custom else 0))
@@ -309,18 +309,20 @@ _SLACK = 5
 
 
 class LogTail:
-    """Copy of a conversation's latest messages, which lets evicted messages return to the history.
+    """Full copy of a conversation's latest messages, from which evicted messages can return.
 
-    The trimmer evicts and truncates messages in the agent's history. This copy keeps the same
-    messages in full, and the trimmer selects each new history from it.
+    The trimmer, which keeps the history within its budget, evicts and truncates messages in the
+    agent's history. This copy keeps these messages in full, and the trimmer selects each new
+    history from it.
 
     If a plugin edits a message in the history, the copy takes over the edit. If other code removes
-    or inserts messages, as a summarizer does, the messages evicted so far are removed from the
-    copy, and never return.
+    or inserts messages, as a summarizer does, the copy loses all messages evicted so far. They
+    cannot return.
 
     Attributes:
-        discarded_until: Tracking id of the last message at the time when other code last removed or
-            inserted messages. Messages evicted before never return. None without such a change.
+        discarded_until: Tracking id of the message that was the last one when other code last
+            removed or inserted messages. Evicted messages up to this message never return. None if
+            other code never did so.
     """
 
     def __init__(self) -> None:
@@ -334,11 +336,11 @@ class LogTail:
         return iter(list(self._messages.values()))  # a tool may read them in another thread
 
     def discard_if_changed(self, history: Sequence[Message]) -> None:
-        """Forget the evicted messages if code other than the trimmer changed the history.
+        """Remove the evicted messages from this copy if other code has changed the history.
 
-        Evicted messages are stored here because they may return to the history. They must not
-        return if, for example, a summarizer has replaced old messages by a summary. Messages
-        appended at the end do not count as a change.
+        The copy keeps evicted messages because they may return to the history. They must not return
+        if, for example, a summarizer has replaced old messages by a summary. Evictions by the
+        trimmer and messages appended at the end do not count as a change.
         """
         before, self._window = self._window, list(map(id_of, history))
         if before == self._window[: len(before)] and len({*self._window}) == len(history):
@@ -350,11 +352,10 @@ class LogTail:
         self._replace_messages([self._messages.get(id_of(message), message) for message in history])
 
     def update(self, history: Sequence[Message]) -> None:
-        """Update the stored full messages from the current history of the agent.
+        """Add the new and edited messages of the agent's history to this copy.
 
-        New and edited messages are stored. Messages that the trimmer truncated keep their full
-        form. If other code has removed or inserted messages, all evicted messages are removed, see
-        :meth:`discard_if_changed`.
+        Messages that the trimmer truncated stay in full. If other code has removed or inserted
+        messages in the history, all evicted messages are removed, see :meth:`discard_if_changed`.
         """
         new = list(
             itertools.takewhile(
@@ -377,9 +378,9 @@ class LogTail:
     def restore(self, log: Sequence[Message]) -> None:
         """Add messages from the session's log that were evicted or truncated before a restart.
 
-        The log is ignored if it contradicts the stored messages: it has them in another order, or
-        lacks a message between two of them. A tool result at the beginning of ``log``, whose call
-        is missing, is not added.
+        Nothing is added if the log contradicts this copy: if it has the messages in another order,
+        or lacks a message between two of them. A tool result at the beginning of ``log`` is not
+        added either, because its call is missing.
 
         Args:
             log: Latest messages of the conversation's log, oldest first.
@@ -406,9 +407,9 @@ class LogTail:
             }
 
     def _full_message(self, id_: str, logged: Message) -> Message:
-        """Return a message in full: as this copy has it, or as the log has it (``logged``).
+        """Return the full form of a message: as stored in this copy, or as in the log (``logged``).
 
-        The form in the log is returned if the message in this copy was truncated before a restart.
+        The logged form is used if the stored one was truncated before a restart.
         """
         stored = self._messages.get(id_, logged)
         if id_ in self._truncated or not is_truncated(stored) or is_truncated(logged):
@@ -422,9 +423,9 @@ class LogTail:
         budget: int,
         count: Callable[[Message], int],
     ) -> list[Message]:
-        """Return the messages from which a new history is selected: current and evicted messages.
+        """Return the current and evicted messages, from which a new history can be selected.
 
-        If the evicted messages have too many tokens, the largest of them are removed from the copy.
+        If the evicted messages have too many tokens, the largest of them are removed for good.
 
         Args:
             history: The current history.
@@ -457,17 +458,17 @@ class LogTail:
     def messages_to_read(budget: int) -> int:
         """Return the number of latest messages to read from the session's log after a restart.
 
-        The number is an estimate of the messages in a history of ``budget`` tokens and of the
-        evicted messages that may return.
+        The number is an estimate. It covers a history of ``budget`` tokens, and the evicted
+        messages that may return to this history.
         """
         tokens = budget + min(_TIMES_WINDOW * budget, _MOST_TOKENS)
         return max(_LEAST_READ, tokens // _TOKENS_A_MESSAGE)
 
     def record_selection(self, history: Sequence[Message], selected: Sequence[Message]) -> None:
-        """Record the new history that the trimmer has selected.
+        """Record which messages the trimmer has selected as the new history.
 
-        Its truncated messages are remembered, so that :meth:`update` does not mistake them for
-        messages that a plugin has edited.
+        The truncated messages in the selection are remembered, so that :meth:`update` does not
+        mistake them for messages that a plugin has edited.
 
         Args:
             history: The history before the selection.
@@ -484,7 +485,7 @@ class LogTail:
                 self._truncated[id_] = known[id_]
 
     def forget(self, id_: str) -> None:
-        """Forget a message, so that it can never return to the history."""
+        """Remove a message from this copy for good, so that it never returns to the history."""
         self._messages.pop(id_, None)
         self._forgotten.add(id_)
 

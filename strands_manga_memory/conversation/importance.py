@@ -213,8 +213,8 @@ class MessageFeatures:
         score: Importance of the message as rated by the scorer, from 0 to 1.
         act: Dialogue act of the message. For tool messages ``"tool_use"`` or ``"tool_result"``.
         traits: Properties of the text alone, such as numbers and names.
-        answers: Whether the message may answer a question, because the previous message ends with
-            one and is not a recommendation.
+        answers: Whether the message may answer a question: the previous message ends with a
+            question and is not a recommendation.
         new: Number of words that appear in this message for the first time in the conversation.
         may_revoke: Whether the message may revoke an earlier instruction of the user.
         condensed: Shortened form of the message and its number of tokens. None if not computed yet.
@@ -301,8 +301,8 @@ def _key(message: Message) -> int:
 class TextStatistics:
     """Statistics on the texts of a conversation so far.
 
-    The words show which words of a later message are new. The numbers of messages and tokens show
-    whether the assistant acts like a help desk or like a companion.
+    The known words show which words of a later message are new. The numbers of messages and tokens
+    show whether the assistant acts like a help desk or like a companion.
     """
 
     _MOST_WORDS = 20_000
@@ -317,12 +317,13 @@ class TextStatistics:
         self._tokens = {"user": 0, "assistant": 0}
 
     def learn(self, role: str, words: Iterable[str], *, is_about_speaker: bool, tokens: int) -> int:
-        """Add a message to the statistics.
+        """Add a message to the statistics. Return the number of its new words.
 
         Args:
             role: Role of the message.
             words: Words of the message.
-            is_about_speaker: Whether the speaker talks about themselves. Ignored for the user.
+            is_about_speaker: Whether the speaker talks about themselves. Used for the assistant
+                only.
             tokens: Tokens of the message.
 
         Returns:
@@ -343,9 +344,10 @@ class TextStatistics:
     def service_style(self) -> float:
         """Style of the assistant, from 0 (companion) to 1 (help desk).
 
-        A companion talks about itself in at least 15 % of its messages, and writes at most twice as
-        much as the user. A help desk talks about itself in at most 5 %, or writes at least four
-        times as much. The value is 1 at first. Old messages of a help desk count as less important.
+        Old messages of a help desk are less important than those of a companion. A companion talks
+        about itself in at least 15 % of its messages, and writes at most twice as much as the user.
+        A help desk talks about itself in at most 5 %, or writes at least four times as much. A new
+        conversation has the value 1.
         """
         rate = self._texts_of_self / (self._texts + self._PRIOR_TEXTS)
         tells = (rate - self._SERVING_RATE) / (self._COMPANION_RATE - self._SERVING_RATE)
@@ -399,7 +401,7 @@ class FeatureCache:
     def uncounted_size(self, messages: Iterable[Message]) -> int:
         """Estimate the characters of the messages whose tokens have not been counted yet.
 
-        If there are many, callers count in a thread, so that the event loop is not blocked.
+        If the number is high, callers count the tokens in a thread, to keep the event loop free.
         """
         return sum(size_of(one) for one in messages if _key(one) not in self._tokens)
 
@@ -465,7 +467,7 @@ class FeatureCache:
         """Return the features of each message of a history, such as its tokens and importance.
 
         If the ``revision`` of the scorer has changed, all messages are scored again. An instruction
-        that the user has revoked is rated like an ordinary message.
+        that the user has revoked gets the score of an ordinary message.
         """
         revision = getattr(self._scorer, "revision", 0)
         found: list[MessageFeatures] = []

@@ -63,10 +63,11 @@ _NO_LAYOUT = Layout()
 class ImportanceWeightedConversationManager(ConversationManager):
     """Conversation manager that keeps the most important messages within a token budget.
 
-    Before every model call, also in the middle of a turn, a history over the budget is trimmed. The
-    first turn, the current turn and pinned messages (see Strands' ``pin_message``) always stay.
-    Other messages stay by importance. A tool call and its result stay together, so that the history
-    is valid for every provider.
+    Before every model call, also in the middle of a turn, a history over the budget is trimmed:
+    messages are evicted (removed from the history) or truncated. The first turn, the current turn
+    and pinned messages (see Strands' ``pin_message``) always stay. Other messages stay by
+    importance. A tool call and its result stay together, so that the history is valid for every
+    provider.
 
     If the messages that always stay exceed the budget, they are truncated in the middle. Pinned
     messages are never truncated. If they alone exceed the budget, the history exceeds it, too, and
@@ -178,7 +179,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
     def log_length(self) -> int:
         """Number of messages in the log of the agent's session.
 
-        After a restart, it is compared with the number of restored messages.
+        ``PolicyStrategy`` saves this number, to compare it with the number of restored messages.
         """
         return self._log.length
 
@@ -380,9 +381,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
     # --- Inspection and changes -------------------------------------------------
 
     def explain(self, agent: Agent) -> list[MessageOutcome]:
-        """Return for each message whether it was kept, truncated or evicted, and the reason.
+        """Return the outcome of each message: kept, truncated or evicted, and the reason.
 
-        The result covers the history and recently evicted messages, oldest first.
+        The list covers the history and recently evicted messages, oldest first.
         """
         return self.history.explain(list(agent.messages))
 
@@ -416,7 +417,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         return self.history.reserve(tokens) if self.includes_recall else tokens
 
     def forget(self, tracking_id: str) -> None:
-        """Never restore this message once it is evicted, for example because it was redacted."""
+        """Prevent the return of a message after its eviction, for example if it was redacted."""
         self.history.tail.forget(tracking_id)
 
 

@@ -110,9 +110,9 @@ class HistoryRecall(Plugin):
     Args:
         max_tokens: Most tokens of all quotes and their introduction. None: 1,024, but at most a
             quarter of the history's budget.
-        embed: Function that turns texts into vectors, for a search by meaning in addition to BM25
-            (in memory, English and Japanese, 50,000 messages). Messages that both searches find
-            come first. None: BM25 alone.
+        embed: Function that turns texts into vectors, for a search by meaning in addition to the
+            search by words. Messages that both searches find come first. None: search by words
+            alone, which is BM25 in memory, for English and Japanese, among at most 50,000 messages.
         history: Function that returns the messages from before this process started, oldest first.
             Each is a plain message, or a record with ``message`` and ``at`` (its time), such as
             those of ``TieredSessionManager.records``. It is called in a thread at the first
@@ -330,7 +330,7 @@ def _expand(
         first: Hits of the first search, the best first.
 
     Returns:
-        Two mappings from message numbers: to the sum of the scores in both searches, and to the
+        Two dictionaries, keyed by message number: the sum of the scores in both searches, and the
         found messages. The second also has the messages before and after the best hits.
     """
     scores = {hit.number: hit.score for hit in first}

@@ -65,12 +65,12 @@ class SelectionBudget:
             exceed this number.
         service_style: Style of the assistant, from 0 (companion) to 1 (help desk). Old messages of
             a help desk are worth less.
-        fill_to: Number of tokens up to which optional messages are added. Messages that always stay
-            may use all ``tokens``. None: ``tokens``.
+        fill_to: Size up to which optional messages are added, in tokens. Messages that always stay
+            may use all ``tokens``. None: same as ``tokens``.
         headroom: Part of ``tokens`` that only the user's message of the current turn may use.
         keeps_request_whole: Whether the user's message of the current turn must not be truncated.
-        turns_until_next: Number of later turns without another selection. Messages are rated by
-            their age after these turns.
+        turns_until_next: Number of turns until the next selection. Messages are rated by their age
+            at that time.
     """
 
     tokens: int
@@ -143,9 +143,10 @@ def select(
 ) -> Selection:
     """Select the messages of a history that stay within a token budget.
 
-    Pinned messages, reasoning and tool calls without results are never truncated. With
-    ``budget.keeps_request_whole``, this is also true of the user's message of the current turn. The
-    result exceeds the budget only if these messages alone do.
+    Messages that always stay are truncated if they are too large. Never truncated are pinned
+    (protected) messages, reasoning, tool calls without results and, with
+    ``budget.keeps_request_whole``, the user's message of the current turn. Only these can make the
+    result exceed the budget.
 
     Args:
         messages: The agent's history, or the last messages of the session's log.
@@ -311,11 +312,11 @@ def _make_room(
     fill_to: int,
     headroom: int,
 ) -> None:
-    """Truncate the messages that always stay, so that they fit the budget and leave some room.
+    """Truncate the messages that always stay, to fit the budget and leave room for other messages.
 
-    The room is for optional messages. A long answer in the first turn is truncated in any case,
-    large tool results and a final answer in the current turn only if there is too little room. If
-    the messages that always stay then exceed the budget, these steps follow:
+    Long answers in the first turn are always truncated. If there is still too little room for other
+    (optional) messages, large tool results and the final answer of the current turn are truncated,
+    too. If the messages that always stay then exceed the budget, these steps follow:
 
     1. Truncate texts of the first turn.
     2. Remove the oldest tool calls of the current turn, with their results.
@@ -330,8 +331,8 @@ def _make_room(
         truncator: The messages to keep.
         required: Reason why each of these messages is kept, keyed by position.
         cycles: Positions of each tool call of the current turn with its result.
-        demand: Tokens of the optional messages of each importance level. They limit the room to
-            make.
+        demand: Tokens of the optional messages of each importance level. No more room is made than
+            these messages need.
         wanted_by_user: Tokens of the user's optional messages, of any importance.
         budget: Maximum tokens of the messages to keep.
         fill_to: Maximum tokens of the history with optional messages. At most ``budget``.
@@ -398,8 +399,8 @@ class _Item:
         tokens: Tokens that the item adds to the selection.
         turn: Number of the turn of the messages, counted from 0.
         condensed: Short form of the group's last message. None if the item has no short form.
-        needs: For the rest of a message: the item with the short form, without which the rest
-            cannot be selected. None for all other items.
+        needs: Item that must be selected with this one. For the rest of a message, this is the item
+            with the short form. None for all other items.
         is_minor_answer: Whether the item is an unimportant message of the assistant, which is
             selected only if another message of its turn stays.
         is_selected: Whether the item has been selected.

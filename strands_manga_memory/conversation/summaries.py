@@ -86,7 +86,8 @@ class SummarySchedule:
             turn ends only when the summary is written; this blocks the event loop.
         wait_seconds: Longest wait for a summary, in seconds. Default 30. If the history is still
             too large after this time, facts that rules extract replace the older turns.
-        warn_share: Share of the trigger size from which a warning is logged. Default 0.75.
+        warn_share: Share of the size at which old turns are summarized. When the history reaches
+            this share, a warning is logged. Default 0.75.
 
     Raises:
         ValueError: ``strategy`` is none of these, ``wait_seconds`` is below 0, or ``warn_share`` is
@@ -118,8 +119,8 @@ class SummarySpan:
 
     Attributes:
         summary: The summary in the history. None if there is no summary.
-        old: Messages of the old turns, with the messages that show the summary.
-        unsummarized: Messages of the old turns that are not summarized yet.
+        old: Messages of the old turns, and the messages that show the summary to the model.
+        unsummarized: Those messages of the old turns that are not summarized yet.
         recent: Messages of the recent turns.
     """
 
@@ -130,13 +131,13 @@ class SummarySpan:
 
     @property
     def uncovered_turns(self) -> int:
-        """Number of turns in the history without a summary, including the recent turns."""
+        """Number of turns in the history that no summary covers, including the recent turns."""
         return sum(is_turn_start(message) for message in (*self.unsummarized, *self.recent))
 
     def ending_at(self, last: str) -> SummarySpan | None:
         """Divide the same history again, so that the old turns end with a given message.
 
-        The division fits a summary that was begun before the history grew.
+        The new division is for a summary that was begun when the history was shorter.
 
         Args:
             last: Tracking id of the last message of the old turns.
@@ -158,7 +159,7 @@ MessageVersions = list[tuple[str | None, int]]
 
 
 def message_versions(messages: Iterable[Message]) -> MessageVersions:
-    """Return the id and a content hash of each message, by which later changes are detected."""
+    """Return the id and a content hash of each message, to detect later changes of the messages."""
     return [(message.get("tracking_id"), content_fingerprint(message)) for message in messages]
 
 
@@ -175,11 +176,11 @@ def split_history(history: Sequence[Message], keep_recent_turns: int) -> Summary
 
 
 def split_at(history: Sequence[Message], split: int) -> SummarySpan:
-    """Divide a history at a position into messages to summarize and recent messages.
+    """Divide a history at a position into old messages, to be summarized, and recent messages.
 
-    The messages before position ``split`` are to be summarized, except those that an earlier
-    summary covers. Covered messages directly before ``split``, which stay because their turn has a
-    pinned message, count as recent messages.
+    The messages before position ``split`` are old. Those that an earlier summary covers are not
+    summarized again: they are still in the history because their turn has a pinned message. If such
+    messages are directly before ``split``, they count as recent.
 
     Raises:
         CorruptRecordError: The summary record is malformed, or has another format version.
@@ -274,12 +275,12 @@ def restore_breaker(breaker: CircuitBreaker, state: Any) -> None:
 
 @dataclass(frozen=True)
 class CoveredRange:
-    """Range of messages of which a summary is being written.
+    """Range of messages, from the beginning of a history, of which a summary is being written.
 
     A session stores the range, so that other processes do not summarize the same messages.
 
     Attributes:
-        last: Tracking id of the last message of the range, which begins with the history.
+        last: Tracking id of the last message of the range.
         begun: Time at which the work started, in seconds since the epoch.
     """
 
@@ -392,9 +393,9 @@ class SummaryJobs:
     pending: SummaryRun | None = None
 
     def resume(self, agent: Agent) -> None:
-        """Find the summary that an earlier agent of this conversation began in this process.
+        """Take over the summary that an earlier agent of this conversation began in this process.
 
-        The summary is then used as if this agent had begun it.
+        If there is one, the summary is used as if this agent had begun it.
         """
         if not self.has_pending:
             self.pending = None
@@ -403,10 +404,9 @@ class SummaryJobs:
                 self.pending = _find_run((self.covered.last, name))
 
     def is_overdue(self, seconds: float) -> bool:
-        """Return whether another process has been writing a summary for too long.
+        """Return whether another process has been writing a summary for ``seconds`` or longer.
 
-        After ``seconds`` seconds, this process may summarize the same messages, because the other
-        process may have ended.
+        The other process may then have ended, and this process may summarize the same messages.
         """
         return (
             self.covered is not None

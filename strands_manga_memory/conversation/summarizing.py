@@ -110,8 +110,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         trimmer: Manager that evicts messages when there is nothing to summarize. Its budget is the
             budget of the history after a summary. Default:
             ``ImportanceWeightedConversationManager`` with 4,096 tokens, or ``trigger.tokens`` if
-            that is less. A budget that follows the model's context window is limited to this
-            default.
+            that is less. If the given manager's budget is a share of the model's context window
+            (``max_tokens=None``), it is limited to this default.
         log: Function that returns all raw messages of the conversation, as a session stores them:
             ``session_manager.history``. Old summary text is rewritten from these messages. Without
             a log, the oldest sentences of a full summary text are removed, and their facts are
@@ -200,12 +200,13 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             self._facts_tokens = history.max_tokens // 2
 
     def _derive_limits(self, window: int | None) -> None:
-        """Derive two sizes of the history, which decide when a summary is written.
+        """Compute the two sizes of the history, in tokens, that decide when a summary is written.
 
-        From ``trigger_tokens`` on, a summary is started in the background. From ``hard_tokens`` on,
-        which is one and a half times as much, a model call waits for the summary. The first is the
-        ``tokens`` of the ``SummaryTrigger``. Without them, it is the smaller of nearly twice the
-        budget of the history and half of the context ``window``.
+        When the history reaches ``trigger_tokens``, a summary is started in the background. This is
+        the ``tokens`` of the ``SummaryTrigger``. If they are None, it is the smaller of nearly
+        twice the budget of the history and half of the context ``window``.
+
+        Above ``hard_tokens``, one and a half times as much, a model call waits for the summary.
         """
         tokens, budget = self._trigger.tokens, self.trimmer.max_tokens
         if tokens is None:
@@ -218,9 +219,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
         """Put a finished summary into the history before a model call.
 
-        The model call waits for an unfinished summary if the history exceeds ``hard_tokens`` (one
-        and a half times the trigger size). With the strategy ``async``, it waits for any unfinished
-        summary. If the history is still too large, facts that rules extract replace the old turns.
+        Usually, the model call does not wait for an unfinished summary. It waits if the history
+        exceeds ``hard_tokens`` (one and a half times the trigger size), or if the strategy is
+        ``async``. If the history is still too large, facts that rules extract replace the old
+        turns.
         """
         agent = event.agent
         await self._history.run_off_loop(agent.messages, lambda: self._begin_if_full(agent))
@@ -322,9 +324,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
         Args:
             agent: The agent.
-            is_wanted: If true, the history may be smaller than ``trigger_tokens``.
-            patience: Seconds to wait for a summary of another process. After this time, this
-                process summarizes the same messages.
+            is_wanted: Whether to summarize even if the history is smaller than ``trigger_tokens``.
+            patience: Seconds that another process has for a summary of the same messages. After
+                this time, this process summarizes them.
         """
         self._jobs.resume(agent)
         if self._jobs.has_pending:
@@ -384,9 +386,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _swap_in(self, agent: Agent) -> None:
         """Replace old turns of the history by a summary that was written in the background.
 
-        If these turns have changed meanwhile, the summary is discarded. Without a new summary, the
-        previous one is used again if its turns have returned to the history, for example after a
-        restore.
+        If these turns have changed meanwhile, the summary is discarded. If there is no new summary,
+        but turns of the previous one have returned to the history, for example after a restore, the
+        previous summary replaces them again.
         """
         self._jobs.resume(agent)
         with logged_errors(logger, "the summary could not be used, leaving the history unchanged"):
@@ -439,8 +441,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         Args:
             agent: The agent. Its list of messages is changed in place.
             budget: Maximum tokens of the new history. The list of facts is limited accordingly.
-            only_unsummarized: If true, replace turns only if some of the old turns have no summary
-                yet. If false, replace turns only if the history becomes smaller.
+            only_unsummarized: Condition for replacing turns. True: some of the old turns have no
+                summary yet. False: the history becomes smaller.
         """
         with logged_errors(logger, "the facts could not be written, leaving the history unchanged"):
             history = agent.messages[:]
@@ -543,9 +545,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def begin(self, agent: Agent) -> None:
         """Put a finished summary into the history, and start to write the next summary.
 
-        For callers that decide when a summary is due. The history may be smaller than
-        ``trigger_tokens``, but an eighth of this size must be without a summary. Nothing is started
-        while another summary is being written.
+        For callers that decide themselves when a summary is due. The history need not have reached
+        ``trigger_tokens``, but its part without a summary must have at least an eighth of this
+        size. Nothing is started while another summary is being written.
         """
         self._swap_in(agent)
         self._begin(agent, is_wanted=True, patience=self.schedule.wait_seconds)

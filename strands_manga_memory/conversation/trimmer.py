@@ -78,8 +78,8 @@ class Trimmer:
         max_tokens: Budget of the history, as the model counts.
         high_water_mark: Size above which the history is trimmed, as the model counts. Default
             ``max_tokens``.
-        trim_every: Number of later turns for which each trimming makes room. With 0, it makes no
-            room.
+        trim_every: Number of later turns for which each trimming frees room. 0: each trimming frees
+            only the tokens that exceed the budget.
         max_turns: Largest number of turns. None for as many turns as fit.
         reserved: Tokens of ``max_tokens`` that are reserved for quotes of evicted messages.
         calibration: Ratio between the token counts of the model and of the local counter.
@@ -88,7 +88,7 @@ class Trimmer:
         features: Cache of the messages' token counts, importance scores and other measured
             properties.
         recent_log: Function that returns the last messages of the session's log, at most the given
-            number. It is called once, then set to None. Also None without a log.
+            number. None without a log, and after the first call.
     """
 
     def __init__(
@@ -151,10 +151,10 @@ class Trimmer:
 
     @property
     def _low_water_mark(self) -> int:
-        """Fewest tokens that a full history must keep when it is trimmed.
+        """Smallest size to which a full history is trimmed, in tokens.
 
-        A history may be trimmed below its maximum size, to make room for the next ``trim_every``
-        turns. This room is at most a third of the maximum size.
+        With ``trim_every``, trimming frees room for the next turns, at most a third of the maximum
+        size of the history. Otherwise, this is the maximum size itself.
         """
         return self.limit - self.limit // _MOST_GIVEN_UP if self.trim_every else self.limit
 
@@ -176,12 +176,12 @@ class Trimmer:
         return self.calibration.to_model_tokens(self.features.total(messages))
 
     def headroom(self, messages: Sequence[Message], limit: int) -> int:
-        """Return the number of tokens to add to ``limit`` for a large message of the user.
+        """Return the number of tokens by which a large message of the user raises a limit.
 
         The user's latest message then stays whole, and half of ``limit`` is left for other
-        messages. For example, the result is 1,000 for a message of 3,000 tokens and a limit of
-        4,000. It is 0 if the message has at most half of the limit. The raised limit is at most 3/4
-        of the model's context window. All numbers are tokens as the model counts.
+        messages. For example, a message of 3,000 tokens raises a limit of 4,000 by 1,000. A message
+        that has at most half of the limit does not raise it: the result is 0. The raised limit is
+        at most 3/4 of the model's context window. All numbers are tokens as the model counts.
         """
         tokens, _ = self._headroom(messages, self.calibration.to_local_tokens(limit))
         return self.calibration.to_model_tokens(tokens)
@@ -189,9 +189,10 @@ class Trimmer:
     def is_trim_due(self, messages: Sequence[Message], tokens: int) -> bool:
         """Return whether a history of ``tokens`` tokens must be trimmed now.
 
-        Usually, it must if it has too many tokens or turns. With ``trim_every``, it is also trimmed
-        at the start of a turn if it fills more than about half of its budget, and the last turn had
-        large tool results: these have been used, and other messages need the room more.
+        Trimming is due if the history has too many tokens or turns. With ``trim_every``, there is
+        another case, at the start of a turn: the history fills more than about half of its budget,
+        and the last turn had large tool results. The model has used these, and other messages need
+        the room more.
         """
         in_tokens = self.calibration.to_local_tokens
         full = in_tokens(max(self.limit, self.high_water_mark - self.reserved))
@@ -211,10 +212,10 @@ class Trimmer:
         return False
 
     def _headroom(self, messages: Sequence[Message], budget: int) -> tuple[int, bool]:
-        """Return the tokens that the user's latest message adds to a budget, see :meth:`headroom`.
+        """Return the tokens by which the user's latest message raises a budget.
 
-        The tokens are counted locally, not by the model. The second result is whether the raised
-        budget has room for the whole message.
+        The rules are those of :meth:`headroom`, but all tokens are counted locally, not by the
+        model. The second result is whether the raised budget has room for the whole message.
         """
         latest, agent = next(filter(is_turn_start, reversed(messages)), None), self.agent
         if latest is None or agent is None:
@@ -273,7 +274,10 @@ class Trimmer:
     # --- The work ---------------------------------------------------------------------------------
 
     async def run_off_loop(self, messages: Sequence[Message], work: Callable[[], _T]) -> _T:
-        """Run ``work``, in a thread if it could block the event loop for long."""
+        """Run ``work``, in a thread if it could block the event loop for long. Return its result.
+
+        The number and size of ``messages`` decide, see :meth:`would_block_loop`.
+        """
         return await asyncio.to_thread(work) if self.would_block_loop(messages) else work()
 
     def would_block_loop(self, messages: Sequence[Message]) -> bool:
@@ -340,9 +344,9 @@ class Trimmer:
         )
 
     def explain(self, messages: Sequence[Message]) -> list[MessageOutcome]:
-        """Return for each message whether it was kept, truncated or evicted, and the reason.
+        """Return the outcome of each message: kept, truncated or evicted, and the reason.
 
-        The result covers ``messages`` and recently evicted messages, in the order of the
+        The list covers ``messages`` and recently evicted messages, in the order of the
         conversation.
         """
         outcomes = {
@@ -479,7 +483,7 @@ class Trimmer:
 def _window(
     history: Sequence[Message], selection: Selection, candidates: Sequence[Message]
 ) -> tuple[list[Message], list[int]]:
-    """Return the history after a selection, and the positions of the evicted messages.
+    """Return the new history according to a selection, and the positions of evicted messages.
 
     The positions refer to ``candidates``, the messages from which the selection was made. Unchanged
     messages are the same objects as before.

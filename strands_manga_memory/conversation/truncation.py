@@ -144,8 +144,8 @@ _ERROR_LINE = re.compile(
 def _error_lines(text: str) -> list[tuple[int, str]]:
     """Return each line of a text that reports an error, with its position in the text.
 
-    Such lines occur for example in logs. Very long lines are left out, and lines that mean little
-    away from their neighbours: indented lines, and rows of tables and code.
+    Such lines occur for example in logs. Very long lines are left out. Indented lines, and rows of
+    tables and code, are left out too: without their neighbours, they mean little.
     """
     return [
         (match.start(), match[0])
@@ -215,7 +215,7 @@ def _is_of_rows(text: str, line_start: int, position: int) -> bool:
 
 
 class _Rank(IntEnum):
-    """Rank of a value in JSON. When a text is truncated, the values of the first ranks stay."""
+    """Rank of a JSON value: truncation keeps the values with the lowest ranks first."""
 
     KEY = 0
     """Value that identifies an item of a list: its id or, without an id, its name.
@@ -240,11 +240,11 @@ class _Node:
         value: The value.
         parent: Object or list that contains the value. None for a document.
         rank: Rank of a leaf, or of the leaves in a list.
-        order: Order of the list item that contains the value. The items with the lowest order stay.
+        order: Number of the list item that contains the value. Items with low numbers stay first.
         is_listed: Whether the value is in a list.
-        has_key: Whether the list item that contains the value has a key.
+        has_key: Whether an id or a name identifies the list item that contains the value.
         has_error: Whether the list item that contains the value reports an error.
-        left_out: Number of list items that never stay, if the node stands for such items.
+        left_out: If the node stands for list items that are always left out: their number. Else 0.
         members: Values in an object or list, by name or position.
     """
 
@@ -296,13 +296,13 @@ _CODE = re.compile(r"\A(?=\S{0,64}\d)\S{2,64}\Z")
 
 
 class _JsonText:
-    """Text with its parsed JSON, which can be written with its most important values alone.
+    """Text with JSON in it, which can be shortened to the most important JSON values.
 
     Args:
         text: The text.
         found: JSON documents in the text.
         max_characters: Maximum characters of the shortened text.
-        is_excerpt: Whether prose never stays.
+        is_excerpt: Whether values of the rank ``PROSE``, such as sentences, are always left out.
     """
 
     def __init__(
@@ -329,11 +329,12 @@ class _JsonText:
         return cls(source, found, max_characters, is_excerpt=is_excerpt)
 
     def _add_leaves(self, node: _Node, shared: Collection[str] = ()) -> None:
-        """Find the leaves of a value and their ranks.
+        """Store the leaves of a JSON value (numbers, strings and the like) with their ranks.
 
         Args:
             node: The value.
-            shared: Names of members that are equal in all items of the list that has the value.
+            shared: Names of members that are equal in all items of the list that contains the
+                value. They do not identify an item.
         """
         value = node.value
         if not value or not isinstance(value, dict | list):
@@ -354,7 +355,7 @@ class _JsonText:
                 self._add_leaves(node.add(name, each, ranks[name]))
 
     def _add_items(self, node: _Node, items: dict[Any, Any]) -> None:
-        """Find the leaves in the items of a list or of a large object, and their ranks."""
+        """Store the leaves in the items of a list or of a large object, with their ranks."""
         names = [name for name, value in items.items() if not _omitted_items(name, value)]
         errors = [name for name in names if _has_error(items[name])]
         errors = errors if 4 * len(errors) <= len(names) else []
@@ -382,9 +383,10 @@ class _JsonText:
             self._add_leaves(item, shared)
 
     def shorten_to_fit(self, fits: Callable[[str], bool]) -> str | None:
-        """Return the text with as many leaves as fit, the first ranks first. None if none fit.
+        """Return the text with as many leaves (numbers, strings and the like) as fit, or None.
 
-        If not all keys fit, some items of each list stay with their details instead.
+        Leaves with the lowest ranks stay first. If not even all keys fit (values that identify list
+        items), only some items of each list stay, but with their details.
         """
 
         def is_too_long(count: int) -> bool:
@@ -403,15 +405,15 @@ class _JsonText:
         return self.render(count, _STRINGS[-1]) if count else None
 
     def _count_limit(self) -> int:
-        """Return the number of leaves whose values alone do not exceed the maximum characters."""
+        """Return the largest number of leaves that could fit, by the size of their values alone."""
         values = [leaf.value for leaf in self._leaves]
         sizes = [min(len(each), _STRINGS[-1]) if isinstance(each, str) else 2 for each in values]
         return sum(size <= self._max_characters for size in accumulate(sizes))
 
     def render(self, count: int | None = None, characters: int = _STRINGS[0]) -> str:
-        """Return the text with the first ``count`` leaves, by default all.
+        """Write the text with only the first ``count`` leaves (numbers, strings and the like).
 
-        Strings have at most ``characters`` characters.
+        None: with all leaves. Strings have at most ``characters`` characters.
         """
         kept: set[_Node] = set()
         for leaf in self._leaves[:count]:
@@ -460,7 +462,7 @@ def _has_items(value: Any) -> bool:
 
 
 def _omitted_items(name: Any, value: Any) -> int:
-    """Return the number of items that a note in a list or large object counts; 0 for an item."""
+    """Return the number of items that a note on omitted items counts. 0 if it is no such note."""
     if name == _OMISSION_KEY:
         return int(value or 0)
     match = _OMISSION.fullmatch(value) if type(value) is str else None
@@ -477,7 +479,7 @@ def _has_error(value: Any) -> bool:
 
 
 def _shared_members(items: Sequence[Any]) -> frozenset[str]:
-    """Return the names of the members that are equal in all objects, such as a shop id."""
+    """Return the names of the members that have one value in all objects, such as a shop id."""
     objects = [item for item in items if isinstance(item, dict)]
     return frozenset(
         name
@@ -489,7 +491,9 @@ def _shared_members(items: Sequence[Any]) -> frozenset[str]:
 def _ranks(value: dict[str, Any], shared: Collection[str], *, has_key: bool) -> dict[str, _Rank]:
     """Return the rank of each member of an object.
 
-    ``shared`` members do not identify the object. With ``has_key``, no member needs to.
+    Usually, one member becomes the key, which identifies the object in a list: an id or a name.
+    Members in ``shared`` have one value in all objects of the list, so they cannot be the key. With
+    ``has_key``, something else identifies the object, and no member becomes the key.
     """
     ranks = {name: _rank_of(name, each) for name, each in value.items()}
     for name in shared:
