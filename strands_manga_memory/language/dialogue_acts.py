@@ -374,7 +374,7 @@ def _gives_value(text: str, act: str, features: TextFeatures) -> bool:
     - A decision is a constraint if it has a number or a time.
     - A message without a dialogue act is a constraint if a sentence without words such as "it" or
       "that" has a number, a time or a name.
-    - Messages with other dialogue acts are no constraints for this reason.
+    - For messages with other dialogue acts, the result is False.
     """
     if act == DialogueAct.DECISION:
         return features.has_number or features.has_time
@@ -393,7 +393,7 @@ def _has_value(features: TextFeatures) -> bool:
 
 
 def _changes(said: str, before: str, act: str, features: TextFeatures) -> bool:
-    """Return whether a user proposes something else, as in "how about eight?", after a refusal."""
+    """Return whether a user answers a refusal with another proposal, such as "how about eight?"."""
     if ANY.replies.declines.search(before) is None:
         return False
     if said.isascii():

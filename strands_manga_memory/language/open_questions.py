@@ -38,10 +38,10 @@ def is_question(text: str) -> bool:
 
 
 def without_interim_answers(lines: Sequence[Line]) -> list[Line]:
-    """Remove messages of the assistant that are followed by its answer, such as "Let me check".
+    """Keep only the last of consecutive messages of the assistant.
 
-    The assistant often announces a tool call in this way. Of consecutive messages of the assistant,
-    the last is therefore the answer.
+    The earlier messages often announce a tool call, as in "Let me check". The last message is the
+    answer.
     """
     return [
         line
@@ -128,8 +128,12 @@ def _asking_part(text: str) -> str:
 def _brings_answer(text: str, asked: str) -> bool:
     """Return whether a message of the assistant gives an answer that the assistant had postponed.
 
-    The message announces the answer ("I checked"), or follows small talk of the user (``asked``),
-    such as "OK, thanks", which is no other reason for a message with content.
+    The message must have content, and must not postpone the answer again. One of two signs is
+    enough:
+
+    - The message announces the answer, as in "I checked".
+    - The user's message before it (``asked``) is only small talk, such as "OK, thanks", and the
+      message promises nothing.
     """
     is_next = not has_content(asked) and ANY.given.promise.search(text) is None
     return (
@@ -142,8 +146,8 @@ def _brings_answer(text: str, asked: str) -> bool:
 def _is_no_answer(text: str, question: str) -> bool:
     """Return whether a reply of the assistant leaves a question without an answer.
 
-    This is so if the reply is empty or only small talk, such as "OK". There are two exceptions:
-    "OK" answers a request, and "Yes" answers a yes-or-no question.
+    A reply with content is an answer. A reply that is empty or only small talk is none, with two
+    exceptions: "OK" answers a request, and "Yes" answers a yes-or-no question.
     """
     if not text or has_content(text, "assistant"):
         return not text
@@ -175,26 +179,26 @@ _SAME_SUBJECT = 0.75
 def is_answer(answer: str, question: str, asked: str = "") -> bool:
     """Return whether a message of the assistant certainly answers a question of the user.
 
-    Only yes-or-no questions, and questions for a value such as a price, have certain answers. An
-    answer meets two conditions:
+    Only two kinds of questions can have a certain answer: yes-or-no questions, and questions for a
+    value such as a price. The answer must meet two conditions:
 
-    - One sentence contains the value. All other terms of the sentence are in the question.
+    - One of its sentences says yes or no, or gives the value. All other terms of the sentence are
+      in the question.
     - The answer, together with the user's message before it, contains most terms of the question,
       and all its numbers and names.
 
     A shorter answer is enough in two cases:
 
-    - The user's message before it repeats a yes-or-no question, and the answer begins with yes or
-      no.
-    - The user's message before it asks for news about the question ("What about the parking?"), and
-      the answer is definite.
+    - The user has just repeated a yes-or-no question, and the answer begins with yes or no.
+    - The user has just asked for news about the question ("What about the parking?"), and the
+      answer is definite.
 
     A message that only asks, or that promises an answer ("I will check"), is no answer.
 
     Args:
         answer: Text of the assistant's message.
-        question: Question, which may be older than the previous message.
-        asked: Text of the message before the assistant's message. Empty to judge only ``answer``.
+        question: Question of the user, which may be from an earlier message.
+        asked: Text of the user's message before ``answer``. Empty to judge ``answer`` alone.
     """
     if (_repeats(asked, question) and _answers_yes_or_no(answer, question)) or _brings_news(
         answer, question, asked
@@ -390,7 +394,7 @@ def _implied_statement(asked: Sequence[str], answer: str) -> str:
 
 
 def complete_answers(lines: Iterable[Line]) -> list[str]:
-    """Return the texts of the user's messages, with short answers as in ``complete_answer``."""
+    """Return the user's messages, with short answers expanded by ``complete_answer``."""
     texts, question = [], ""
     for role, text in lines:
         if role == "user":

@@ -23,7 +23,7 @@ _FLAGS = {"a": re.ASCII, "s": re.DOTALL, "m": re.MULTILINE}
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule of a language pack, with the pattern that a text must match.
+    """One rule of a language pack (file with patterns of a language), with the pattern to match.
 
     Attributes:
         key: Meaning of the pattern, such as a ``DialogueAct`` or the key of a preference.
@@ -33,10 +33,12 @@ class Rule:
             whole word.
         at_clause: Whether the pattern is tried only at the beginning of a clause.
         revokes_instruction: Whether a matching message ends a standing instruction.
-        check: Name of the function that validates a match. Empty if every match is valid. In the
-            table ``answers``: name of a pattern in the section ``answered``.
-        unless: Name of a pattern in the section ``around``, or ``asked_about`` for the table
-            ``answers``. A match of the rule is invalid if this pattern matches the text around it.
+        check: Name of the function that validates a match; empty if every match is valid. In the
+            table ``answers``, whose patterns match questions: name of the pattern in the section
+            ``answered`` that the answer must match.
+        unless: Name of a pattern in the section ``around``. If it matches the text around a match,
+            the match is invalid. In the table ``answers``: name of a pattern in the section
+            ``asked_about`` that excludes a question.
     """
 
     key: str
@@ -147,7 +149,7 @@ class LanguagePack(PatternSections):
         return tuple(map(self._rule, self._data.get(table, ())))
 
     def compile(self, entry: dict[str, Any]) -> re.Pattern[str]:
-        """Compile the alternative patterns of an entry of the pack's file to a regular expression.
+        """Compile an entry of the pack's file, which lists alternative patterns, to a regex.
 
         Raises:
             KeyError: The entry names a fragment (a shared part of patterns) that does not exist.
@@ -155,7 +157,7 @@ class LanguagePack(PatternSections):
         return re.compile(self.source(entry), _flags(entry))
 
     def source(self, entry: dict[str, Any]) -> str:
-        """Join the alternative patterns of an entry of the pack's file to one pattern.
+        """Join the patterns of an entry of the pack's file, which are alternatives, to one pattern.
 
         Names of fragments (shared parts of patterns) are replaced by the fragments.
         """

@@ -77,12 +77,12 @@ class Preference:
     """A preference that a user stated.
 
     Attributes:
-        slot: Slot under which the preference is stored, such as ``genre``, ``budget``, ``style``,
-            ``likes`` or ``name``. Empty for a statement that fits no slot.
+        slot: Standard key of the preference, such as ``genre``, ``budget``, ``style``, ``likes`` or
+            ``name``. Empty for a statement that fits no standard key.
         value: Preferred value, or the whole statement.
-        liked: True if the user wants the value, False if not. None if the user no longer wants the
-            value or, in the slot ``dislikes``, no longer dislikes the value. Without a slot, None
-            retracts all earlier statements about the value.
+        liked: True if the user wants the value, False if not. None ends an earlier preference: the
+            user no longer wants the value or, in the slot ``dislikes``, no longer dislikes it.
+            Without a slot, None retracts all earlier statements about the value.
         adds: Whether the value is added to earlier values of the slot instead of replacing them.
     """
 
@@ -93,7 +93,7 @@ class Preference:
 
 
 def slot_for_key(key: str) -> str:
-    """Return the slot for the key of a preference, such as ``genre`` for "my favorite genres"."""
+    """Return the slot (standard key) of a preference: ``genre`` for "my favorite genres"."""
     plain = " ".join(
         unicodedata.normalize("NFKC", key).replace("_", " ").casefold().split()
     ).replace("favourite", "favorite")
@@ -134,7 +134,10 @@ def split_values(text: str) -> list[str]:
 
 
 def statement_key(statement: str) -> str:
-    """Return the key of a statement that fits no slot: its first 40 characters in lower case."""
+    """Return the key of a statement that fits no standard key, such as ``genre``.
+
+    The result is the first 40 characters of the statement in lower case.
+    """
     return shorten_line(statement.rstrip(".!。！").lower(), 40)
 
 
@@ -163,7 +166,10 @@ def names_a_value(sentence: str) -> bool:
 
 
 def find_values(text: str) -> list[tuple[str, str, int]]:
-    """Find known values, such as genres, in a text: the slot, the value and its position."""
+    """Find known values, such as genres, in a text.
+
+    Each result is the slot (standard key, such as ``genre``), the value and its position.
+    """
     found = [(slot, match) for slot, pattern in _VALUES for match in pattern.finditer(text)]
     if (author := ANY.preferences.author.search(text)) is not None:
         found.append(("author", author))
@@ -177,7 +183,8 @@ def as_preferences(
 ) -> list[Preference]:
     """Convert values found in a text, such as genres, to preferences.
 
-    All liked values of a slot, such as ``genre``, become one preference; other values one each.
+    Liked values of the same slot (standard key, such as ``genre``) become one preference. Each
+    other value becomes a preference of its own.
     """
     found: list[Preference] = []
     for slot in dict.fromkeys(slot for slot, _, _ in named):
@@ -211,11 +218,11 @@ def remove_values(text: str, value: str) -> str:
 
 
 def _without_subject(slot: str, text: str, subject: str) -> str:
-    """Remove all values about a subject from the stored text of a slot.
+    """Return the stored text of a slot without the values about a subject.
 
-    A value is about the subject if the value and its slot together contain all words of the
-    subject: "mechs" removes "anything with mechs", and "son's allergy" removes the value "nuts" of
-    the slot ``son's allergy``.
+    A slot is a standard key of preferences, such as ``genre``. A value is about the subject if the
+    value and its slot together contain all words of the subject: "mechs" removes "anything with
+    mechs", and "son's allergy" removes the value "nuts" of the slot ``son's allergy``.
     """
     gone, terms, named = canonical_value(subject), subject_terms(subject), subject_terms(slot)
     values = split_values(text) if slot in (*TASTES, *_MOST_VALUES, STYLE) else [text]

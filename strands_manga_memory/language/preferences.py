@@ -1,7 +1,8 @@
 """Extraction of the preferences that a user states, in English and Japanese.
 
-A clause states a preference by its verb ("I'm tired of ..."), or by evaluating a known value, such
-as a genre. Questions and passing wishes are none. Others' tastes have slots, "sister's likes".
+A clause states a preference by its verb ("I'm tired of ..."), or if it praises or criticizes a
+known value, such as a genre. Questions and passing wishes state no preference. Preferences of other
+people get keys of their own, such as "sister's likes".
 """
 
 from __future__ import annotations
@@ -67,13 +68,13 @@ MOST_PREFERENCES = 5
 def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> list[Preference]:
     """Extract at most 5 preferences from the texts of a user's message, in the order of the texts.
 
-    Each preference has a slot (key), such as ``genre``. If no slot fits a sentence, its preference
-    is the whole sentence, without a slot. Of a long text, only the beginning and end are read.
+    Each preference has a slot (standard key), such as ``genre``. If no slot fits a sentence, its
+    preference is the whole sentence. Of a long text, only the beginning and end are read.
 
     Args:
         texts: Texts of the message.
-        before: Texts of the user's two previous messages. If they mention a gift, a budget in
-            ``texts`` is for the gift, and left out. "I'm into it now" ends a dislike in the last.
+        before: Texts of the user's two previous messages, whose preferences the message may change.
+            If they mention a gift, a budget in ``texts`` is for the gift, and left out.
     """
     found: dict[tuple[str, str, bool], Preference] = {}
     earlier = list(before)
@@ -129,7 +130,7 @@ def _changed_budget(
     """Return the user's new budget if a sentence changes an earlier budget, as in "make that 35".
 
     The earlier budget is in ``found``, the preferences of the message so far, or in the last text
-    of ``before``, the user's previous messages. Without one, the result is empty.
+    of ``before``, the user's previous messages. Without an earlier budget, the result is empty.
     """
     if (amount := BOTH.changes_amount.search(sentence)) is None:
         return []
@@ -147,9 +148,9 @@ def _corrected_value(
 ) -> list[Preference]:
     """Return the changes of an earlier preference if a sentence corrects it, as in "X, not Y".
 
-    A sentence with only the new value changes the last fact in ``stated``. A sentence with both
-    values changes a preference for one of them, from the message so far (``found``) or from the
-    texts ``before``. Without such a preference, the result is empty.
+    A sentence with both values changes a preference for one of them, in ``found`` (the message so
+    far) or ``before`` (previous messages). A sentence with only the new value changes the last fact
+    in ``stated`` (previous sentence), such as a name. Otherwise, the result is empty.
     """
     last = stated[-1] if stated else None
     has_moved = last is not None and (last.slot, last.liked) == ("home", None)
@@ -175,11 +176,11 @@ def _retraction(said: Preference) -> Preference:
 
 
 def _changed_taste(clause: str, stated: Sequence[Preference]) -> list[Preference]:
-    """Return the preferences that replace the last one in ``stated``, if a clause changes it.
+    """Return the preferences that replace the last one of the previous sentence, ``stated``.
 
     The clause may retract the last preference ("scratch that"), correct it ("no wait, romance"),
-    give examples of it ("stuff like Monster"), or end a dislike ("now I love it"). Otherwise, the
-    result is empty.
+    give examples ("stuff like Monster"), make it a dislike, or end a dislike ("now I love it").
+    Otherwise, the result is empty.
     """
     last = stated[-1] if stated else None
     if last is None:
@@ -353,10 +354,10 @@ def _facts_and_wishes(said: str) -> list[Preference]:
 
 
 def _is_taste_or_supposition(statement: str, value: tuple[int, int]) -> bool:
-    """Return whether a statement in the form of a fact, such as "I'm a horror fan", states none.
+    """Return whether a statement in the form of a fact, such as "I'm a horror fan", is no fact.
 
-    This is so for a taste (a genre, format or language), a quote and a supposition. ``value`` is
-    the range of the value in the statement.
+    It is no fact if it states a taste (a genre, format or language), a quote or a supposition.
+    ``value`` is the range of the value in the statement.
     """
     start, end = value
     return (

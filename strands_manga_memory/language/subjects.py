@@ -76,12 +76,13 @@ class SubjectTracker:
         """Read the next sentence of a message, and return the part that may be about the user.
 
         Call this method for all sentences of a message in order, because a sentence may continue
-        the subject of the last one. The result is:
+        the subject of the last one.
 
-        - the clauses about the user, if the sentence mentions another person, too
-        - the whole sentence, if it mentions no other person or has no clause about the user. Then
-          ``is_own`` decides whether a preference is the user's. "She likes horror" becomes "my
-          sister likes horror" after a sentence about the user's sister.
+        - If the sentence mentions another person and has clauses about the user, only these clauses
+          are returned.
+        - Otherwise, the whole sentence is returned. After a sentence about the user's sister, "She
+          likes horror" becomes "my sister likes horror". ``is_own`` then tells whether a preference
+          in it is the user's.
         """
         clauses = split_clauses(sentence)
         asks = len(clauses) > 1 and has_question_mark(sentence)
@@ -135,15 +136,15 @@ class SubjectTracker:
         return sentence if named else f"{self._person}は{JA.subjects.pronoun.sub('', sentence)}"
 
     def is_own(self, slot: str) -> bool:
-        """Return whether a preference is stored for the user: it is the user's own, and lasting.
+        """Return whether a preference is to be stored for the user.
 
-        The preference is from the sentence that ``own_part`` read last. The budget for a gift and
-        the name of a pet are not the user's own. A wish for today, or until Friday, is not lasting.
-        Tastes of other people are stored for the user under slots that name the person, such as
-        "sister's likes".
+        The preference is from the sentence that ``own_part`` read last. It is stored if it is the
+        user's own and lasting. The budget for a gift and the name of a pet are not the user's own.
+        A wish for today, or until Friday, is not lasting. Tastes of other people are stored, too,
+        under slots that name the person, such as "sister's likes".
 
         Args:
-            slot: Slot of the preference, such as ``genre``.
+            slot: Slot (standard key) of the preference, such as ``genre``.
         """
         if self._is_occasional and slot in _LASTING:
             return False

@@ -143,10 +143,10 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
 
     Example: "not 3 books, 4 books" changes the earlier fact "I want 3 books".
 
-    The changed fact has a value of the same entity type and unit. Identifiers (such as order
-    numbers) and quantities with a unit may be in any earlier message, other values only in the
-    user's previous message with facts. Of several such facts, the one that shares most words with
-    the correction is changed.
+    A correction changes an earlier fact with a value of the same entity type and unit. It may
+    change an identifier (such as an order number) or a quantity with a unit in any earlier message,
+    other values only in the user's previous message with facts. If several facts qualify, the one
+    that shares most words with the correction is changed.
 
     If the changed fact is itself a correction, the facts that it changed are changed, too.
 
@@ -229,10 +229,10 @@ def _topic(text: str) -> frozenset[str]:
 
 
 def _are_successive(before: int, at: int, facts: Sequence[Fact]) -> bool:
-    """Return whether two facts are from the same or from successive fact-bearing user messages.
+    """Return whether no other message of the user with facts is between the messages of two facts.
 
-    A value without a unit, as in "make it 5", corrects only such an earlier fact. ``before`` and
-    ``at`` are the positions of the two facts.
+    A value without a unit, as in "make it 5", corrects an earlier fact only in this case.
+    ``before`` and ``at`` are the positions of the two facts.
     """
     ends = {facts[before].source, facts[at].source}
     return all(fact.source in ends for fact in facts[before + 1 : at] if fact.kind in USER_KINDS)

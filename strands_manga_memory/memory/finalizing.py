@@ -90,7 +90,8 @@ class MemoryKeeper:
         codec: Codec of the content and metadata of memories.
         clock: Function that returns seconds since 1970.
         timeout: Most seconds to wait for the summarizer. Default 30.
-        hot: Hot tier that caches the memories of active users, or None.
+        hot: Hot tier (a fast shared store, such as Redis) that caches the memories of active users,
+            or None.
     """
 
     table: Table
@@ -310,8 +311,8 @@ class _EndedConversation:
     def _close_questions(self) -> None:
         """Mark open questions of the last 7 days as answered if a later session answered them.
 
-        The conversation may answer questions of earlier sessions. Its own questions may be answered
-        in later sessions that were finalized before it.
+        The conversation may answer questions of earlier sessions. Its own questions may have been
+        answered in later sessions, whose memories were stored first.
         """
         end, oldest = self._transcript.ended_at, self._keeper.clock() - RECENT_DAYS * DAY
         for record in self._summaries():
@@ -438,7 +439,10 @@ class _EndedConversation:
         )
 
     def _rollup_text(self, sessions: Sequence[MemoryRecord], max_tokens: int) -> str:
-        """Let a model summarize the sessions of a week or month; empty without a model."""
+        """Return a model's summary of the sessions of a week or month.
+
+        The result is empty if the summarizer uses no model, or if the model fails.
+        """
         summarizer = self._keeper.summarizer
         if isinstance(summarizer, RuleSessionSummarizer):
             return ""

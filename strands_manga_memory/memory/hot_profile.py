@@ -63,16 +63,18 @@ def cache_name(owner: Owner) -> str:
 class ProfileState:
     """Content of a user's record in the hot tier: text about the user, and recent preferences.
 
+    The hot tier is a fast shared store such as Redis, which the user's agents read.
+
     Attributes:
         exists: Whether there is a record that is not a tombstone (marker of a deletion).
         is_erased: Whether a tombstone has replaced the record, because all data of the user were
             deleted.
         context: Text about the user for agents, read at the last session start, or None.
-        statements: Recent statements of the user on all devices, in order of time.
+        statements: Recently stated preferences of the user on all devices, in order of time.
         removals: Recent deletions of preferences and retractions of messages.
         revision: Last known revision of the user's preference log.
-        removed: Random text that changes whenever memories are removed. An agent that knows another
-            text must read its context again.
+        removed: Random text that changes whenever memories are removed. An agent compares it with
+            the text that it read before. If they differ, the agent reads ``context`` again.
     """
 
     exists: bool = False
@@ -143,8 +145,9 @@ class HotProfile:
         """Change the user's record by compare-and-set, and return its new state.
 
         Args:
-            change: Function from the current state to the next state. If it returns None, nothing
-                is written, and the result is an empty ``ProfileState``.
+            change: Function from the current state to the next state, called again after a
+                conflict. If the function returns None, nothing is written, and the result is an
+                empty ``ProfileState``.
             drops: Whether to remove the cache of the user's memories from the record.
 
         Raises:
@@ -200,15 +203,17 @@ class HotProfile:
             statements: Preferences that the user has just stated, or that the application has set.
             removals: Deletions of preferences and retractions of messages. They also apply to
                 earlier statements that arrive later from another device.
-            before: Revision of the preference log before the change.
+            before: Revision of the preference log before the change. A record with another revision
+                lacks a change by another process. It then gets a revision that differs from the
+                log's, by which agents notice this.
             revision: Revision of the preference log after the change.
             is_removal: Whether memories were removed that are not in ``removals``. After any
                 removal, agents read their text about the user again.
             drops_context: Whether to remove the stored text about the user, so that the next
                 session start makes it from the table again.
-            erased_at: Returns the time of the last deletion of all the user's data, in seconds
-                since 1970. Called if a tombstone has replaced the record. Earlier statements are
-                left out.
+            erased_at: Function that returns the time of the last deletion of all the user's data,
+                in seconds since 1970. Called if a tombstone (deletion marker) has replaced the
+                record. Statements up to this time are then left out.
         """
 
         def changed(state: ProfileState) -> ProfileState | None:

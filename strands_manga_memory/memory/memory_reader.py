@@ -119,8 +119,8 @@ class MemoryReader:
     def read_changes(self) -> None:
         """Read the memories again, because other processes may have changed them.
 
-        They are read from the table, not from the cache in the hot tier, because a process that
-        made a change may use another hot tier.
+        They are read from the table. The cache in the hot tier (a fast shared store, such as Redis)
+        may be outdated, because a process that made a change may use another hot tier.
         """
         self._wait_for_statements()
         self.drop_snapshot(is_own_change=True)
@@ -194,7 +194,7 @@ class MemoryReader:
     def recall(
         self, wanted: MemoryQuery, *, limit: int | None, query: str | None
     ) -> list[MemoryRecord]:
-        """Read the wanted memories from the table, and return the best matches first."""
+        """Read the memories that meet the conditions ``wanted`` from the table, best first."""
         if limit is not None:
             check_positive_int("limit", limit)
         self._wait_for_statements()
@@ -283,7 +283,7 @@ class MemoryReader:
     def _add_older(
         self, snapshot: Snapshot, query: str | None, types: frozenset[MemoryType]
     ) -> None:
-        """Read older memories from the table, and add them to ``snapshot``.
+        """Read older memories from the table, and add them to ``snapshot``, this process's copy.
 
         With a query, memories that contain a word of the query are added. Without a query, the most
         important memories of ``types`` are added. A session start reads at most 40 preferences. If
@@ -294,10 +294,10 @@ class MemoryReader:
         snapshot.add_older(find_older(self._partition, query, types, since=since, known=known))
 
     def _with_recent(self) -> Future[None] | None:
-        """Start the background read of recent facts and messages, unless it was started.
+        """Return the future of the background read of recent facts and messages.
 
-        Return its future. The result is None if no read is needed, because the memories came from
-        the hot tier.
+        The read is started if it was not started before. The result is None if no read is needed,
+        because the memories came from the cache in the hot tier.
         """
         with self._lock:
             if self._read_recent is not None and self._recent is None:
@@ -489,9 +489,9 @@ PERIODS = ((MemoryType.WEEK, RECENT_DAYS, _week), (MemoryType.MONTH, WEEKS_DAYS,
 
 
 def shown_texts(record: MemoryRecord) -> list[str]:
-    """Return each line as which a memory may appear in a request to the model.
+    """Return the lines in which a request to the model may show a memory.
 
-    The lines serve to detect that a request already contains the memory.
+    If a request contains one of these lines, it contains the memory.
     """
     if record.type == MemoryType.EPISODE:
         return [escape_line(passage, ENTRY_CHARACTERS) for passage in record.listed("passages")]

@@ -69,10 +69,10 @@ def find_older(
     With a query, memories that contain a word of the query are found. Without a query, the most
     important memories of ``types`` are found.
 
-    The first call reads all memories, and stores a word list of them. For seven days, calls in all
-    processes read only the list and the found memories. The list lacks memories that were stored
-    later. If this process may not have read all of these, a new list is made. A call that makes a
-    list also returns all preferences.
+    The first call reads all memories, and stores an index of their words (the word list). For seven
+    days, calls in all processes read only the list and the found memories. The list lacks memories
+    that were stored after it was made. If this process may not know all of these, the call makes a
+    new list. A call that makes a list also returns all preferences.
 
     Args:
         partition: Memories of the user.
@@ -121,7 +121,10 @@ def delete_word_list(partition: UserPartition) -> None:
 
 
 class _StoredWordList:
-    """Word list in the memory table, made at ``oldest`` or later (in seconds since 1970)."""
+    """Word list (index of the words of a user's memories) in the memory table.
+
+    A list from before ``oldest``, in seconds since 1970, is not used.
+    """
 
     def __init__(self, partition: UserPartition, oldest: float) -> None:
         self._partition = partition
@@ -207,9 +210,10 @@ def _parts_of_list(records: Iterable[MemoryRecord]) -> _Parts:
 
 
 def _make_list(partition: UserPartition) -> tuple[PartitionContent, _Parts]:
-    """Read all memories of the user, build and store a word list of them, and return both.
+    """Read all memories of the user, build and store a word list, and return memories and list.
 
-    The list is not stored if the store fails, or if memories change or are deleted during the call.
+    The list is an index of the memories' words. It is not stored if the store fails, or if memories
+    change or are deleted during the call.
     """
     owner, table, codec = partition.owner, partition.table, partition.codec or Codec()
     changes = owner.preference_log_partition, CHANGES

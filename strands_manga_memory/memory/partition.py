@@ -1,8 +1,8 @@
 """Memories of one user in the memory table, read by ranges of keys and changed by compare-and-set.
 
-A deletion of all data of a user (erasure) leaves a marker, by which a write can detect the deletion
-and do nothing. Each access (search or recall that returns memories) is first recorded in an item of
-its own (the ledger), and later added to the access counts of the memories.
+After a deletion of all data of a user (erasure), a marker stays in the table. A write that finds a
+new marker does nothing. Searches and recalls record the access to their results as items of their
+own (the ledger). Later, these are added to the access counts of the memories.
 """
 
 from __future__ import annotations
@@ -157,8 +157,8 @@ class UserPartition:
 
     Attributes:
         log_key: Key of the background work that writes the user's preference log.
-        guard: Check in each write by ``update`` that all data of the user were not deleted since
-            the check was made. None: no check.
+        guard: Condition of each write by ``update``, made by ``not_erased_since``. The write does
+            nothing if all data of the user were deleted since. None: no condition.
     """
 
     def __init__(
@@ -189,12 +189,12 @@ class UserPartition:
         """Read the summaries that are needed to make memories from an ended conversation.
 
         All weekly and monthly summaries are read, and the latest session summaries: together with
-        the monthly ones, 128. If there are more session summaries, up to 400 older ones that no
-        weekly summary covers yet are also read, and up to 400 that no monthly summary covers yet.
+        the monthly ones, 128. If there are more session summaries, older ones are also read: up to
+        400 that no weekly summary includes yet, and up to 400 that no monthly summary includes yet.
         The ids of expired memories are read, too.
 
         Args:
-            ages: Least age in seconds of the sessions that a weekly or monthly summary covers,
+            ages: Least age in seconds of the sessions that a weekly or monthly summary includes,
                 keyed by type of the summary.
 
         Raises:
@@ -290,8 +290,8 @@ class UserPartition:
         Args:
             ranges: Ranges of sort keys.
             ids: Ids of further memories to read.
-            are_all: False if ``ids`` is only a part of the memories that the caller needs. The
-                result is then marked as partial.
+            are_all: Whether ``ids`` has all further memories that the caller needs. If not, the
+                result is marked as partial.
         """
         loaded, sealed = PartitionContent(), set[str]()
         items = self.table.batch_get([(self.owner.partition, id_) for id_ in ids]) if ids else {}
@@ -359,7 +359,7 @@ class UserPartition:
                 called again after a conflict. None or the same object means no change. The version
                 is set automatically.
             is_access: Whether the change only counts accesses. The version then stays, so that
-                roll-ups of the memory need not be written again.
+                weekly and monthly summaries of the memory need not be written again.
 
         Raises:
             ConflictError: Other writers keep changing the memory.

@@ -98,9 +98,10 @@ class PiiPolicy:
         return f"[{rule.name}]"
 
     def parts_of_data(self, values: Collection[str], text: str) -> set[str]:
-        """Return those of ``values``, extracted from a text, that are only parts of personal data.
+        """Return those of ``values``, all extracted from ``text``, that are parts of personal data.
 
-        An example is ``ken`` of ``ken@example.com``. No rule recognizes such a part by itself.
+        An example is ``ken`` of ``ken@example.com``, which no rule recognizes by itself. A value
+        that the text also contains outside personal data is left out.
         """
 
         def cleaned(one: str) -> str:

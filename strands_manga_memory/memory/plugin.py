@@ -150,13 +150,13 @@ class UserContext(Plugin):
     inserted texts.
 
     Args:
-        store: Store of the user's memories, with a hot tier.
+        store: Store of the user's memories, with a hot tier (a fast shared store, such as Redis).
         session_id: Id of the session. It is stored with the extracted preferences.
         learn: Extraction of preferences from the user's messages after each turn. ``rules`` knows
             English and Japanese. ``model`` also asks the agent's ``aux_model`` (a second model for
             background work), and drops values with words that the message does not contain.
-            ``nothing`` disables the extraction, also when the session is finalized. Default:
-            ``model`` if the agent was given an ``aux_model``, else ``rules``.
+            ``nothing`` disables the extraction after turns and after the end of the session.
+            Default: ``model`` if the agent was given an ``aux_model``, else ``rules``.
         reads_revision: Whether each model call also looks for changes in the memory table. This is
             needed if processes with another hot tier change the table. Default False.
 
@@ -363,7 +363,8 @@ class UserContext(Plugin):
     def discard_preferences(self, message_id: str, *, at: float = 0.0) -> None:
         """Discard the agent's copy of a message's preferences, after the table has deleted them.
 
-        ``at`` is the time of the message, which a clock that is behind has not reached yet.
+        ``at`` is the time of the message in seconds since 1970. It matters only if this process's
+        clock is behind the clock that set it.
         """
         self._hide(message_id, max(self._clock(), at))
         self._store.reader.drop_snapshot()
@@ -442,9 +443,9 @@ class UserContext(Plugin):
     def collect_results(self, context: InjectionFormatContext, **_: Any) -> str:
         """Keep the search results of a ``MemoryManager``, to add them to all requests of this turn.
 
-        Pass this method as ``MemoryManager(injection={"format": ...})``. The manager adds the text
-        that this method returns to the first request of a turn only. The returned text is therefore
-        empty, and this plugin adds the search results to each request.
+        Pass this method as ``MemoryManager(injection={"format": ...})``. The manager would add the
+        returned text only to the first request of a turn. This method therefore returns an empty
+        text, and this plugin adds the search results to each request.
 
         The plugin adds a title, and one line for each search result. The line begins with the date
         of the memory's session, if known. Search results that the request already contains, and
@@ -510,7 +511,7 @@ def _stated_by_rules(
 
 
 def _exclude_from_learning(event: MessageAddedEvent[Agent]) -> None:
-    """Mark a new message, so that the finalizer extracts no preferences from it."""
+    """Mark a new message, so that no preferences are extracted from it after the session ends."""
     event.message.setdefault("metadata", {}).setdefault("custom", {})["learn"] = "nothing"
 
 

@@ -96,7 +96,8 @@ class PreferenceLog:
 
     Args:
         partition: Memories of the user in the memory table.
-        hot: Record of the user in the hot tier, which gets the changes, or None.
+        hot: Record of the user in the hot tier (a fast shared store, such as Redis), or None.
+            Running agents read changes of preferences there.
         importance: Importance of the records.
         send_later: Function that sends the user's signals (reports of preferences) to another
             service in the background. None: there is no such service.
@@ -151,9 +152,9 @@ class PreferenceLog:
     def apply(self, change: PreferenceChange) -> Mapping[str, MemoryRecord | None]:
         """Store a change of the user's preferences, and publish it to the user's agents.
 
-        The change has statements of preferences, for example in messages of the user. Statements
-        are left out if the user retracted them, or if they are older than a deletion of all data of
-        the user. The preference records are then made from the remaining statements.
+        The statements of the change (preferences that messages state) are added to the log, and the
+        preference records are made from the log again. A statement is left out if the user
+        retracted it, or if it is older than a deletion of all data of the user.
 
         Returns:
             The changed preference records, keyed by id; None for a deleted record.
@@ -181,7 +182,7 @@ class PreferenceLog:
         return changed
 
     def apply_later(self, change: PreferenceChange) -> None:
-        """Store a change in the background, and show its stated preferences to live agents at once.
+        """Store a change in the background; running agents see its preferences at once.
 
         If the table fails, the write is repeated.
         """
@@ -235,9 +236,9 @@ class PreferenceLog:
             self._replace_fields(add)
 
     def _replace_fields(self, fields: Callable[[Item], Item]) -> tuple[str, str]:
-        """Write new values of the log's unencrypted fields, which needs no encryption key.
+        """Write new values of the log's unencrypted fields; the encrypted fields stay unchanged.
 
-        A deletion of a memory thus succeeds without the key.
+        This needs no encryption key, so that memories can be deleted without the key.
 
         Returns:
             The revision of the log before and after.
@@ -439,19 +440,19 @@ class PreferenceLog:
 
 
 def bucket_of(owner: Owner) -> str:
-    """Return the partition key of the list that names a user while the user has unsent signals.
+    """Return the partition key of the list of unsent signals in which a user is entered.
 
-    A signal reports a preference to another service. The users are spread over 16 lists by a hash,
-    and a sender reads all lists.
+    A signal reports a preference to another service. A user is in the list while a signal of the
+    user is unsent. A hash spreads the users over 16 lists, and a sender reads all lists.
     """
     return f"spool/{zlib.crc32(owner.partition.encode()) % BUCKETS:02d}"
 
 
 def revision_of(item: Item | None, erased: Item | None) -> str:
-    """Return the revision of a user's preference log, given the result of ``read_items``.
+    """Return the revision of a user's preference log, a text without meaning.
 
-    If it changes, agents must read the user's memories again. Each deletion of all data of the user
-    changes it, too.
+    If the revision differs from an earlier one, agents must read the user's memories again. Each
+    deletion of all data of the user changes it, too. Pass the result of ``read_items``.
     """
     return f"{(item or {}).get('revision') or ''}{(erased or {}).get('mark') or ''}"
 
@@ -496,7 +497,10 @@ def _set_value(record: MemoryRecord) -> Statement | None:
 
 
 def _with_set_value(known: MemoryRecord | None, new: MemoryRecord) -> MemoryRecord:
-    """Return a record with a value that ``prefer`` set, and metadata of the stored record."""
+    """Return a preference record with a new value that ``UserMemoryStore.prefer`` set.
+
+    Metadata of the stored record (``known``) are kept, except the messages that stated its value.
+    """
     if known is None:
         return new
     metadata = {name: each for name, each in known.metadata.items() if name != _SOURCES}

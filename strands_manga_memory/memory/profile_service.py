@@ -303,9 +303,9 @@ class TablePreferenceSink:
         self._codec = codec
 
     def send(self, signal: PreferenceSignal) -> None:
-        """Store a reported preference in the table, or delete all preferences of a message.
+        """Store a reported preference in the table.
 
-        The latter is done if the signal reports that the message was retracted.
+        If the signal reports that a message was retracted, delete all preferences of the message.
         """
         log = PreferenceLog(
             UserPartition(self._table, signal.owner, codec=self._codec, clock=lambda: signal.at)
@@ -365,10 +365,10 @@ _LONGEST_WAIT = 60.0
 class PreferenceOutbox:
     """Sender of preference signals to another service (the sink), with retries.
 
-    A signal reports a stated preference or a retraction. It is stored in the user's preference log
-    in the same write as the preference or retraction. It is deleted after the sink has accepted it,
-    so that each signal is sent at least once. A lease lets only one worker at a time send the
-    signals of a user, in the order of their numbers.
+    A signal reports a stated preference or a retraction. The write that stores the preference or
+    retraction also stores the signal, in the user's preference log. A signal is deleted after the
+    sink has accepted it, so each signal is sent at least once. A lease lets only one worker at a
+    time send the signals of a user, in the order of their numbers.
 
     Args:
         table: Table of the schema ``USER_MEMORY``.

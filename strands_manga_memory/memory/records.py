@@ -425,10 +425,10 @@ def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
 
 
 def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, storage_key: str) -> Item:
-    """Encode the content of a record for storage in the table.
+    """Return the content of a record in the form in which the table stores it.
 
-    Without a codec, the content is returned unchanged, unless DynamoDB rejects a value such as NaN.
-    ``storage_key`` is the key of the record.
+    With a codec, the content is encoded. Without a codec, the content is returned unchanged, unless
+    DynamoDB rejects a value such as NaN. ``storage_key`` is the key of the record.
     """
     if codec is None and _fits_a_table(body):
         return body
@@ -436,7 +436,7 @@ def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, storage_key: 
 
 
 def opened_body(item: Item, codec: Codec | None, storage_key: str) -> Any:
-    """Return the content of a stored record, decoded if it is in the attribute ``sealed``.
+    """Return the content of a stored record, decoded if it was stored in encoded form.
 
     ``storage_key`` is the key of the record. Encoded content that was stored under another key is
     refused.

@@ -59,7 +59,8 @@ class Statement:
     def slot(self) -> str:
         """Subject of the preference, such as ``genre``.
 
-        For a rejected value, it is ``dislikes``. Without a subject, it is a digest of the value.
+        For a rejected value, the subject is ``dislikes``. Without a subject, the result is a digest
+        of the value.
         """
         if self.preference.liked is False:
             return DISLIKES
@@ -100,12 +101,14 @@ class Removal:
         return cls(at, slot, _digests(slot, value))
 
     def removes(self, statement: Statement) -> bool:
-        """Return whether this removal applies to a statement. It never applies to later statements.
+        """Return whether this removal applies to a statement (a stated preference).
+
+        A removal never applies to later statements.
 
         - The retraction of a message applies to the statements in the message.
         - The deletion of a preference applies to the statements about its subject, such as
-          ``genre``, and to statements of one of its values about other subjects. The deletion of a
-          dislike applies only to dislikes, and any other deletion to no dislikes.
+          ``genre``, and to statements about other subjects that state one of its values.
+        - The deletion of a dislike applies only to dislikes. Other deletions apply to no dislikes.
         - A deletion does not apply to a statement that only ends an earlier preference.
         """
         if statement.at > self.at:
@@ -140,8 +143,8 @@ class PreferenceSignal:
     Attributes:
         id: Unique id of the signal. Repeated deliveries have the same id.
         number: Number that increases with each signal of the user, also after a deletion of all
-            data of the user. 0 before the signal is stored. A receiver should ignore a signal after
-            another signal of the same key with a higher number.
+            data of the user. 0 before the signal is stored. A receiver should ignore a signal if it
+            has received a signal of the same key with a higher number.
         user_id: User id, unique within the tenant.
         tenant: Tenant of the user, or None.
         key: Subject of the preference, such as ``genre``. Empty for a statement without a subject.
@@ -191,9 +194,9 @@ class PreferenceSignal:
 
     @property
     def statement(self) -> Statement:
-        """Statement of the preference that this signal (report of a preference) is about.
+        """The stated preference that this signal reports.
 
-        If the message of the statement is unknown, the id of the signal replaces the message id.
+        If the message of the preference is unknown, the id of the signal replaces the message id.
         """
         preference = Preference(self.key, self.value, self.liked, self.adds)
         return Statement(preference, self.at, self.message_id or self.id, self.session_id)
@@ -201,14 +204,17 @@ class PreferenceSignal:
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """Value of a slot (subject such as ``genre``), and the last statement that set or kept it."""
+    """Value of a slot (subject such as ``genre``) and the stated preference that last set it.
+
+    If a preference is stated again, the later statement counts.
+    """
 
     value: str
     statement: Statement
 
 
 def slot_states(statements: Iterable[Statement]) -> dict[str, SlotState]:
-    """Compute the current value of each slot (subject such as ``genre``) from all statements.
+    """Compute the current value of each slot (subject such as ``genre``) from stated preferences.
 
     The statements are applied in order of time. The slot that changed last comes last.
     """
@@ -284,12 +290,12 @@ class PreferenceChange:
     """Change of a user's preferences: new statements, removals, or a value that was set.
 
     Attributes:
-        statements: New statements of messages.
+        statements: Preferences that new messages state.
         removals: Deleted preferences and retracted messages.
         record: Record of a preference that ``UserMemoryStore.prefer`` set, or None.
-        dropped: Id of a preference record to delete, or None. ``removals`` delete only statements
-            of messages, and not a value that ``UserMemoryStore.prefer`` set in the record.
-        signals: Signals of the statements and retractions.
+        dropped: Id of a preference record to delete, or None. Needed for a record with a value that
+            ``UserMemoryStore.prefer`` set, because ``removals`` delete only statements of messages.
+        signals: Reports of the statements and retractions to another service.
         sent: Ids of signals that the other service has accepted. They are deleted.
     """
 
@@ -326,7 +332,7 @@ class LoggedChanges:
     erased_at: float = -math.inf
 
     def admit(self, statements: Iterable[Statement]) -> tuple[Statement, ...]:
-        """Return the new statements that may be stored in the log.
+        """Return the new statements (stated preferences) that may be stored in the log.
 
         A statement is left out in these cases:
 
@@ -411,11 +417,10 @@ def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:
 
 
 def complete_since(removals: Sequence[Removal]) -> float:
-    """Return the time from which on ``removals``, those of a preference log, are complete.
+    """Return the time from which on a preference log has all removals, in seconds since 1970.
 
-    The time is in seconds since 1970. A log keeps the latest 300 removals. A log with 300 may have
-    dropped earlier ones, so the result is the time of its first removal. The log stores no earlier
-    statements, because a dropped removal may apply to them. With fewer removals, the result is
-    minus infinity.
+    A log keeps the latest 300 removals. A log with 300 may have dropped earlier ones, so the result
+    is the time of the first kept removal. The log stores no earlier statements, because a dropped
+    removal may apply to them. With fewer than 300 removals, the result is minus infinity.
     """
     return removals[0].at if len(removals) >= _MAX_REMOVALS else -math.inf

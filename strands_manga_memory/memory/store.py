@@ -591,9 +591,10 @@ def _texts(name: str, values: Sequence[str]) -> list[str]:
 
 
 def _name_of(key: str) -> str:
-    """Return the name that is shown for a preference's key: its subject, such as ``genre``.
+    """Return the name under which a preference is shown, given the key that the application passed.
 
-    A key that differs from its subject only in case or spaces keeps the application's spelling.
+    The name is the standard key, such as ``genre`` for "favorite genres". If the given key differs
+    from it only in case or spaces, the given spelling is kept.
     """
     slot = slot_for_key(key)
     return key if slot == " ".join(key.casefold().split()) else slot
