@@ -69,9 +69,9 @@ def checked(call: Callable[P, _T]) -> Callable[P, _T]:
 
 
 def with_repr(*names: str) -> Callable[[type[_T]], type[_T]]:
-    """Return a class decorator that adds a ``__repr__`` with the values of some attributes.
+    """Return a class decorator that adds a ``__repr__`` with the values of the named attributes.
 
-    An underscore before the name of an attribute is not shown.
+    The text shows the names without leading underscores.
     """
 
     def decorate(kind: type[_T]) -> type[_T]:
@@ -136,7 +136,7 @@ def _has_type(value: Any, kind: Any) -> bool:
 
 
 def missing_methods(value: Any, protocol: type) -> list[str]:
-    """Return the names of the methods of a protocol that an object does not have."""
+    """Return the names of the methods that a protocol requires and an object lacks."""
     methods = [name for name in vars(protocol) if name == "__call__" or not name.startswith("_")]
     return [name for name in methods if not hasattr(value, name)]
 
@@ -188,7 +188,7 @@ def check_positive_int(name: str, value: object) -> int:
 
 
 def check_int(name: str, value: object, *, minimum: int) -> int:
-    """Return ``value`` if it is a whole number from ``minimum``; otherwise raise a ValueError."""
+    """Return ``value`` if it is a whole number, ``minimum`` or more; else raise a ValueError."""
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
         expected = (
             "a positive whole number" if minimum == 1 else f"a whole number of {minimum} or more"

@@ -189,7 +189,8 @@ class CircuitBreaker:
     def record(self, *, succeeded: bool) -> None:
         """Count the success or failure of a call that was made without a permit of the breaker.
 
-        A success closes the breaker. A failure is ignored during the waiting time of the breaker.
+        A success closes the breaker. A failure counts like that of a permitted call, except while
+        the breaker is open and its waiting time is not over: the failure is then ignored.
         """
         with self._lock:
             if succeeded and self._state is _CLOSED:

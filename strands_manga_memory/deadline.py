@@ -95,7 +95,10 @@ _left_behind: set[asyncio.Task[None]] = set()
 
 
 def _replace_thread_pool(loop: asyncio.AbstractEventLoop) -> None:
-    """Give an event loop a new thread pool, so that its end does not wait for a stuck thread."""
+    """Give an event loop a new thread pool, because a thread of the old one may be stuck.
+
+    When an event loop ends, it waits for the threads of its pool.
+    """
     loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
 
 
@@ -108,12 +111,14 @@ async def wait_until_done(
 ) -> float:
     """Wait until background work ends or the time is over, without blocking the event loop.
 
-    Seconds in which the whole process paused, as for garbage collection, need not count.
+    The caller decides whether pauses of the whole process, as for garbage collection, extend the
+    wait.
 
     Args:
         future: Future of the work. Its error, if any, is not raised here.
-        remaining: Callback that takes the seconds of pauses so far, and returns the seconds that
-            are left to wait. It may add the pauses.
+        remaining: Callback that takes the total seconds of pauses so far, and returns the seconds
+            that are left to wait; 0 ends the wait. To extend the wait by the pauses, it adds their
+            seconds to the result.
         limit: Maximum seconds of the wait, including pauses.
 
     Returns:
@@ -130,7 +135,10 @@ async def wait_until_done(
 
 
 def as_asyncio_future(future: Future[Any]) -> asyncio.Future[None]:
-    """Return an ``asyncio`` future that ends, with None, when a future of another thread ends."""
+    """Return an ``asyncio`` future that ends when a future of another thread ends.
+
+    The result is None, even if the other future failed.
+    """
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
 

@@ -113,9 +113,9 @@ def scope_of(scope: ConversationScope | None, **ids: str | None) -> Conversation
 def merge_arguments(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
     """Merge this package's arguments for ``strands.Agent`` (``ours``) with the application's.
 
-    An argument of the application replaces that of the package, unless it is None. All plugins are
-    kept. A ``context_manager`` of the application also removes the package's
-    ``conversation_manager``.
+    An argument of the application replaces the package's argument of the same name, unless its
+    value is None. The plugins of both are kept. A ``context_manager`` of the application also
+    removes the package's ``conversation_manager``.
     """
     if not isinstance(theirs.get("plugins"), list | tuple | None):
         raise ValueError(f"plugins must be a list of plugins, got {theirs['plugins']!r:.80}")
@@ -186,8 +186,8 @@ def make_history_manager(
 
     Args:
         settings: Settings of history, summaries and recall.
-        schedule: Rules for the warning that is logged before a summary is due, and for waiting for
-            the summary. None: the rules in ``settings``.
+        schedule: When to log a warning that a summary will soon be written, and whether turns wait
+            for the summary. None: as in ``settings``.
         session: Session manager, whose log has all messages of the conversation; or None.
         hot: Hot store, which caches drafts of summaries.
 
@@ -294,10 +294,10 @@ def _searched_records(session: TieredSessionManager) -> Iterable[Mapping[str, An
 
 
 def with_customer_tier(policy: TtlPolicy, tracker: state.EnvironmentTracker) -> TtlPolicy:
-    """Return a copy of a time-to-live policy that uses the tracked customer tier of the user.
+    """Return a copy of a time-to-live policy that gets the user's customer tier from ``tracker``.
 
-    ``tracker`` tracks the user's environment, such as the customer tier ``premium``. While the tier
-    is unknown, that of ``policy`` is used.
+    The customer tier, such as ``premium``, decides the time to live of conversations. While the
+    tracker does not know the customer tier, the customer tier of ``policy`` applies.
     """
 
     def tier() -> str:
@@ -357,7 +357,7 @@ def make_prompt_plugins(
     ``instructions`` is True for the files in the default folders, and False for no files.
 
     Raises:
-        ValueError: An argument has another type.
+        ValueError: An argument has a wrong type.
     """
     from strands_manga_memory import prompt
 

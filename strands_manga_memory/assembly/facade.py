@@ -312,7 +312,7 @@ class MangaMemory:
     ) -> TieredSessionManager:
         """Return the session manager of a conversation, to read its messages or to build an agent.
 
-        ``scope`` is the scope of the conversation, or for a session without a user its session id.
+        ``scope`` has the ids of the conversation. For a session without a user, pass a session id.
         ``settings`` are arguments of the session manager, which override the process's settings.
         """
         agent_parts.check_options(settings, agent_parts.SESSION_OPTIONS)

@@ -169,7 +169,8 @@ class SessionFinalizer:
     def disconnected(self, scope: ConversationScope) -> bool:
         """Restart the time to live of a conversation whose user has disconnected and may return.
 
-        Return whether the hot tier has the conversation. A sweeper ends it after the time to live.
+        Return whether the hot tier has the conversation. After the time to live, a sweeper (process
+        that ends expired sessions) ends the conversation.
         """
         if self._tiers.hot is None:
             return False

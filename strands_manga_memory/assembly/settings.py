@@ -425,7 +425,8 @@ class MangaMemorySettings(BaseModel):
     def memory_table(self) -> str | bool | None:
         """Return the argument ``memories`` of ``MangaMemory`` from the setting ``users_url``.
 
-        A URL is kept. True is the default table, False is no table, and None is an unset setting.
+        The result is the URL of the table, True for the default table, False for no table, or None
+        if the setting is not set.
         """
         users = self.users_url
         return users if users is None else _USERS.get(users.lower(), users)

@@ -153,8 +153,8 @@ def open_conversation(
 
     Raises:
         BadParameter: The session has several agents, and ``agent`` is None.
-        CorruptRecordError: The session has a damaged conversation. Damage is ignored if ``agent``
-            has an undamaged conversation.
+        CorruptRecordError: A conversation of the session is damaged. If ``agent`` is given and its
+            own conversation is not damaged, there is no error.
         ValueError: The session is not stored, or does not have the given agent.
     """
     target = session_target(session, user, tenant)

@@ -66,11 +66,11 @@ class ResultCache:
         self._kept: OrderedDict[Key, tuple[float, list[dict[str, Any]]]] = OrderedDict()
 
     def keep(self, key: Key, result: Mapping[str, Any]) -> None:
-        """Store the result of a successful tool call, in place of the last result of the same call.
+        """Store the result of a successful tool call, in place of the last result with its key.
 
         The key of a call is its tenant, user, server, tool and arguments. A result is not stored if
-        it is too large, or has other blocks than text and JSON. The last result of the call is then
-        deleted, because it is outdated.
+        it is too large, or has other blocks than text and JSON. The last result with the key is
+        deleted even then, because it is outdated.
         """
         try:
             content = list(result.get("content") or ())
@@ -91,7 +91,10 @@ class ResultCache:
                     self._kept.popitem(last=False)
 
     def find(self, key: Key) -> CachedResult | None:
-        """Return the cached result of an equal call, or None if it is missing or too old."""
+        """Return the last result of a call, or None if it is not in the cache or is too old.
+
+        The key of a call is its tenant, user, server, tool and arguments.
+        """
         with self._lock:
             found = self._kept.get(key)
             if found is None:
@@ -161,8 +164,9 @@ class ToolFailure:
     def as_json(self) -> dict[str, Any]:
         """Return the failure as data for the model.
 
-        The data always have the error code and the seconds until a retry. If they apply, the
-        possibility of side effects and the names of alternative tools are included.
+        The data have the error code and the seconds until a retry (None if an operator must act
+        first). The possibility of side effects and the names of alternative tools are included only
+        if there are any.
         """
         return {
             "code": self.code,
@@ -263,9 +267,10 @@ def fallback_result(
 def _with_details(
     result: Mapping[str, Any], failure: ToolFailure, content: list[Any], **extra: Any
 ) -> dict[str, Any]:
-    """Return a tool result with new content, data about the failed call, and ``extra`` data.
+    """Return a copy of a tool result with new content, and with data about the failed call.
 
-    The content ends with a JSON block of the data for the model. The metadata has all data.
+    A JSON block with the data that the model needs is added to ``content``. The metadata gets all
+    data of the failure. Both include ``extra``.
     """
     given = result.get("metadata")
     metadata = {

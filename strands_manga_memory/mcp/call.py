@@ -125,7 +125,8 @@ class Call:
     async def _admit(self, *, check_arguments: bool) -> Permit | None:
         """Return the circuit breaker's permit for the call, or None if the call is rejected.
 
-        Wrong arguments or an unreachable server also reject the call. ``result`` is then an error.
+        A call is rejected if its arguments are wrong, if the server cannot be reached, or if the
+        breaker does not allow calls now. ``result`` is then the error for the model.
         """
         guard, server, breaker = self._guard, self._guard.server, self._guard.breaker
         wrong = guard.schema.find_error(self.arguments) if check_arguments else None
@@ -389,8 +390,8 @@ def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def known_user(user: tuple[str, str]) -> tuple[str, str] | None:
-    """Return a result of ``user_of_call``, or None if it found neither a user nor a session.
+    """Return the given result of ``user_of_call``, or None if it does not identify a user.
 
-    The id of a session takes the place of an unknown user's id.
+    The id of a session counts as a user. A substitute for calls without user and session does not.
     """
     return None if user == _NOBODY or user[1].startswith(_AGENT) else user

@@ -1,6 +1,6 @@
-"""Functions for private attributes of Strands' ``MCPClient``, which only this module uses.
+"""Functions that use private attributes of Strands' ``MCPClient``; no other module does.
 
-If Strands removes an attribute, the functions still work without it. A test detects the removal.
+If Strands removes an attribute, the functions work without it. A test detects the removal.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def _stop_without_warnings(
 ) -> None:
     """Stop an MCP client, without Python's warnings about unfinished coroutines.
 
-    Such warnings arise if the client's background thread has ended: the client would pass a
-    coroutine to the event loop of this thread. The loop is therefore closed and removed first.
+    Such warnings arise if the client's background thread has ended: the client then passes a
+    coroutine to an event loop that no longer runs. This function removes the event loop first.
 
     Args:
         client: The client.
@@ -104,7 +104,7 @@ def keep_exceptions(client: MCPClient) -> None:
 def progress_callback_of(client: MCPClient) -> Any:
     """Return the callback for progress messages that an MCP client was created with, or None.
 
-    If a tool call has a callback of its own, Strands does not call the client's. The call's
-    callback must then call this one.
+    If a tool call has a callback of its own, Strands calls only that callback. The call's callback
+    must therefore call the client's callback.
     """
     return getattr(client, "_progress_callback", None)

@@ -56,10 +56,11 @@ class BreakerPolicy:
         tool_errors: Meaning of a result with ``isError``. ``"failure"`` (default) counts the result
             as a failure, ``"ignore"`` does not. Use ``"ignore"`` for tools that report findings as
             errors.
-        users: Number of users whose errors open the breaker. Default 2, because wrong arguments of
-            one user may cause errors. If fewer users have called the tool, errors of all of them
-            open the breaker, and the first call of a new user closes it. Other failures, such as
-            timeouts, and errors of unknown users always count.
+        users: Number of different users who must get errors of the tool before these errors open
+            the breaker. Default 2, because wrong arguments of one user may cause errors. If fewer
+            users have called the tool, errors of all of them open the breaker, and the first call
+            of another user closes it. Timeouts, other failures of the tool, and errors of unknown
+            users count regardless of the number of users.
         classify: Function that takes a ``CallOutcome`` and returns a ``Verdict``, or None to apply
             the built-in rules. Default: the built-in rules.
         read_only: Whether the tool has no side effects, so that an earlier result may replace a
@@ -344,7 +345,8 @@ class Guard:
     def for_tool(cls, tool: AgentTool, policy: BreakerPolicy, **settings: Any) -> Guard:
         """Create the guard of a tool. ``settings`` are further arguments of ``Guard``.
 
-        All MCP tools of one client share the supervisor of the server's connection.
+        The guards of all tools of an MCP client share one ``ServerSupervisor``, which restores the
+        connection to the server.
         """
         if not isinstance(tool, MCPAgentTool):
             return cls(tool.tool_spec, policy, **settings)
@@ -380,9 +382,10 @@ class Guard:
     def acquire_permit(self, user: Hashable | None) -> Permit | None:
         """Return a permit of the tool's circuit breaker, or None if the breaker rejects the call.
 
-        Wrong arguments of a few users may have opened the breaker, although the tool works. If only
-        their errors opened it, and fewer than ``policy.users`` users have called the tool, the
-        first call of another user closes the breaker.
+        An open breaker rejects calls, with one exception: it may have opened only because of wrong
+        arguments, although the tool works. If fewer than ``policy.users`` users have called the
+        tool, and only errors of these users opened the breaker, the first call of another user
+        closes the breaker.
         """
         permit = self.breaker.try_acquire()
         is_new = user is not None and user not in self._callers
@@ -395,10 +398,10 @@ class Guard:
     def report_outcome(self, verdict: Verdict, permit: Permit, user: Hashable | None) -> None:
         """Report the outcome of a user's call to the circuit breaker of the tool.
 
-        Wrong arguments of one user, such as an unknown order id, may cause errors of the tool. Such
-        errors therefore open the breaker only if ``policy.users`` users got one, or all users if
-        fewer have called the tool. Other failures, such as timeouts, and errors of unknown users
-        always count.
+        Wrong arguments of one user, such as an unknown order id, may cause errors of the tool.
+        Errors therefore open the breaker only if at least ``policy.users`` different users got one
+        or, with fewer users, if all of them did. Timeouts, other failures of the tool, and errors
+        of unknown users count regardless of the number of users.
         """
         if user is not None and len(self._callers) < self.policy.users:
             self._callers.add(user)

@@ -44,9 +44,9 @@ class GuardedMCPTools(ToolProvider, HookProvider):
     a breaker counts the failures of all agents. If the object has started the client, it stops the
     client after the last agent is gone.
 
-    When the tools of the server change, the tools of an agent are updated if the agent has called
-    one of them. To update an agent from the start, pass this object in ``hooks`` too:
-    ``Agent(tools=[guarded], hooks=[guarded])``.
+    When the server adds, changes or removes tools, the tools of an agent are updated. By default,
+    updates begin at the agent's first call of a tool of the server. To update an agent from its
+    start, pass this object in ``hooks`` too: ``Agent(tools=[guarded], hooks=[guarded])``.
 
     Args:
         client: Client of the MCP server, started or not.

@@ -44,9 +44,10 @@ class ServerState(StrEnum):
 class ServerSupervisor:
     """Supervisor that restores the lost connection to an MCP server.
 
-    A tool call that fails because of a lost connection calls ``report_loss``. After a pause, the
-    next tool call starts a reconnection in a thread, and waits for it. Until the connection is
-    restored, all other calls are rejected. The pause grows after each failed attempt.
+    A tool call that fails because of a lost connection calls ``report_loss``. A pause begins,
+    during which tool calls are rejected. The first tool call after the pause starts a reconnection
+    in a thread, and waits for its end; other calls are rejected meanwhile. If the reconnection
+    fails, the next pause is longer.
 
     A timeout of a call causes no reconnection, because a reconnection would end the calls of all
     other tools. Use ``of`` to share one supervisor per client.
@@ -253,7 +254,10 @@ class ServerSupervisor:
             return self._asked
 
     def record_answer(self) -> None:
-        """Record that the server answered, so that no running tool call blocks the whole server."""
+        """Record that the server answered a call, so that it is not blocked by a running call.
+
+        ``record_timeout`` then returns False for all calls that are running now.
+        """
         with self._lock:
             self._unanswered = {}
 
@@ -278,8 +282,8 @@ class ServerSupervisor:
     def record_timeout(self, number: int) -> bool:
         """Record that a call timed out, and return whether another tool probably blocks the server.
 
-        This is probable if a call of another tool was waiting when the timed-out call began, and
-        the server has answered no call since then.
+        The result is True if a call of another tool waited for its answer when this call began, and
+        the server has answered no call since. ``number`` is the result of ``record_call``.
         """
         with self._lock:
             return self._unanswered.pop(number, ("", False))[1]

@@ -231,7 +231,10 @@ def _read_snapshot(
 
 
 def _restore_agent(agent_id: str, history: ConversationManager, source: SessionManager) -> Agent:
-    """Let Strands restore an agent from a stored session. The agent is never run."""
+    """Return an agent that Strands restored from a stored session, to read its messages and state.
+
+    The agent is never run.
+    """
     return Agent(
         model=StandInModel(),
         agent_id=agent_id,
@@ -244,7 +247,10 @@ def _restore_agent(agent_id: str, history: ConversationManager, source: SessionM
 def _to_conversation(
     log: list[tuple[Message, float]], window: list[Message], states: dict[str, Any], created: float
 ) -> TransferredConversation | None:
-    """Return the conversation to store, or None if there are neither messages nor agent state."""
+    """Return a conversation to store, made of the messages and states of an agent in the source.
+
+    Return None if there are neither messages nor agent state.
+    """
     if not (log or window or states.get("state")):
         return None
     states = {name: state for name, state in states.items() if state}
@@ -335,7 +341,7 @@ class ImportReport:
         ended: Names of conversations and stored values that were not stored, because they were
             recently deleted or expired in the target.
         left_out: Number of memories that were not stored, because the target has no memory table,
-            or they or the user were deleted.
+            or the memory or its user was deleted.
         values: Number of values that were stored in ``memory.storage``.
     """
 
@@ -362,8 +368,8 @@ def import_user(
     stated later.
 
     Expired memories are not imported. Data that were recently deleted or expired in the target are
-    not imported either. Deletions of the source count in the target, too: a later finalizing does
-    not restore a deleted memory from an imported conversation.
+    not imported either. Deletions in the source also apply to the target: memories that are made
+    from an imported conversation later do not contain deleted memories.
 
     Args:
         exported: Result of ``export_user``.
@@ -470,12 +476,15 @@ def import_user(
 def _deleted_ids(
     known: Iterable[MemoryRecord], logged: LoggedChanges, sessions: Iterable[Mapping[str, Any]]
 ) -> set[str]:
-    """Return the ids of exported memories that the target has deleted, with all derived memories.
+    """Return the ids of the exported memories that must not be imported, because of deletions.
+
+    These are memories that the target has deleted, preferences and summaries from retracted
+    messages, and memories that were made from these, such as monthly summaries.
 
     Args:
         known: Memories of the export.
         logged: Preference log of the target, which lists deletions and retractions of messages.
-        sessions: Conversations of the export. A summary of a retracted message counts as deleted.
+        sessions: Conversations of the export, which show the session of a retracted message.
     """
     retracted = {each.message: each.at for each in logged.removals if each.message}
     ended: dict[str, float] = {}

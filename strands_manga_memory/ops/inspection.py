@@ -87,7 +87,7 @@ class Inspection:
         tools: Statistics of each called tool from the log, keyed by tool name: ``calls``,
             ``errors``, and the circuit breaker after the last call: ``state``, ``failures`` in
             succession, ``retry_after`` (seconds from now) and ``rejected_at`` (time of the last
-            rejected call, in seconds since 1970). None: no call shows the value.
+            rejected call, in seconds since 1970). A value is None if no call in the log shows it.
     """
 
     conversation: str

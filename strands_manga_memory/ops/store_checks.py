@@ -22,7 +22,7 @@ from strands_manga_memory.stores.table import ABSENT, Condition, Table, Write
 
 
 class Level(StrEnum):
-    """Severity of a check's result."""
+    """Severity of a check's result: no problem, warning or problem."""
 
     OK = "ok"
     """The check found no problem."""
@@ -130,7 +130,10 @@ _CONNECT = (
 
 
 def _failed_check(tier: str, error: StoreError, step: str = "") -> Finding:
-    """Return the result of a failed check, described by ``step`` and the text of the error."""
+    """Return the result of a check that failed because a store raised ``error``.
+
+    ``step`` is a text before the error text, such as the name of the failed call.
+    """
     if isinstance(error, CorruptRecordError):
         return problem(f"{tier}.schema", f"{step}{error}", "upgrade this package")
     check = _CHECKS.get(getattr(error, "reason", ""), "reach")

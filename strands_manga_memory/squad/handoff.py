@@ -115,7 +115,10 @@ class Handoffs:
         ]
 
     def remove(self, scope: ConversationScope, handoffs: list[Handoff]) -> None:
-        """Remove delivered handoffs, except those that their senders have replaced meanwhile."""
+        """Remove messages from other agents (handoffs) after their delivery to an agent.
+
+        A handoff that the sender has replaced since the delivery stays.
+        """
         manager = self._memory.session(scope)
         delivered = [handoff for handoff in self.read(scope) if handoff in handoffs]
         if delivered:

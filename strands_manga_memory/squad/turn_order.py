@@ -67,7 +67,8 @@ class ConversationTurns:
             wait: Longest wait in seconds.
 
         Raises:
-            BusyError: Earlier requests took longer than ``wait``, or requests wait for each other.
+            BusyError: Earlier requests took longer than ``wait``, for example because two requests
+                wait for each other.
         """
         key = (scope.storage_session_id, scope.agent_id)
         async with AsyncExitStack() as held:
@@ -114,7 +115,10 @@ class ConversationTurns:
 
     @asynccontextmanager
     async def _holding_lease(self, hot: HotStore, scope: ConversationScope) -> AsyncIterator[None]:
-        """Hold the lease of a conversation during a ``with`` block, unless the hot store fails."""
+        """Hold the lease (lock with an expiry) of a conversation during a ``with`` block.
+
+        If the hot store fails, the block runs without a lease.
+        """
         # ``TieredSessionManager.lease`` uses the same lease.
         name, owner = (
             ConversationKey.of(scope.storage_session_id, "A", scope.agent_id).name,

@@ -56,10 +56,10 @@ class ActiveEntity(StateItem):
 
     @property
     def display_text(self) -> str:
-        """Text under which the model sees the entity, such as ``One Piece`` for ``one piece``.
+        """Text that shows the entity to the model, such as ``One Piece`` for ``one piece``.
 
-        This is the text in the message for a date, and if it differs from ``value`` only in case.
-        Otherwise, it is ``value``.
+        Usually, the model sees ``value``. The model sees ``text``, as written in the message, if
+        the entity is a date, or if ``text`` differs from ``value`` only in upper and lower case.
         """
         is_shown = self.type == "date" or self.text.casefold() == self.value
         return (is_shown and self.text) or self.value
@@ -126,8 +126,9 @@ class ActiveEntities(StatePart):
     def begin_turn(self, *, is_new_subject: bool) -> None:
         """Remove outdated entities when a new turn of the conversation begins.
 
-        An entity is outdated if no message named it in the last 20 turns. With ``is_new_subject``,
-        all entities are outdated, except those that describe the user, such as a phone number.
+        An entity is outdated if no message named it in the last 20 turns. If the user has changed
+        the subject (``is_new_subject``), all entities are outdated, except those that describe the
+        user, such as a phone number.
         """
         dialogue = self._store.get(Dialogue)
         # A fork at an earlier turn has the entities, but not the number of turns.
@@ -156,16 +157,17 @@ class ActiveEntities(StatePart):
         self.mention(entities, by_user=by_user)
 
     def mention(self, entities: Iterable[ActiveEntity], *, by_user: bool = True) -> None:
-        """Replace the active entities of some types, such as ASINs, by newly named entities.
+        """Replace active entities by newly named entities of the same types, such as ASINs.
 
-        If the user did not name the new entities (``by_user`` is False), the active entities of a
-        type stay in these cases:
+        Entities that the user named always replace those of their type. Entities that the assistant
+        or a tool named (``by_user`` is False) do not, if one of these conditions applies to a type:
 
         - One of the new entities is active already.
         - There are more than ``MAX_VALUES`` (5) new entities of the type.
-        - A confirmed entity of the type was named in the same turn.
+        - An active, confirmed entity of the type was named in the same turn.
 
-        The new entities are then ignored, except that active ones count as named in this turn.
+        The new entities of the type are then ignored. Those that are active already stay active,
+        and count as named in this turn.
         """
         named: dict[str, dict[str, ActiveEntity]] = {}
         for entity in entities:
@@ -207,8 +209,8 @@ def _replace(
 ) -> None:
     """Replace the active entities of one type by the entities ``new``, which are keyed by value.
 
-    Entities that the user did not name may be ignored, as in ``ActiveEntities.mention``. A new
-    title or series also removes the volumes, ASINs, ISBNs and prices of the earlier one.
+    A new title or series also removes the volumes, ASINs, ISBNs and prices of the earlier title.
+    Entities that the user did not name may be ignored: see ``ActiveEntities.mention``.
     """
     known = {each.value: each for each in groups.get(type_, ())}
     first = next(iter(new.values()))

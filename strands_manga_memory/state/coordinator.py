@@ -51,13 +51,14 @@ class StateStats(TypedDict):
 
     Attributes:
         entities: Number of active entities.
-        executions: Two numbers: the current task's steps in memory, and all its recorded steps.
+        executions: Two numbers of steps, such as tool calls, of the current task: those still in
+            memory, and all that were recorded.
         goals: Two numbers: the goals set so far, and the archived goals.
         tokens: Estimated tokens of the stored dialogue (key ``conversation``), entities and goals.
         caps: Limits in estimated tokens. ``session``: all stored goals. ``archives``: archived
             goals. ``warning``: size of all goals above which a warning is logged.
-        compression: Share of characters that the archive of goals saves by keeping only statistics
-            of tool calls. None without archived tool calls.
+        compression: Share of characters by which archived goals, which have only statistics of tool
+            calls, are smaller than these tool calls. None without archived tool calls.
         unreadable: Reasons why stored parts of the state cannot be read, by their key in
             ``agent.state``.
     """
@@ -113,8 +114,8 @@ class StateCoordinator(Plugin):
             state.
         codec: Codec of the shared state.
         is_stored: Function that takes an agent's id and returns whether the session still has the
-            agent's conversation. A new agent ignores the shared state of deleted conversations.
-            None: no check.
+            agent's conversation. A new agent ignores shared state if no conversation is left of the
+            agents that wrote the state. None: no check.
         deadline: Seconds that a turn waits for the hot store. Default 0.05.
         clock: Function that returns monotonic seconds.
         wall_clock: Function that returns seconds since 1970.
@@ -245,8 +246,8 @@ class StateCoordinator(Plugin):
     def retract(self, *message_ids: str) -> bool:
         """Remove the entities and slot values that came from messages of the conversation.
 
-        The model no longer sees them in its next request. A coordinator without an agent removes
-        them from the state that the session's agents share.
+        The model no longer sees them in its next request. If the session's agents share state
+        (``hot``), the values are removed from the shared state, too.
 
         Args:
             message_ids: Ids (``tracking_id``) of the messages.

@@ -67,7 +67,7 @@ class DialogueSlot(StateItem):
 
     @property
     def status(self) -> SlotStatus:
-        """Certainty of the value."""
+        """Status of the slot: empty, inferred or confirmed."""
         if self.value is None:
             return SlotStatus.EMPTY
         return SlotStatus.CONFIRMED if self.is_confirmed else SlotStatus.INFERRED
@@ -134,10 +134,16 @@ class DialogueSlot(StateItem):
 
 
 def checked_slot(name: str, slot: object, types: EntityTypes) -> DialogueSlot:
-    """Return a slot that an application defined. ``name`` is the name of the slot in errors.
+    """Return ``slot``, which an application has defined, if it is valid; otherwise raise an error.
+
+    Args:
+        name: Name of the slot in errors.
+        slot: The slot.
+        types: Entity types that the slot may refer to.
 
     Raises:
-        ValueError: It is no slot, or has an unknown field, entity type or an invalid pattern.
+        ValueError: ``slot`` is no ``DialogueSlot``, has an unknown field or entity type, or has an
+            invalid pattern.
     """
     found = check_instance(name, slot, DialogueSlot)
     for field in found.model_extra or ():
@@ -390,7 +396,7 @@ class Dialogue(StatePart):
 
     @change
     def answered(self) -> None:
-        """Remove the first question from the queue of questions to the user, after its answer."""
+        """Remove the first question to the user from the queue, because the user answered it."""
         self.clarifications = self.clarifications[1:]
 
     def _put(self, slot: DialogueSlot) -> None:
@@ -447,10 +453,14 @@ class Dialogue(StatePart):
     def _fill_from_mentions(self, *, is_answer: bool, is_correction: bool = False) -> None:
         """Fill slots with the entities, such as a volume, that the user's last message named.
 
-        - Only an answer to the current question gives a confirmed value.
-        - The values of an entity type are ignored if there are more values than slots of this type,
-          because it is unclear which values are meant.
-        - Only a correction replaces a confirmed value, and only if the type has a single slot.
+        An entity fills a slot of its type. The new value is confirmed if the message answers the
+        current question about this slot. Otherwise, the value is inferred. There are two
+        exceptions:
+
+        - If the message names more entities of a type than there are slots of the type, all of them
+          are ignored, because it is unclear which are meant.
+        - A slot with a confirmed value keeps the value, unless the message is a correction and no
+          other slot has the type.
         """
         filled_names = set[str]()
         mentions = list(dict.fromkeys((each.type, each.value) for each in self._mentions))

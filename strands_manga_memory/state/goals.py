@@ -33,10 +33,10 @@ _VARIABLE = re.compile(
 
 
 def added_finding(known: tuple[str, ...], text: str, limit: int) -> tuple[str, ...]:
-    """Return an agent's findings, such as facts from tool results, with a new finding at the end.
+    """Return the findings ``known``, followed by the new finding ``text``.
 
-    Only the last ``limit`` findings are kept. A blank finding, or a finding that is already among
-    ``known``, is not added.
+    A finding is, for example, a fact from a tool result. Only the last ``limit`` findings are kept.
+    Nothing is added if ``text`` is blank or repeats a known finding.
     """
     line = shorten_line(text, 300)
     if not line or normalized(line) in map(normalized, known):
@@ -45,10 +45,10 @@ def added_finding(known: tuple[str, ...], text: str, limit: int) -> tuple[str, .
 
 
 def add_count(counts: Mapping[str, int], kind: str) -> dict[str, int]:
-    """Return counts of successes or errors, with the count of one kind raised by 1.
+    """Return a copy of ``counts``, in which the count of ``kind`` is higher by 1.
 
-    A kind is, for example, a tool name. At most 20 kinds have a count of their own. All further
-    kinds share the count ``other``.
+    A kind of success or error is, for example, a tool name. At most 20 kinds have a count of their
+    own. All further kinds share the count ``other``.
     """
     name = kind if kind in counts or len(counts) < MAX_PATTERNS else "other"
     return {**counts, name: counts.get(name, 0) + 1}
@@ -201,7 +201,7 @@ class Goal(GoalRecord):
         Args:
             status: Final status of the goal.
             outcome: Outcome of the goal. If it is empty, the findings are used.
-            failed_kept: Number of the last failed subtasks in the record.
+            failed_kept: Maximum number of failed subtasks in the record. The last ones are kept.
         """
         themes: dict[str, dict[str, int]] = {}
         for subtask in self.subtasks.values():
@@ -476,10 +476,10 @@ class Goals(StatePart):
         )
 
     def enforce_limits(self) -> None:
-        """Drop parts of the stored goals at the end of a turn if the goals exceed their size limit.
+        """Reduce the stored goals at the end of a turn if they exceed their size limit.
 
-        The method ``reduce`` chooses the parts. If the active goal alone exceeds the limit, nothing
-        is dropped, because this would not be enough. A warning is logged instead.
+        ``reduce`` drops the oldest archived goals first. If this method cannot drop enough, because
+        the active goal itself is too large, nothing is dropped, and a warning is logged.
         """
         limit = self._store.limits.goal_tokens
         if len(self.stored()) <= limit // 2:  # a character has at most 2 tokens

@@ -184,8 +184,9 @@ class Recorder:
     def _take_edit(self, event: BeforeModelCallEvent | AfterModelCallEvent) -> None:
         """Update the state after a guardrail or another hook changed the user's message.
 
-        Entities and slot values of the original text are removed. Strands calls no hook for a
-        redaction, so this hook compares the text of the message before and after each model call.
+        Entities and slot values of the original text are replaced by those of the new text. Strands
+        calls no hook for such a change, so this hook compares the text of the message before and
+        after each model call.
         """
         message, text = self._last_message or (None, "")
         if message is None or message_text(message) == text:

@@ -53,12 +53,13 @@ class BackgroundRead:
     starts no new read.
 
     Args:
-        read: Function that reads the data and keeps them. It may block.
+        read: Function that reads the data and stores the result itself. It may block.
         name: Name of the read in telemetry.
         deadline: Seconds that a caller waits.
         key: Key of the read. Reads with the same key run one after another.
-        hot: Hot store that is read, or None. A store in the memory of this process is read in the
-            caller's thread. During an outage, a caller waits only if a new attempt is due.
+        hot: Hot store that ``read`` uses, or None. If this store is in the memory of this process,
+            ``read`` runs in the caller's thread. While this store fails, callers wait only if a new
+            attempt is due, which is every 0.1 s to 5 s.
 
     Attributes:
         writer: Background threads that run the read.
@@ -159,8 +160,8 @@ class SessionState:
         store: Store of this agent's state.
         codec: Codec of the shared data.
         is_stored: Function that takes an agent's id and returns whether the session still has the
-            agent's conversation. A new agent ignores the shared state of deleted conversations.
-            None: no check.
+            agent's conversation. A new agent ignores shared state if no conversation is left of the
+            agents that wrote the state. None: no check.
         deadline: Seconds that a turn waits for the shared state. Default 0.05.
     """
 
@@ -209,7 +210,10 @@ class SessionState:
             self._push()  # the memory of this process does not block
 
     def pull(self) -> None:
-        """Merge the shared state into this agent's state, if the hot store answers."""
+        """Read the session's shared state, and merge it into this agent's state.
+
+        This method blocks. If the hot store does not answer, nothing happens.
+        """
         shared = self._decoded(self._health.call(lambda: self._hot.get_value(self._name)))
         if shared is not None:
             self._merge(shared)
@@ -267,7 +271,8 @@ class SessionState:
     def _merge(self, shared: _SharedState) -> bool:
         """Merge a new revision of the session's shared state into this agent's state.
 
-        Return False if the shared state comes from a deleted session and is therefore ignored.
+        Return True if the states are merged, or were before. Return False if the shared state comes
+        from a deleted session and is therefore ignored.
         """
         if shared.revision == self._ignored_revision:
             return False
@@ -422,7 +427,7 @@ class EnvironmentChanges:
         self._hot.put_value(self._name, uuid.uuid4().bytes, ttl=SHARED_TTL)
 
     def erase(self) -> int:
-        """Delete the shared state of a session, and notices of its changes, from the hot store.
+        """Delete a session's shared state, and its last announced change, from the hot store.
 
         Returns:
             Number of deleted values.

@@ -1,6 +1,7 @@
 """Storage of an agent's state in ``agent.state``.
 
-The parts of the state are the dialogue with the user, the entities that it is about, and the goals.
+The parts of the state are the dialogue with the user, the goals, and the entities (such as an
+order) that the conversation is about.
 """
 
 from __future__ import annotations
@@ -184,7 +185,7 @@ def _merged(mine: Any, base: Any, other: Any) -> Any:
 
 
 def _problems(error: ValueError) -> str:
-    """Return the problems of an error on one line, with field, rule and value."""
+    """Return the text of an error on one line, with field, rule and value of each wrong value."""
     if not isinstance(error, ValidationError):
         return str(error)
     return "; ".join(
@@ -437,9 +438,10 @@ class StateStore:
 
         Args:
             shared: Texts of the state's parts in the shared state, keyed by ``StatePart.KEY``.
-            revision: Revision number of the shared state. If it is lower than at the last merge,
-                the store has lost newer shared state. Values of this agent that differ from the
-                defaults then count as its changes, and are shared again.
+            revision: Revision number of the shared state, which increases at each write. If it is
+                lower than at the last merge, the hot store has lost newer shared state. This
+                agent's values, except defaults, then count as changes, so that they are shared
+                again.
         """
         with self.lock:
             for entry in self._readable():

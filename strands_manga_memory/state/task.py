@@ -367,7 +367,7 @@ class TaskState:
         Args:
             key: Unique key of the call, to be passed to ``end_call``, too.
             name: Name of the tool.
-            given: Arguments of the call. A small model may give another value than an object.
+            given: Arguments of the call: a mapping, or another value that a model gave by mistake.
         """
         given = given if isinstance(given, Mapping) else {"input": given}
         with self._lock:

@@ -40,8 +40,8 @@ class Event:
             ``manga_memory.turn``. Calls of stores differ: their statistics have names such as
             ``hot.write``, and their spans ``write conversations``.
         duration: Histogram of the event's duration in seconds; None for events without a duration.
-        counts: Other metrics of the event, keyed by the name of the recorded value, such as
-            ``tokens``.
+        counts: Metrics of the other values that the event records, keyed by the name of the value,
+            such as ``tokens``.
         labels: Names of the attributes that become labels of the metrics. The span has all
             attributes.
         has_span: Whether the event creates a span.

@@ -239,10 +239,10 @@ def observe_backlog() -> Iterator[_Sample]:
 
 
 def observe_tiers() -> Iterator[_Sample]:
-    """Yield the availability of the hot stores, and that of the durable stores.
+    """Yield the availability of the hot and of the durable stores, for an OpenTelemetry gauge.
 
-    They are the values of an OpenTelemetry gauge: 1 if all stores of the tier are available,
-    otherwise 0.
+    The value for the hot stores is 1 if all of them are available, and 0 otherwise. The value for
+    the durable stores is calculated in the same way.
     """
     for number, tier in enumerate(("hot", "durable")):
         known = [writer for writer in writers() if writer.stores[number] is not None]
@@ -293,10 +293,10 @@ atexit.register(flush)
 
 
 def with_turn_timing(registry: HookRegistry) -> HookRegistry:
-    """Wrap a hook registry, to measure the time that this package's callbacks take in each turn.
+    """Return a wrapper of a hook registry, which measures the time of the registered callbacks.
 
-    At the end of a turn, one event records the duration of the turn and the total duration of the
-    callbacks. If telemetry is disabled, ``registry`` itself is returned.
+    At the end of each turn, a telemetry event records the duration of the turn, and the total
+    duration of this package's callbacks. If telemetry is disabled, ``registry`` itself is returned.
     """
     if not recorder.enabled:
         return registry
@@ -426,7 +426,7 @@ class ObservedStore:
 
 
 def observed_codec(codec: Codec) -> Codec:
-    """Return a copy of a codec that records how long ``seal`` and ``unseal`` take."""
+    """Return a copy of a codec that records how long ``seal`` (encode) and ``unseal`` take."""
     observed = copy.copy(codec)
     for name in ("seal", "unseal"):
         setattr(observed, name, partial(_timed, {"operation": name}, getattr(codec, name)))

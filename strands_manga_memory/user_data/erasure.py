@@ -235,7 +235,11 @@ def _delete_memories(memories: Table, owner: Owner, counts: Counter[str]) -> Non
 
 
 def _delete_preference_log(memories: Table, owner: Owner, counts: Counter[str]) -> None:
-    """Delete the log of a user's stated preferences, and count its unsent signals."""
+    """Delete the log of a user's stated preferences from the memory table.
+
+    ``counts`` gets the number of deleted records, and of preferences not yet sent to another
+    service.
+    """
     rows = list(memories.query(owner.preference_log_partition, attributes=["waiting"]))
     counts["pending_preferences"] += sum(int(row.get("waiting") or 0) for row in rows)
     changes = [(owner.preference_log_partition, str(row["memory_id"])) for row in rows]

@@ -78,7 +78,8 @@ class UserPage:
     """Page in a list of users.
 
     Attributes:
-        users: Entries of the page, sorted by ``tenant:user`` or ``user`` in percent-encoded form.
+        users: Entries of the page, sorted by the text ``tenant:user``, or ``user`` without a
+            tenant, in percent-encoded form.
         next: Argument ``after`` of ``list_users`` for the next page; None on the last page.
     """
 
@@ -120,7 +121,10 @@ def list_sessions(
 def _list_entry(
     scope: ConversationScope, manager: TieredSessionManager, durable: Table
 ) -> SessionEntry:
-    """Return the entry of a session. Its title is from the oldest conversation that has one."""
+    """Return the entry of a session in a list of sessions.
+
+    The title is from the oldest conversation of the session with a message of the user.
+    """
     agents = tuple(manager.agents())
     try:
         facts = [manager.metadata(agent) for agent in agents]
