@@ -51,19 +51,19 @@ _HOT_SECONDS = 1.0  # longest wait for the hot tier when a conversation is opene
 class SessionStats(TypedDict):
     """Statistics of an agent's conversation: its size, unsaved messages, and state of the stores.
 
-    The log has every message of the conversation. The history (``agent.messages``) may lack some of
-    them, because a conversation manager removes messages.
+    The log has every message of the conversation. The history (``agent.messages``) lacks the
+    messages that a conversation manager has removed.
 
     Attributes:
         turns: Number of turns so far. A turn is one request of the user.
-        messages: Number of messages in the log.
+        messages: Number of messages in the log (all messages so far).
         window_messages: Number of messages in the history.
         left_messages: Number of messages of the log that the history lacks or has edited.
         unsaved_messages: Number of messages that no store has confirmed.
         dropped_messages: Number of unsaved messages discarded because the conversation was deleted.
-        possible_loss: Whether the last turns may be lost. True if the hot tier lacked the
-            conversation, or did not answer, when this process opened it. False if the conversation
-            had been closed, because the durable tier then has all turns.
+        possible_loss: Whether the last turns may be lost. True if the hot tier, which gets turns
+            first, lacked the conversation or did not answer when this process opened it. False if
+            all turns had been written to the durable tier by ``close`` or a sweeper.
         hot: State of the hot tier (such as Redis): ``up``, ``down`` or ``none`` (not in use).
         hot_error: Cause of the hot tier's outage, possibly with a remedy; empty while it is up.
         durable: State of the durable tier (such as DynamoDB): ``up``, ``down`` or ``none``.
@@ -96,7 +96,7 @@ class SessionStats(TypedDict):
 class AgentConversation:
     """Access of this process to an agent's conversation, or to the state of a Graph or Swarm.
 
-    The object reads the conversation from the stores, and saves changes in the background.
+    The object reads the conversation from the stores. Its ``saver`` writes changes to them.
 
     Args:
         conversation_key: Storage key of the conversation.
@@ -111,8 +111,8 @@ class AgentConversation:
         saver: Background writer of the changes.
         lock: Lock that guards ``local``. It is never held during I/O.
         possible_loss: Whether turns may have been lost before the conversation was opened.
-        in_use: The same conversation, of an agent that keeps in memory the turns that ``history``
-            reads. None without such an agent.
+        in_use: Object through which an agent of this process uses the same conversation. Turns that
+            ``history`` reads are kept in the memory of this object. None without such an agent.
     """
 
     def __init__(
@@ -128,9 +128,9 @@ class AgentConversation:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Replace the copy of the conversation by an empty one after a fork of the process.
+        """Begin with an empty copy of the conversation in a forked child process.
 
-        Only the child process does this. Its parent process saves the unsaved changes.
+        The parent process saves the changes that were unsaved at the fork.
         """
         self.storage = ConversationStorage(self.key, self.tiers, ids=self._ids)
         self.local = self.storage.local
@@ -243,7 +243,7 @@ class AgentConversation:
             self._last = message
 
     def end_turn(self) -> None:
-        """End the present turn of the conversation, and add the user's intent to the turn."""
+        """End the present turn of the conversation. Store the user's intent, if known, with it."""
         with self.lock:
             intent = self.local.states.get(f"{META}active_intent")
             self.local.end_turn(**({"intent": intent} if intent else {}))
@@ -254,7 +254,11 @@ class AgentConversation:
         """Add a message to the conversation, or replace its earlier, shorter version.
 
         A model that continues an answer sends a longer version with the same ``tracking_id``. If
-        ``history``, the agent's messages, has this id twice, both messages are kept.
+        the agent's history contains both versions, both are kept.
+
+        Args:
+            message: The message.
+            history: The agent's messages.
         """
         with self.lock:
             local, identity = self.local, message.get("tracking_id")
@@ -277,7 +281,8 @@ class AgentConversation:
 
         Args:
             message: The redacted version.
-            log: Messages of the log, which are read only if the message is not in memory.
+            log: All stored messages of the conversation. They are read only if the message is not
+                in memory.
 
         Returns:
             Whether a message with this ``tracking_id`` was found.
@@ -297,7 +302,7 @@ class AgentConversation:
         return bool(found)
 
     def _messages_in_memory(self, identity: str | None) -> Iterator[tuple[TurnKey, int]]:
-        """Yield the turn and the index of each message in memory with the id ``identity``."""
+        """Yield turn key and index of each message in memory with ``tracking_id=identity``."""
         for key, turn in reversed(self.local.held_turns.items()) if identity else ():
             for number, data in enumerate(turn.messages):
                 if has_identity(data, identity):
@@ -338,7 +343,7 @@ class AgentConversation:
                 self.local.set_states({name: load(dump(value))})
 
     def note_agent_states(self, snapshot: Mapping[str, Any]) -> None:
-        """Remember the states of an agent after its creation or restore, to notice later changes.
+        """Remember the states of a new or restored agent, so that later changes can be recognized.
 
         Args:
             snapshot: The agent's states, keyed as in a Strands snapshot.
@@ -376,7 +381,7 @@ class AgentConversation:
 
     @property
     def has_remote_changes(self) -> bool:
-        """Whether the conversation has changes that the agent has not taken over yet."""
+        """Whether the agent lacks changes of the conversation, such as another process's turns."""
         with self.lock:
             is_changed = self.local.has_remote_changes or self.local.is_reset
             return is_changed or serialize_states(self.local.states) != self._given
@@ -388,9 +393,9 @@ class AgentConversation:
             history: The agent's present history. Unchanged messages stay the same objects.
 
         Returns:
-            The changed history; empty if histories are not stored (``keeps_window`` is False). None
-            if the agent must keep its present history, because nothing has changed or a new message
-            cannot be read now.
+            The changed history. None if nothing has changed, or if a new message cannot be read
+            now: the agent then keeps its present history. Empty if no history is stored
+            (``keeps_window`` is False).
         """
         if not self.has_remote_changes:
             return None
@@ -427,7 +432,10 @@ class AgentConversation:
             return snapshot_of(self.local.states, copy.deepcopy(self.local.manager_state))
 
     def include_unsaved(self, in_use: AgentConversation) -> None:
-        """Let ``history`` also return messages that an agent of this process has not saved yet."""
+        """Let ``history`` also return messages that an agent of this process has not saved yet.
+
+        ``in_use`` is the object through which that agent uses the conversation.
+        """
         with in_use.lock:
             own, base = in_use.local.own_turns, in_use.local.base
             if not 0 < base.incarnation < self.local.base.incarnation:
@@ -438,13 +446,15 @@ class AgentConversation:
     def history(
         self, *, last: int | None = None, before: LogPosition | None = None
     ) -> list[LogEntry]:
-        """Return messages of the conversation in order, not only those in ``agent.messages``.
+        """Return messages of the conversation in order, also those removed from ``agent.messages``.
 
-        With a durable tier (such as DynamoDB), only the turns near the messages are read.
+        With a durable tier (such as DynamoDB), only the needed turns are read, and not all
+        messages.
 
         Args:
             last: Number of messages to return from the end. None: all messages.
-            before: Position of the message before which the messages end. None: the end of the log.
+            before: Position of the first message after those to return. None: the messages end with
+                the newest one.
 
         Raises:
             ValueError: The message at the position no longer exists.
@@ -481,13 +491,13 @@ class AgentConversation:
     def _read_log(
         self, *, newest: int | None = None, until: TurnKey | None = None
     ) -> tuple[list[LogEntry], int]:
-        """Read messages from the stored log of the conversation, oldest first.
+        """Read messages of the conversation from its stored log (all messages), oldest first.
 
         A placeholder replaces each message that is missing or cannot be read.
 
         Args:
-            newest: Least number of messages to read from the end of the log. Without a durable
-                tier, the whole log is read. None: all messages.
+            newest: Minimum number of messages to read, counted back from the last one. Without a
+                durable tier, all messages are read. None: all messages.
             until: Key of the last turn to read. None: the newest turn.
 
         Returns:

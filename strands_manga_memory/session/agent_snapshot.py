@@ -55,7 +55,7 @@ def slots_of(
 
     Args:
         messages: The messages of the agent's history.
-        view: References of the previous history and of messages that were added since.
+        view: References to the messages of the previous history, and to messages added since.
         stored: Returns the serialized message of a reference.
         found: Returns turn key and index of each message in memory with a given ``tracking_id``.
     """
@@ -181,7 +181,7 @@ def entries_of(snapshot: Mapping[str, Any]) -> tuple[dict[str, bytes], bytes | N
 def serialize_states(values: Mapping[str, Any]) -> dict[str, bytes]:
     """Serialize the states of an agent: values of ``agent.state``, interrupts and model state.
 
-    ``values`` are all values that are stored with a conversation. Those of another kind, such as
+    ``values`` are all values stored with the conversation, keyed by name. Other values, such as
     metadata, and deleted states are left out.
     """
     return {

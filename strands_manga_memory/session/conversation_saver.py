@@ -40,8 +40,8 @@ class ConversationSaver:
     """Background writer of one conversation's changes. All methods are thread-safe.
 
     A save stores changes in the hot tier (such as Redis) or, if that tier does not take them, in
-    the durable tier (such as DynamoDB). A flush writes all changes to the durable tier. It may run
-    while the next turn is saved.
+    the durable tier (such as DynamoDB). A flush writes all changes to the durable tier. A flush may
+    run while the next turn is saved.
 
     Args:
         conversation_key: Storage key of the conversation.
@@ -52,8 +52,8 @@ class ConversationSaver:
         tiers: The stores and their background writer.
         error: Error that a retry cannot resolve: changes that cannot be merged, or damaged stored
             data. None without such an error.
-        is_closing: Whether ``commit_all`` also marks the durable tier's copy as complete. A restore
-            then needs no newer data from the hot tier.
+        is_closing: Whether ``commit_all`` also marks the durable tier's copy as complete, so that a
+            restore needs no newer data from the hot tier.
     """
 
     def __init__(
@@ -124,10 +124,10 @@ class ConversationSaver:
     # Waiting
 
     async def wait(self, future: Future[None]) -> None:
-        """Wait for a save or refresh, at most for the deadline of the tier that is called.
+        """Wait until a save or refresh ends, at most for the deadline of the tier that it uses.
 
-        Work that takes longer is completed in the background, and a warning is logged. If the tier
-        is known to be down, there is no wait.
+        After the deadline, a warning is logged, and the work is completed in the background. There
+        is no wait if the tier is known to be down.
 
         Raises:
             ConflictError: Another process's change cannot be merged with unsaved changes.
@@ -167,8 +167,8 @@ class ConversationSaver:
     def block(self, future: Future[None], *, must: bool = False, has_waited: bool = False) -> None:
         """Block the thread until a save ends, or until a deadline.
 
-        The deadline is ``durable_deadline``. On an event loop, it is ``hot_deadline``, which is
-        shorter by default. With ``must``, it is always ``durable_deadline``.
+        The deadline is ``durable_deadline``. On an event loop and without ``must``, it is
+        ``hot_deadline``, which is shorter by default.
 
         Args:
             future: The save.
@@ -319,9 +319,9 @@ class ConversationSaver:
         return found
 
     def _update_unflushed(self) -> None:
-        """Update the list of conversations with changes that only the hot tier has.
+        """List the conversation for ``flush_saved`` if the durable tier lacks some of its changes.
 
-        ``flush_saved`` reads the list.
+        Otherwise remove the conversation from that list.
         """
         unflushed = self.tiers.writer.unflushed
         unflushed.pop(self._key, None)  # the latest save is the last in the dict
@@ -343,10 +343,11 @@ _FLUSH_SECONDS = 5.0
 
 
 def flush_saved(writer: Writer, *others: Future[None]) -> None:
-    """Copy to the durable tier the conversations that this process saved only in the hot tier.
+    """Copy conversations that this process saved only in the hot tier to the durable tier.
 
-    Only the 1,000 conversations that were saved last are copied. If some of them are left after
-    5 s, a warning is logged. A background job (the sweeper) copies all other conversations later.
+    Only the 1,000 conversations that were saved last are copied. If some of them are left after 5
+    seconds, a warning is logged. A background job (the sweeper) copies all other conversations
+    later.
 
     Args:
         writer: Background writer of the stores, which lists these conversations.

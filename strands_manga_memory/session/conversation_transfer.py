@@ -60,17 +60,16 @@ class TransferredConversation:
 def fork(source: ConversationStorage, *, at_turn: int, to: ConversationStorage) -> None:
     """Begin a new conversation with a copy of another conversation's first turns.
 
-    Both storages are created for this call, and used by no agent.
-
     Args:
-        source: The conversation to copy; it is not changed.
+        source: Access to the conversation to copy, created for this call and used by no agent. The
+            conversation is not changed.
         at_turn: Number of the last turn to copy, counted from 1.
-        to: The new conversation.
+        to: Access to the new conversation, created for this call and used by no agent.
 
     Raises:
         ValueError: There is no turn ``at_turn``.
-        ConflictError: There is a conversation at ``to`` already, a turn to copy is still open, or
-            the conversation ended meanwhile.
+        ConflictError: The new conversation exists already, a turn to copy is still open, or the
+            copied conversation ended meanwhile.
         CorruptRecordError: A turn to copy cannot be read.
         StoreUnavailableError: A tier does not answer.
     """
@@ -94,8 +93,8 @@ def fork(source: ConversationStorage, *, at_turn: int, to: ConversationStorage) 
 def rewind(storage: ConversationStorage, *, at_turn: int) -> None:
     """Remove all turns of a conversation after the turn ``at_turn``.
 
-    A turn that another process saves during this call stays, unless ``at_turn`` is 0. A running
-    agent keeps its old history until its process reads the conversation again.
+    A running agent keeps its old history until its process reads the conversation again. A turn
+    that another process saves during this call is kept, unless ``at_turn`` is 0.
 
     Args:
         storage: Access to the conversation, created for this call and used by no agent.
@@ -128,7 +127,8 @@ def content_at(storage: ConversationStorage, at_turn: int) -> Record:
         at_turn: Number of the last turn in the content, counted from 1.
 
     Returns:
-        The content as a record. Its message counts (``seen``) also include later turns.
+        The content as a record (state of a conversation). Its field ``seen``, the number of
+        messages of each turn, also counts later turns.
 
     Raises:
         ValueError: There is no turn ``at_turn``.
@@ -190,16 +190,16 @@ def content_at(storage: ConversationStorage, at_turn: int) -> Record:
 
 
 def begin_with(storage: ConversationStorage, content: Record, *, replaces: bool) -> bool:
-    """Store the given content as a new incarnation of a conversation.
+    """Begin a new incarnation (run) of a conversation with the given content.
 
-    An incarnation lasts until a deletion, expiry or rewind of the conversation.
+    An incarnation ends when the conversation is deleted, expires or is rewound.
 
     Args:
         storage: Access to the conversation, created for this call and used by no agent.
-        content: The content. Its turns are also written to the log.
-        replaces: True for a rewind: the new incarnation replaces the one from which ``content`` was
-            read, and keeps turns that were stored since. False: the conversation must not exist
-            yet.
+        content: The content. Its turns are also written to the log of the new incarnation.
+        replaces: False: the conversation must not exist yet. True, for a rewind: the new
+            incarnation replaces the one from which ``content`` was read, and keeps turns that were
+            stored since.
 
     Returns:
         Whether the content was stored. False if the conversation exists already or, with
@@ -236,13 +236,13 @@ def begin_with(storage: ConversationStorage, content: Record, *, replaces: bool)
 
 
 def _with_new_turns_unlogged(storage: ConversationStorage, content: Record) -> Record:
-    """Return the stored record, with the turns since ``content`` marked as unlogged.
+    """Return the stored record, with turns that were saved after ``content`` marked as unlogged.
 
-    A rewind keeps only unlogged turns (turns that the log may lack). The marks make it keep turns
-    that were stored after ``content`` was read.
+    A rewind keeps only unlogged turns, which the log (list of all turns) may lack. With these
+    marks, it also keeps turns that another process saved after ``content`` was read.
 
     Args:
-        storage: Access to the conversation, with its stored record.
+        storage: Access to the conversation, with its stored record (state).
         content: An earlier copy of the conversation's content.
     """
     base = storage.local.base

@@ -107,8 +107,7 @@ class SessionAgent:
         Args:
             agent: The agent.
             messages: The messages of the agent's history.
-            built: States that the agent gets if they are not stored, keyed as in a Strands
-                snapshot.
+            built: Default values of states that are not stored, keyed as in a Strands snapshot.
 
         Raises:
             CorruptRecordError: A state is malformed.
@@ -169,8 +168,7 @@ class SessionAgent:
         Raises:
             StoreUnavailableError: ``max_unsaved`` or more messages are unsaved.
             ConflictError: A change of another process cannot be merged, or has ended the interrupt
-                for which the agent waits. After an ended interrupt, call the agent with a new
-                request.
+                for which the agent waits. In the second case, call the agent with a new request.
             CorruptRecordError: A stored record is damaged.
         """
         conversation = self.conversation
@@ -218,7 +216,7 @@ class SessionAgent:
     def end_interrupt(self) -> None:
         """End the interrupt for which an agent waits, if a deletion or rewind removed its turn.
 
-        Otherwise Strands rejects a new request before any hook of the turn.
+        Without this call, Strands would reject the next request of the user before any hook runs.
         """
         agent = self.agent()
         if agent is not None and not self.in_turn and _is_interrupted(agent):
@@ -228,7 +226,8 @@ class SessionAgent:
         """Add a new message of the agent to its conversation. A background save stores it soon.
 
         Between turns, Strands may add error results for the open tool calls of an interrupted turn.
-        They are removed and not stored, because another process may still be running the turn.
+        Such a result is removed from the history and not stored, because another process may still
+        be running the turn.
         """
         if not self.in_turn and is_repair(message):
             if agent.messages and agent.messages[-1] is message:
@@ -245,13 +244,13 @@ class SessionAgent:
     def redact(self, message: Message, read_log: Callable[[], Iterable[LogEntry]]) -> None:
         """Replace a message of the agent by its redacted version, in memory and in all stores.
 
-        Both have the same ``tracking_id``. The stores are changed in the background: see
-        ``wait_for_redactions``.
+        The replaced message is the one with the same ``tracking_id``. The stores are changed in the
+        background: see ``wait_for_redactions``.
 
         Args:
             message: The redacted version.
-            read_log: Returns the messages of the log. It is called in the background if the message
-                is not in memory, and again until the stores answer.
+            read_log: Returns all stored messages. It is called in the background if the message to
+                replace is not in memory, and again until the stores answer.
         """
         conversation = self.conversation
         saver, writer = conversation.saver, conversation.tiers.writer
@@ -322,7 +321,7 @@ class SessionAgent:
         self.wait_for_redactions(timeout=0.0)
 
     def end_turn(self) -> None:
-        """Mark the end of the agent's turn in its conversation. The turn is saved later."""
+        """Mark the end of the agent's turn in its conversation. ``after_turn`` saves the turn."""
         self.in_turn = False
         self._set_changed_meta()  # the intent at the end of the turn is stored with the turn
         self.conversation.end_turn()

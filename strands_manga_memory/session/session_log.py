@@ -115,7 +115,8 @@ def log_entries(log: Mapping[TurnKey, Turn], lengths: Mapping[TurnKey, int]) -> 
 
     Args:
         log: The turns that were read, keyed by turn key.
-        lengths: Known number of messages of each turn. A turn that has fewer gets placeholders.
+        lengths: Known number of messages of each turn. If fewer messages of a turn were read,
+            placeholders replace the others.
     """
     entries: list[LogEntry] = []
     role = "assistant"

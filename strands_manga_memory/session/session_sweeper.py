@@ -55,7 +55,7 @@ class EndedConversation:
         conversation_key: Storage key of the conversation.
         tiers: The stores of the conversation.
         ids: Unescaped ids of session, user, tenant and member (agent or orchestrator), from the
-            index of expiring conversations. They are used if no tier has the ids.
+            index of expiring conversations. Used if no tier has the ids.
 
     Attributes:
         storage: Access to the conversation in the two stores, with this process's copy of it.
@@ -91,8 +91,8 @@ class EndedConversation:
         """Copy to the durable tier those turns that only the hot tier has.
 
         Args:
-            claimed: Version numbers of the hot tier's copy when the sweeper claimed (reserved) the
-                conversation. If another process has written since, nothing is copied.
+            claimed: Epoch and version of the hot tier's copy when the sweeper claimed (reserved)
+                the conversation. If another process has written since, nothing is copied.
 
         Returns:
             Whether the copy in the hot tier is unchanged since the claim, and has content.
@@ -126,19 +126,20 @@ class EndedConversation:
 
     @property
     def ended_incarnations(self) -> list[int]:
-        """Expired incarnations of the conversation that still have a log.
+        """Numbers of the conversation's expired incarnations (runs) that still have a log.
 
         An incarnation ends when the conversation expires, and the next begins when the user
-        returns. A sweeper deletes the log of an ended incarnation.
+        returns. Each has its own log (list of its turns), which a sweeper deletes later.
         """
         first, present = max(1, self.record.logs_from), self.record.incarnation
         numbers = [] if self.durable is None else self.durable.incarnations()
         return [one for one in numbers if one >= first and (one < present or not present)]
 
     def transcripts(self) -> Iterator[Transcript]:
-        """Yield a transcript for each incarnation with a log, the present incarnation last.
+        """Yield a transcript of each incarnation (run) of the conversation that has stored turns.
 
         An incarnation ends when the conversation expires. The next begins when the user returns.
+        The present incarnation is the last one.
         """
         if self.durable is not None:
             for number in self.ended_incarnations:
@@ -148,15 +149,15 @@ class EndedConversation:
     def present_transcript(self) -> Iterator[Transcript]:
         """Yield one transcript of all messages since the last expiry or deletion.
 
-        Nothing is yielded without messages, or if the user or session is not known.
+        If there are no messages, or if the user or session is not known, nothing is yielded.
         """
         if not self.record.is_empty:
             yield from self._transcript(self.storage.history())
 
     def _transcript(self, log: Sequence[tuple[TurnKey, Turn]]) -> Iterator[Transcript]:
-        """Yield a single transcript that contains all given turns of the conversation.
+        """Yield one transcript of the given turns of the conversation.
 
-        Nothing is yielded without turns, or if the user or session is not known.
+        If there are no turns, or if the user or session is not known, nothing is yielded.
 
         Args:
             log: Key and content of each turn, in order.
@@ -190,7 +191,7 @@ class EndedConversation:
 
 
 class Finalizer(Protocol):
-    """Function that processes a conversation that has ended, such as to write a summary."""
+    """Function that processes an ended conversation. For example, it writes a summary."""
 
     def __call__(self, conversation: EndedConversation) -> None:
         """Process an ended conversation. After an error or a crash, a sweeper repeats the call."""
@@ -201,19 +202,20 @@ class SessionSweeper:
 
     A conversation has expired when nobody used it during its time to live. Its last turns are
     written to the durable tier, the finalizer is called, and the conversation is removed from the
-    hot tier. Its session ends ``ttl.session`` seconds after the last use. The log is deleted
-    ``ttl.grace`` seconds later. A sweep never restarts a time to live.
+    hot tier. Its session ends ``ttl.session`` seconds after the last use. The log (all stored
+    messages) is deleted ``ttl.grace`` seconds later. A sweep never restarts a time to live.
 
     Any number of sweepers may run at the same time, because each conversation is first claimed
-    (reserved) by one of them. A conversation in which a turn begins meanwhile is not finished.
+    (reserved) by one of them. If a turn begins meanwhile, the conversation is not finished.
 
     Args:
         hot: The hot tier or its URL, or None. With a durable tier, an in-memory hot tier is
             ignored.
         durable: The durable tier or its URL. None: expired conversations are dropped after the call
             of the finalizer.
-        finalizer: Function that is called after the flush, such as a ``SessionFinalizer``. If it
-            raises an error, the conversation is tried again after ``lease`` seconds.
+        finalizer: Function that is called when the last turns are in the durable tier, such as a
+            ``SessionFinalizer``. If it raises an error, the conversation is tried again after
+            ``lease`` seconds.
         ttl: The ``TtlPolicy`` that the session managers use.
         codec: The ``Codec`` that the session managers use.
         clock: Returns the time in seconds since 1970.
@@ -287,8 +289,8 @@ class SessionSweeper:
         Args:
             hot: The hot tier.
             name: Name of the conversation in the hot tier.
-            expect: Version numbers of the hot copy when the conversation was claimed. If they have
-                changed, the conversation stays.
+            expect: Epoch and version of the hot copy when the conversation was claimed. If another
+                process has written since, the conversation stays.
 
         Returns:
             Whether the conversation was removed.
@@ -366,7 +368,7 @@ class SessionSweeper:
         return now + ttl.grace + self._lease, is_finalized
 
     def _finalized(self, conversation: EndedConversation, durable: DurableTier) -> bool:
-        """Call the finalizer for a conversation, unless it has processed this version already.
+        """Call the finalizer for a conversation, unless this version of it was finalized already.
 
         Returns:
             Whether the finalizer was called. False also if there is no finalizer.
@@ -390,8 +392,8 @@ class SessionSweeper:
     ) -> tuple[float | None, bool]:
         """Remove the remains of a deleted or expired conversation from the durable tier.
 
-        The log is deleted, after a call of the finalizer if it has expired turns. If there is no
-        log, the deletion marker (tombstone) is deleted after its expiry.
+        The log (list of turns) is deleted. If it has expired turns, the finalizer is called first.
+        If there is no log, the deletion marker (tombstone) is deleted after its expiry.
 
         Returns:
             Time of the next check in seconds since 1970 (None: no further check), and whether the

@@ -53,8 +53,8 @@ class StoredSession:
     """Stored session that can be read and changed. ``TieredSessionManager`` inherits these methods.
 
     Many methods have an argument ``agent_id``. None means the default agent: the agent of the scope
-    or, without a scope, the only agent in use. If none or several are in use, the default agent is
-    the one with the id ``default``.
+    or, without a scope, the only agent that this object uses. Without a scope and with no or
+    several agents, the default agent has the id ``default``.
 
     Args:
         session_id: Id of the session, or a ``ConversationScope`` with the ids of session, user,
@@ -128,9 +128,9 @@ class StoredSession:
     def lease(self, agent_id: str | None = None, *, ttl: float = 30.0) -> Iterator[None]:
         """Reserve a conversation for one worker during a ``with`` block.
 
-        Only one worker can hold this reservation, the lease, at a time. A writer that does not call
-        this method can still save, and its changes are merged. If the hot tier does not answer at
-        the end of the block, the lease ends after ``ttl``.
+        Only one worker can hold this reservation, the lease, at a time. The lease ends with the
+        block or, if the hot tier does not answer then, after ``ttl``. A worker that does not call
+        this method can still save, and its changes are merged.
 
         Args:
             agent_id: Id of the agent, or None for the default agent.
@@ -156,10 +156,10 @@ class StoredSession:
                 release_lease(hot, name, owner=owner)
 
     def history(self, agent_id: str | None = None) -> Iterator[Message]:
-        """Yield all messages of an agent's conversation in order, from the session's log.
+        """Yield all messages of an agent's conversation, oldest first.
 
-        Messages that were removed from ``agent.messages`` are included. All messages are read
-        before the first one is yielded.
+        Messages that were removed from ``agent.messages`` are included. All messages are read from
+        the stores before the first one is yielded.
 
         Args:
             agent_id: Id of the agent, or None for the default agent.
@@ -172,7 +172,7 @@ class StoredSession:
         """Yield all messages of an agent's conversation in order, as dicts with numbers and times.
 
         The keys are ``seq`` (message number), ``turn`` (turn number), ``at`` (seconds since 1970),
-        ``message``, and the names of further values.
+        ``message``, and the names of further values of the turn, such as ``intent``.
 
         Args:
             agent_id: Id of the agent, or None for the default agent.
@@ -200,7 +200,7 @@ class StoredSession:
                 messages.
 
         Raises:
-            ValueError: ``limit`` is below 1, or ``after`` names no message of the log.
+            ValueError: ``limit`` is below 1, or ``after`` names no message of the conversation.
             StoreUnavailableError: The stored conversation cannot be read.
         """
         check_int("limit", limit, minimum=1)
@@ -240,9 +240,9 @@ class StoredSession:
     def rewind(self, at_turn: int, *, agent_id: str | None = None) -> None:
         """Remove the stored turns of a conversation after the turn ``at_turn``.
 
-        A new turn that another process stores during the call stays, unless ``at_turn`` is 0. If
-        ``at_turn`` is not the last turn, the new history has at most 100 turns, and state values
-        that were set after ``at_turn`` are missing.
+        If turns are removed, the new history has at most 100 turns, and state values that were set
+        in the removed turns are missing. A new turn that another process stores during the call is
+        kept, unless ``at_turn`` is 0.
 
         An agent of this process has the shortened history at its next turn, and so has an agent of
         another process with ``refresh="turn"``. Any other agent uses the old history for one more
@@ -267,12 +267,11 @@ class StoredSession:
         self._refresh_in_process([stored.key])
 
     def window_records(self, agent_id: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the messages of the conversation that are in an agent's history, with their times.
+        """Yield the unedited messages of an agent's history, with their times.
 
-        Messages that a conversation manager has edited (such as truncated messages) or added (such
-        as summaries) are left out, because their texts are not those of the conversation. Each
-        message is yielded as a dict with ``message`` and ``at`` (seconds since 1970). One tier may
-        be down if the other tier has the conversation.
+        Each message is yielded as a dict with ``message`` and ``at`` (seconds since 1970). Messages
+        that a conversation manager has edited, such as truncated ones, or added, such as summaries,
+        are left out. The call works while one tier is down, if the other one has the conversation.
 
         Args:
             agent_id: Id of the agent, or None for the default agent.
@@ -376,13 +375,14 @@ class StoredSession:
         live begins now.
 
         Args:
-            transferred: The conversation of an agent, or the state of a Graph or Swarm, as its
-                method ``serialize_state`` returns it.
+            transferred: The conversation of an agent, or the state of a Graph or Swarm from its
+                method ``serialize_state``.
             id_: The id of that agent, Graph or Swarm.
 
         Returns:
-            ``new`` if the conversation was stored. Otherwise nothing was stored: ``exists`` if
-            there is a conversation, or ``ended`` if there was one that was deleted or has expired.
+            ``new`` if the conversation was stored. Otherwise nothing was stored: ``exists`` if this
+            session has the conversation, or ``ended`` if it had one that was deleted or has
+            expired.
 
         Raises:
             StoreUnavailableError: A tier does not answer; call ``transfer`` again.
@@ -473,7 +473,10 @@ class StoredSession:
         self._redaction_listeners.append(listener)
 
     def removal_version(self) -> object:
-        """Return a value that changes when messages are redacted, or removed from the log."""
+        """Return a value that changes when messages are redacted or deleted.
+
+        The messages are those of the default agent.
+        """
         base = self._get_or_inspect(None).local.base
         return base.incarnation and (base.incarnation, base.redactions)
 
@@ -512,7 +515,7 @@ class StoredSession:
     def _log(
         self, agent_id: str | None, *, last: int | None = None, before: LogPosition | None = None
     ) -> list[LogEntry]:
-        """Return messages of an agent's conversation, also unsaved ones of this process."""
+        """Return messages of an agent's conversation, also those that are not saved yet."""
         conversation = self._inspect(agent_id)
         conversation.in_use = self._conversations.get(("A", self._agent_id(agent_id)))
         for _, in_use in self._open_conversations([conversation.key]):
@@ -525,7 +528,7 @@ class StoredSession:
                 listener(id_)
 
     def _save_in_process(self, agent_id: str, *, idle: bool) -> None:
-        """Save the unsaved changes of an agent, from all session managers of this process.
+        """Write all unsaved changes of an agent in this process to the durable tier.
 
         Args:
             agent_id: Id of the agent.
@@ -563,7 +566,10 @@ class StoredSession:
                     yield session._agents.get(id_) if kind == "A" else None, found  # noqa: SLF001
 
     def _refresh_in_process(self, keys: Collection[ConversationKey]) -> None:
-        """Read again the conversations that this process has open, after a deletion or rewind."""
+        """Read conversations again, after a deletion or rewind, in all objects of this process.
+
+        ``keys`` are the storage keys of the conversations.
+        """
         for session_agent, conversation in self._open_conversations(keys):
             conversation.saver.request_refresh().result()
             if session_agent is not None:

@@ -50,33 +50,34 @@ if TYPE_CHECKING:
 class TieredSessionManager(StoredSession, SessionManager[Agent]):
     """Session manager of Strands that stores a session in a cache and in a database table.
 
-    Pass it to ``Agent(session_manager=...)``, or to a ``Graph`` or ``Swarm``. In the background,
-    each turn is saved in the cache, the hot tier (such as Redis). After every few turns, they are
-    written (flushed) to the table, the durable tier (such as DynamoDB). A restored agent has
+    Pass it to ``Agent(session_manager=...)``, or to a ``Graph`` or ``Swarm``. Each turn is saved in
+    the cache, the hot tier (such as Redis), before the call of the agent returns. Every few turns,
+    a flush in the background copies the new turns to the table, the durable tier (such as
+    DynamoDB). Without a hot tier, each turn is saved in the durable tier. A restored agent has
     exactly the messages of the original agent, with all changes of its conversation manager.
 
-    If a crash interrupts a turn, requests to the model get an error result for each open tool call.
-    The history is not changed.
+    If a store fails or is too slow, the call of the agent returns anyway. Unsaved messages are kept
+    in memory, counted in ``stats()``, and saved later. Turns since the last flush can be lost if
+    the hot tier loses them and no agent has them in memory.
 
-    If a store fails while an agent is in use, the agent continues. Unsaved messages are kept in
-    memory, counted in ``stats()``, and saved later. Turns since the last flush can be lost only if
-    the process and the hot tier are lost together.
+    If a crash interrupts a turn, later requests to the model contain an error result for each tool
+    call without a result. The stored history is not changed.
 
     Args:
         session_id: A ``ConversationScope``, or an id of 1 to 1,024 characters.
         hot: The hot tier or its URL. Each turn is saved in this tier. If there is a durable tier, a
-            hot tier that ends with the process is not used.
+            hot tier in the memory of the process is not used.
         durable: The durable tier or its URL. For a URL, a missing table is created. Turns are
-            flushed to this tier every ``flush_every`` turns, at interrupts and at ``close``. If no
-            hot tier survives the process, each turn is saved in this tier.
+            flushed to this tier every ``flush_every`` turns, at interrupts and at ``close``.
+            Without a hot tier that survives the process, each turn is saved in this tier.
         flush_every: Number of turns between flushes. Default 5.
         ttl: Time to live of the conversation in each tier.
         refresh: Whether other processes' turns are read before each turn: ``turn`` (yes) or
             ``never`` (no, the default).
         codec: Compresses, encrypts and checksums stored values.
         hot_deadline: Seconds for which a turn waits for the hot tier. Default 0.05.
-        durable_deadline: Seconds for which a turn waits for the durable tier if no hot tier
-            survives the process. Default 2.0.
+        durable_deadline: Seconds for which a turn waits for the durable tier. A turn waits for this
+            tier only without a hot tier that survives the process. Default 2.0.
         max_unsaved: Number of unsaved messages from which on a new turn raises
             ``StoreUnavailableError``. Default 10,000.
         clock: Returns the time in seconds since 1970.
@@ -221,10 +222,11 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
     def redact_latest_message(self, redact_message: Message, agent: Agent, **kwargs: Any) -> None:
         """Replace a message by its redacted version in all stores.
 
-        Both have the same ``tracking_id``. The call waits until the new message is stored, at most
-        for ``durable_deadline``. On an event loop, the call does not wait, but the next beginning
-        or end of a turn does. A redaction that takes longer, such as during an outage, is completed
-        in the background. No later write stores the original message.
+        The replaced message is the one with the same ``tracking_id``. The call waits until the new
+        message is stored, at most for ``durable_deadline``. On an event loop, the call does not
+        wait, but the next beginning or end of a turn does. A redaction that takes longer, such as
+        during an outage, is completed in the background. No later write stores the original
+        message.
 
         Raises:
             ConflictError: Another process's change cannot be merged.
@@ -251,7 +253,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             saver.block(saver.request())
 
     def initialize_multi_agent(self, source: MultiAgentBase, **kwargs: Any) -> None:
-        """Restore a Graph or Swarm from its stored state, and store its state from now on."""
+        """Restore a Graph or Swarm from its stored state, if any. Its later states are stored."""
         conversation = self._new("M", source.id)
         if conversation.open() is not None and ORCHESTRATOR in conversation.local.states:
             with parsing(conversation.key.name):
@@ -268,7 +270,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
     def flush(self) -> None:
         """Write all changes of the session to the durable tier, and wait until this is done.
 
-        Without a durable tier, they are written to the hot tier.
+        Without a durable tier, the changes are written to the hot tier.
 
         Raises:
             StoreUnavailableError: A tier did not take the changes, or a redaction is not complete.

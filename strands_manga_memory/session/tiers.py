@@ -133,10 +133,9 @@ def member_ids(table: Table, session: str) -> Iterator[tuple[Kind, str]]:
 
 
 def damaged_heads(table: Table, session: str) -> list[str]:
-    """Find damaged conversations of a session, and return the names of their table items.
+    """Return the names of the table items of a session's damaged conversations.
 
-    The item with the state of a conversation, its head, is damaged if the attribute ``state`` is
-    missing.
+    The item of a conversation's state, its head, is damaged if the attribute ``state`` is missing.
     """
     heads = _heads(table, session, "state")
     return [f"{session}/{row['sk']}" for row in heads if "state" not in row]
@@ -154,17 +153,17 @@ def tombstone_key(partition: str) -> Key:
 def put_group_tombstone(table: Table, partition: str, *, now: float, until: float) -> int:
     """Write the marker (tombstone) that ends all conversations of a session or user.
 
-    The conversations then count as deleted, but their data must still be deleted one by one. List
-    the conversations after this call, because other processes may begin some until its end.
+    The conversations then count as deleted, but the caller must still delete their data. List the
+    conversations after this call, because other processes may begin some until then.
 
     Args:
         table: The durable tier.
-        partition: Partition of the session, or of the user's directory.
+        partition: Partition of the session, or of the user's directory (list of sessions).
         now: The time in seconds since 1970.
         until: Time when the table may delete the marker, in seconds since 1970.
 
     Returns:
-        The first incarnation of a conversation that the marker does not delete.
+        The first incarnation (number of a conversation's run) that does not count as deleted.
     """
     before = (table.get(partition, TOMBSTONE) or {}).get(ENDED_BELOW)
     incarnation = max(int(now), int(before) + 1 if isinstance(before, int | float) else 0)
@@ -218,8 +217,9 @@ class ExpiryIndex:
     ) -> list[Item]:
         """Return the two table items that list a conversation in the expiry index.
 
-        The first is keyed by the time of the next check by a sweeper (background job). The second
-        is keyed by conversation, and has this time, so that the first can be found.
+        The key of the first item has the time of the next check by a sweeper (background job). The
+        key of the second has the conversation. Its content is this time, with which the first is
+        found.
         """
         entry = ExpiryEntry(
             conversation_key, math.ceil(due), {name: ids.get(name) for name in _IDS}
@@ -265,11 +265,11 @@ class ExpiryIndex:
         return self._table.put(item, when=Condition(equals={"claimed": entry.claimed}))
 
     def postpone(self, entry: ExpiryEntry, *, due: float) -> None:
-        """Postpone the next check of a conversation's expiry to the time ``due``.
+        """Move a conversation's entry in the index to a later time, ``due``.
 
-        ``due`` is in seconds since 1970. The new time is at least one second after the old one,
-        because entries are keyed by their time: the new entry must not have the key of the old one,
-        which is removed.
+        ``due`` is in seconds since 1970. The new time is at least one second after the old one, so
+        that both entries have different keys: the new entry is written before the old one is
+        removed.
         """
         later = self.items(entry.key, entry.ids, due=max(entry.due + 1, due))
         self._table.batch_write(puts=later)
@@ -309,7 +309,7 @@ def due_key(conversation_key: ConversationKey) -> Key:
 def finalized_key(conversation_key: ConversationKey) -> Key:
     """Return the key of the table item with the last finalized version of a conversation.
 
-    A finalizer, such as a summarizer, has processed that version.
+    A finalizer, such as a summarizer, has processed this version of the conversation.
     """
     return f"ended/{conversation_key.name}", "finalized"
 
@@ -319,7 +319,7 @@ class ListedSession(NamedTuple):
 
     Args:
         scope: The session and its user.
-        has_hot_copies: Whether the session is deleted, but stays listed because a hot tier may
+        has_hot_copies: Whether the session was deleted, and is listed only because a hot tier may
             still have copies of it.
     """
 
@@ -372,8 +372,8 @@ def remove_listing(
 ) -> None:
     """Remove a deleted session from the list of its user's sessions.
 
-    The hot tier may still have copies of the session. The entry of the session then stays, marked
-    as deleted, until these copies have expired.
+    If the hot tier may still have copies of the session, the entry stays, marked as deleted, until
+    the copies have expired.
 
     Args:
         table: The durable tier.
@@ -393,7 +393,7 @@ def remove_listing(
 def is_in_hot(table: Table, session: str) -> bool:
     """Return whether a hot tier may have copies of a session.
 
-    True if a process with a hot tier has stored a conversation of the session.
+    This is so if a process that uses a hot tier has stored a conversation of the session.
     """
     return any(row.get(HOT) for row in table.query(session, attributes=[HOT]))
 
@@ -401,14 +401,14 @@ def is_in_hot(table: Table, session: str) -> bool:
 def hot_copy_warnings(
     table: Table, listed: Iterable[ListedSession], hot: HotStore | None
 ) -> list[str]:
-    """Return a warning if sessions may have copies in a hot tier that was not given.
+    """Return a warning if sessions may have copies in a hot tier that the caller does not use.
 
     A deletion or export of a user's data misses such copies.
 
     Args:
         table: The durable tier.
         listed: The sessions.
-        hot: The given hot tier, or None.
+        hot: The hot tier that the caller uses, or None.
 
     Returns:
         A list with one warning, or an empty list.

@@ -46,7 +46,8 @@ _GROWING = 20
 class TtlPolicy:
     """Policy for the time to live in the hot tier, and for the end of an unused session.
 
-    In the mode ``hybrid``, the time to live depends on the user tier and on the number of turns:
+    In the mode ``hybrid``, the time to live depends on the user tier (class of customer) and on the
+    number of turns:
 
     - ``standard``: 1,800 seconds, and 2,700 from 10 turns on.
     - ``premium``: 2,700 seconds, and 3,600 from 8 turns on.
@@ -111,7 +112,7 @@ class TtlPolicy:
     def tombstone_seconds(self) -> float:
         """Seconds for which stores keep the deletion marker (tombstone) of a conversation.
 
-        The time is at least 90,000 seconds (25 hours), and longer than any unused conversation is
+        The time is at least 90,000 seconds (25 hours), and longer than an unused conversation is
         kept.
         """
         longest = (self.seconds or 0.0) * (2 if self.mode == "activity" else 1)

@@ -300,7 +300,7 @@ MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError
 
 @contextmanager
 def parsing(record: object) -> Iterator[None]:
-    """Raise ``CorruptRecordError`` if a ``with`` block fails to parse a stored record.
+    """Convert errors of a ``with`` block that parses a stored record to ``CorruptRecordError``.
 
     Errors that damaged data can cause, such as ``KeyError`` and ``ValueError``, are converted.
     Other errors, and those of this package, are raised unchanged.

@@ -40,8 +40,8 @@ class HotWrite:
 
     Args:
         expect: Epoch and version that the stored conversation must have. None: the conversation
-            must not be stored yet. A tombstone (record of a deletion) with a lower epoch is
-            replaced.
+            must not be stored, except as a tombstone (record of a deletion) with a lower epoch,
+            which is replaced.
         epoch: Epoch after the write.
         version: Version after the write, from ``new_version``. If the store already has this epoch
             and version, an earlier attempt of the write has succeeded.
@@ -140,9 +140,9 @@ class HotStore(Protocol):
     ) -> HotRecord | None:
         """Reserve a conversation for the calling process, which then summarizes and removes it.
 
-        A claimed conversation has the state ``CLOSING``. The result is the conversation without
-        fields. It is None if the conversation is missing, is not expired, or is claimed by another
-        process.
+        The result is the conversation without fields, in the state ``CLOSING``. The result is None
+        if the conversation is missing, is claimed by another process or, with ``expired_only``, has
+        not expired.
 
         Args:
             conversation: Name of the conversation.
@@ -192,8 +192,8 @@ class HotStore(Protocol):
 def acquire_lease(hot: HotStore, conversation: str, *, owner: str, ttl: float) -> bool:
     """Acquire or extend the lease of a conversation, a lock that ends after ``ttl`` seconds.
 
-    The lease is advisory: ``HotStore.write`` does not check it. The result is False if another
-    owner holds the lease.
+    The lease is advisory: ``HotStore.write`` does not check it. ``owner`` identifies the holder.
+    The result is False if another owner holds the lease.
     """
     return hot.replace_value(f"lease/{conversation}", owner.encode(), expect=None, ttl=ttl)
 

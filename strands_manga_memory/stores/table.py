@@ -69,7 +69,8 @@ class Condition:
     """Condition on the stored record, which is checked in the same atomic step as a write.
 
     For example, ``Condition(equals={"version": 3})`` allows a write only if the stored record has
-    version 3. If ``equals`` and ``below`` are empty, no existing record meets the condition.
+    version 3. ``Condition(absent=True)`` allows a write only if there is no record: if ``equals``
+    and ``below`` are empty, no existing record meets the condition.
 
     Attributes:
         absent: Whether the condition is met if there is no record.
@@ -275,10 +276,10 @@ def normalize(value: Any) -> Any:
 
 
 def parse_item(data: bytes, key: Key, schema: TableSchema) -> Item:
-    """Parse a serialized record. The result has only the key if the data is damaged.
+    """Parse a serialized record. If the data is damaged, the result has only the key.
 
-    A damaged record counts as stored, but has no attributes, so that a read of many records does
-    not fail because of it. Data of a record with another key counts as damaged, too.
+    Reads of many records therefore do not fail because of a damaged one. Data of a record with
+    another key counts as damaged, too.
     """
     with suppress(*MALFORMED):
         item = load(data)
@@ -305,10 +306,10 @@ class SQLTable:
     """Placeholder of a value in a statement."""
 
     def _write(self, writes: Sequence[Write], *, scrub: bool = True) -> bool:
-        """Execute all writes in one transaction. Return False if a condition is not met.
+        """Execute all writes in one transaction. Return whether the conditions of all are met.
 
-        Nothing is written then. ``scrub`` is whether replaced records must be unreadable in the
-        files of the store when the call returns.
+        If a condition is not met, nothing is written. ``scrub`` is whether replaced records must be
+        unreadable in the files of the store when the call returns.
         """
         raise NotImplementedError
 

@@ -69,8 +69,8 @@ def users_table_url(
     Args:
         memories: Argument ``memories`` of ``MangaMemory``: a URL, True for a table in the same file
             or service as the conversations, False or None for no table.
-        durable: URL of the table of conversations. For True, the result is this URL. For DynamoDB,
-            the name of the table is removed.
+        durable: URL of the table of conversations. If ``memories`` is True, the result is this URL,
+            for DynamoDB without the name of the table.
     """
     if memories is not True:
         return memories or None

@@ -45,11 +45,11 @@ _SHORTEST_ANSWER = 0.05
 class TierHealth:
     """Availability of a store (the hot or the durable one), like a circuit breaker.
 
-    Callers report each failed and successful call. After a failure, they must wait before the next
-    call, and only one of them may call at a time. The wait is 0.1 s at first, and doubles after
-    each failed attempt, up to 5 s. A success ends the outage. The first failure of an outage is
-    logged with its cause and, if known, a remedy. Later failures with the same cause are not
-    logged.
+    Callers report whether their calls failed or succeeded. After a failure, callers must wait
+    before the next call, and only one of them may call at a time. The wait is 0.1 s at first, and
+    doubles after each failed attempt, up to 5 s. A success ends the outage. The first failure of an
+    outage is logged with its cause and, if known, a remedy. Later failures with the same cause are
+    not logged.
 
     An error of a single record counts only for its conversation. All other errors count for all
     conversations of the process, in the object ``shared``.
@@ -185,10 +185,11 @@ class TierHealth:
         return done
 
     def wait_limit(self, seconds: float) -> float:
-        """Return how many seconds a call waits for the store's response, at most ``seconds``.
+        """Return how many seconds a call waits for the store's response.
 
-        An outage delays only its first calls: they wait until ``seconds`` have passed since the
-        first failed call began. Each later call waits 0.05 s.
+        While the store works, the result is ``seconds``. During an outage, it is the rest of
+        ``seconds`` since the first failed call began, but at least 0.05 s. An outage thus delays
+        only its first calls.
         """
         if self._shared is not None:
             return self._shared.wait_limit(seconds)
@@ -196,10 +197,10 @@ class TierHealth:
         return min(seconds, max(_SHORTEST_ANSWER, left))
 
     def call_in_thread(self, work: Callable[[], _T], seconds: float) -> _T:
-        """Read from the store in a thread, and wait for the result.
+        """Call a function that reads from the store in a thread, and wait for its result.
 
         A success, a missed deadline and a ``StoreUnavailableError`` are recorded. A call that
-        misses its deadline continues in its thread, and its success ends the outage.
+        misses its deadline continues in its thread. If it succeeds later, the outage ends.
 
         Args:
             work: The function.
@@ -298,9 +299,9 @@ class Writer:
         stores: Hot and durable store for which the queue works; None for a missing store.
         hot_health: Availability of the hot store.
         durable_health: Availability of the durable store.
-        unflushed: Functions that open conversations, keyed by storage key. The conversations are
-            those that this process has saved in the hot store, but not yet written to the durable
-            store.
+        unflushed: Conversations that this process has saved in the hot store, but not yet written
+            to the durable store. Each storage key is mapped to a function that opens the
+            conversation.
     """
 
     def __init__(self, *, threads: int = 8, clock: Callable[[], float] = time.monotonic) -> None:
@@ -378,9 +379,9 @@ class Writer:
     ) -> None:
         """Queue a function that writes to a store, and repeat it until the write succeeds.
 
-        The function runs again after each ``StoreError``, with growing pauses, and after a
-        ``KeyboardInterrupt``, which stops ``drain`` but must not lose the write. Any other error is
-        logged, and ends the repetition. Later functions with the same key wait.
+        After each ``StoreError``, the function runs again, with growing pauses. So it does after a
+        ``KeyboardInterrupt``, which must not lose the write. Any other error is logged, and ends
+        the repetition. Later functions with the same key wait.
 
         Args:
             key: Key of the work.
@@ -487,7 +488,7 @@ class Writer:
             self._queues.setdefault(key, deque()).append(self._timers.pop(key)[1])
 
     def _take(self) -> tuple[Hashable, _Job] | None:
-        """Remove the next piece of background work from the queue and mark it as running.
+        """Remove the next background work from the queue, mark it as running, and return it.
 
         Return None if no work can start now.
         """

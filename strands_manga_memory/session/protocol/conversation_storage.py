@@ -32,8 +32,8 @@ Tier = HotTier | DurableTier
 class ConversationStorage:
     """Access of one process to a conversation in a cache (hot tier) and a table (durable tier).
 
-    The object is thread-safe. Each tier has a record (state of the conversation), and the durable
-    tier has a log of all turns. If a needed tier does not answer, a method raises
+    The object is thread-safe. Each tier has a record (state of the conversation). The durable tier
+    also has the log, a list of all turns. If a needed tier does not answer, a method raises
     ``StoreUnavailableError``, and unsaved changes are kept.
 
     Args:
@@ -47,7 +47,8 @@ class ConversationStorage:
         durable: The durable tier, or None.
         clock: Returns the time in seconds since 1970.
         nearest: The tier that is read and written in each turn: the hot one, if any.
-        first: The tier that is written first when the conversation ends: the durable one, if any.
+        first: The tier that is written first when the conversation begins or ends: the durable one,
+            if any.
         local: This process's copy of the conversation.
     """
 
@@ -79,8 +80,8 @@ class ConversationStorage:
     def is_flush_due(self) -> bool:
         """Whether this process should write the conversation to the durable tier now.
 
-        True if ``flush_every`` ended turns are missing in the log, or if the durable tier's record
-        of the conversation is outdated.
+        True if ``flush_every`` ended turns are missing in the durable tier's log (list of all
+        turns), or if that tier's record (state of the conversation) is outdated.
         """
         if self.durable is None:
             return False
@@ -107,10 +108,12 @@ class ConversationStorage:
 
         Args:
             touch: Whether reading restarts the time to live. An inspection passes False.
-            read: Callback ``read(tier, work)`` that calls the function ``work``, which reads the
-                tier, and returns its result. It may set a deadline, for example.
-            start: Callback ``start(work)`` that calls the function ``work``, perhaps in a thread,
-                and returns a future of its result.
+            read: Function that is called as ``read(tier, work)`` for each read of a tier, for
+                example to set a deadline. It calls ``work``, which reads the tier, and returns the
+                result of ``work``.
+            start: Function that is called as ``start(work)`` to read the hot tier. It calls
+                ``work``, and returns a future of the result. With a thread, both tiers are read at
+                the same time.
 
         Returns:
             Error of the tier that did not answer; None if no tier failed.
@@ -140,18 +143,27 @@ class ConversationStorage:
                 self.read_unlisted_turns()
 
     def read_hot(self, *, touch: bool = True) -> Record:
-        """Read the hot tier's record of the conversation; merge it into this process's copy."""
+        """Read and return the hot tier's record. Merge it into this process's copy.
+
+        The record is the state of the conversation. ``touch=False`` does not restart the time to
+        live.
+        """
         hot = self._hot()
         return self._merge(hot, partial(hot.read, touch=touch))
 
     def read_head(self) -> Record:
-        """Read the durable tier's record of the conversation; merge it into this process's copy."""
+        """Read and return the durable tier's record. Merge it into this process's copy.
+
+        The record is the state of the conversation.
+        """
         return self._merge(self._durable(), self._durable().read)
 
     def read_unlisted_turns(self) -> Record:
-        """After ``read_head``, add the turns of the log that the durable record does not list.
+        """Merge turns that only the durable tier's log has into this process's copy.
 
-        An interrupted flush leaves such turns.
+        Call ``read_head`` first. An interrupted flush leaves such turns in the log (list of all
+        turns), because the durable record (state of the conversation) is written later. Return this
+        record with the turns.
         """
         return self._merge(self._durable(), self._durable().with_unlisted_turns)
 
@@ -188,11 +200,12 @@ class ConversationStorage:
     def history(
         self, *, newest: int | None = None, until: TurnKey | None = None
     ) -> list[tuple[TurnKey, Turn]]:
-        """Return the turns of the conversation in order: those in the log, and unsaved ones.
+        """Return the turns of the conversation in order, stored and unsaved ones.
 
         Args:
-            newest: Minimum number of messages to read, from the end of a durable log. None: all.
-            until: Key of the last turn to read from a durable log. None: all turns.
+            newest: Minimum number of messages to read, from the end of the durable tier's log.
+                None: all.
+            until: Key of the last turn to read from this log. None: all turns.
         """
         with self.local.lock:
             base = self.local.base
@@ -213,7 +226,7 @@ class ConversationStorage:
     # Saving
 
     def flush(self, *, writes_hot: bool = True, closes: bool = False) -> None:
-        """Write ended turns to the log, and update the conversation's record in the durable tier.
+        """Write ended turns, and then the conversation's state, to the durable tier.
 
         Args:
             writes_hot: Whether the hot tier is updated, too, so that its time to live restarts.
@@ -240,8 +253,8 @@ class ConversationStorage:
         """Save the conversation's changes in the hot tier with one compare-and-set.
 
         Args:
-            fills: Whether to save a conversation that the hot tier lacks. By default, it is not
-                saved here, because the durable tier must have it first.
+            fills: Whether to save a conversation that the hot tier lacks. Default False, because
+                the durable tier must have such a conversation first.
 
         Returns:
             Whether the changes are saved.
@@ -272,9 +285,10 @@ class ConversationStorage:
 
     @property
     def begins_durably(self) -> bool:
-        """Whether the next save must begin in the durable tier: the hot tier is missing or empty.
+        """Whether the next save begins in the durable tier, because the hot tier has no content.
 
-        Only the durable tier shows whether the conversation is new, or the hot tier has lost it.
+        Then only the durable tier shows whether the conversation is new, or the hot tier has lost
+        it.
         """
         return self.durable is not None and (self.hot is None or self.hot.record.is_empty)
 
@@ -313,7 +327,15 @@ class ConversationStorage:
                     return
 
     def _write(self, tier: Tier, draft: Record, stored: Record) -> bool:
-        """Write the conversation's record to a tier. Return False if another process changed it."""
+        """Write the conversation's record to a tier. Return False if another process changed it.
+
+        The record is the conversation's state. After a conflict, the tier's new record is read.
+
+        Args:
+            tier: The tier.
+            draft: State with all changes, which then count as saved.
+            stored: Form of this state for the tier.
+        """
         if tier.write(stored):
             self.local.acknowledge(draft)
             self.local.set_tier_record(tier.name, stored)
@@ -325,7 +347,10 @@ class ConversationStorage:
         return False
 
     def _begin_in_hot(self) -> bool:
-        """Store a new conversation in the hot tier, because the durable tier does not answer."""
+        """Store a new conversation in the hot tier, because the durable tier does not answer.
+
+        Return whether it was stored.
+        """
         local = self.local
         is_new = local.is_loaded and not (local.base.incarnation or local.known_head.incarnation)
         if self.hot is None or not is_new or self.hot.stored != StoredHash():
@@ -345,16 +370,17 @@ class ConversationStorage:
                 self._attempt(self._write, self.hot, record, record)
 
     def _put_head(self, *, least_logged: int = 1, closes: bool = False) -> bool:
-        """Write the conversation to the durable tier once: first its log, then its record.
+        """Try once to write ended turns and the conversation's state to the durable tier.
 
         Args:
-            least_logged: Minimum number of ended turns to write to the log. If fewer turns have
-                ended, they are stored only in the record, and a later call writes them to the log.
+            least_logged: Minimum number of ended turns to write to the log (list of all turns). If
+                fewer turns have ended, they are stored only in the record (state of the
+                conversation), and a later call writes them to the log.
             closes: Whether the record is marked as complete. A restore then needs no newer data
                 from the hot tier.
 
         Returns:
-            False if another process has changed the record.
+            Whether the record is stored. False if another process has changed it.
         """
         durable = self._durable()
         with self.local.lock:
@@ -384,7 +410,7 @@ class ConversationStorage:
         return self._write(durable, record, head_record(record, missing, known))
 
     def _put_turns(self, record: Record, ended: set[TurnKey]) -> set[TurnKey]:
-        """Write ended turns to the log. Return the turns that were written."""
+        """Write ended turns to the log (list of all turns). Return the written keys."""
         # A restore ignores turns that no record lists, so a tier must have stored all messages.
         durable, stored = self._durable(), self.local.stored_lengths(record.incarnation)
         loggable = {key for key in ended if stored.get(key, 0) >= len(record.turns[key].messages)}
@@ -398,8 +424,8 @@ class ConversationStorage:
     def _redact_log(self, record: Record, head: Record) -> None:
         """Replace redacted messages in the durable log.
 
-        Redactions that the durable record ``head`` already has are skipped, because the log has
-        them.
+        Redactions that are in ``head``, the state in the durable tier, are skipped, because the log
+        (list of all turns) has them, too.
         """
         noted = head.redactions if head.incarnation == record.incarnation else {}
         new = {key: found for key, found in record.redactions.items() if noted.get(key) != found}
@@ -441,10 +467,11 @@ class ConversationStorage:
             durable.purge(tombstone.incarnation)
 
     def begin_incarnation(self, record: Record) -> bool:
-        """Start a new incarnation of the conversation, as after a deletion, expiry or rewind.
+        """Begin a new incarnation (run) of the conversation, after a deletion, expiry or rewind.
 
-        Its first record is written to the durable tier or, without one, to the hot tier. This
-        process's copy is discarded. Return False if another process has changed the tier's record.
+        ``record`` is the state with which it begins, and replaces this process's copy. It is
+        written to the durable tier or, without one, to the hot tier. Return False if another
+        process has changed the tier's state.
         """
         if not self.first.write(record):
             return False
@@ -485,9 +512,9 @@ class ConversationStorage:
             return not (base.is_empty or base.last_used > since or self.local.has_changes())
 
     def empty_hot(self) -> bool:
-        """Remove a flushed conversation from the hot tier.
+        """Remove a conversation from the hot tier if the durable tier has all of it.
 
-        An empty record stays for an hour, so that late writes of other processes are refused.
+        An empty record stays in the hot tier for an hour, so that late writes are refused.
 
         Returns:
             False if nothing was removed: the durable tier lacks a part of the conversation, or the
@@ -524,7 +551,7 @@ class ConversationStorage:
                 self.local.reset_to(Record())
 
     def _ended(self, record: Record, keys: Iterable[TurnKey]) -> set[TurnKey]:
-        """Return those of ``keys`` whose turns ended, or had no message for ``OPEN_SECONDS``.
+        """Return those of ``keys`` whose turns have ended, or got no message for ``OPEN_SECONDS``.
 
         Keys of turns that the record does not contain are left out.
         """

@@ -70,8 +70,8 @@ class DurableTier:
     """Access to one conversation in the durable tier, which is a database table.
 
     The head is the item with the conversation's record (its state). The log has an item for each
-    turn. Each deletion, expiry or rewind begins a new incarnation of the conversation, with its own
-    log.
+    turn. Each deletion, expiry or rewind begins a new incarnation (run) of the conversation, with
+    its own log.
 
     Args:
         conversation_key: Storage key of the conversation.
@@ -143,7 +143,10 @@ class DurableTier:
         return record
 
     def read_to_delete(self) -> None:
-        """Read the record of a conversation before its deletion, even if it is damaged."""
+        """Read the conversation's record (state) before its deletion.
+
+        A damaged record counts as empty, and raises no error.
+        """
         try:
             self.read()
         except CorruptRecordError:
@@ -224,16 +227,21 @@ class DurableTier:
         )
 
     def remove_head(self) -> bool:
-        """Delete the conversation's record, but not its log. Return False if the record changed."""
+        """Delete the conversation's record (state), but not its log (list of turns).
+
+        Return False if another process has changed the record.
+        """
         item = self.head_item
         self.forget()
         when = Condition(equals={"v": item.get("v")})
         return not item or self._table.delete(*self._key, when=when)
 
     def _ended_below(self, tombstones: Iterable[Item]) -> int:
-        """Return the lowest incarnation that no tombstone of session or user deletes.
+        """Return the first incarnation that was not ended by a deletion of the session or user.
 
-        A tombstone deletes all lower incarnations. Without an unexpired tombstone, the result is 0.
+        An incarnation is the number of the conversation's run. Each tombstone (record of a
+        deletion) has the first incarnation that it does not end. Expired tombstones are ignored.
+        Without tombstones, the result is 0.
 
         Raises:
             CorruptRecordError: A tombstone is damaged.
@@ -253,7 +261,7 @@ class DurableTier:
     # The log
 
     def put_turn(self, incarnation: int, key: TurnKey, turn: Turn) -> bool:
-        """Write a turn to the log. If the log has a copy of the turn, merge both copies.
+        """Write a turn to the log (list of all turns), merged with a copy that the log already has.
 
         A damaged copy is replaced only if ``turn`` has redactions (removed texts), because the copy
         may contain these texts.
@@ -294,9 +302,9 @@ class DurableTier:
         return True
 
     def get_turns(self, incarnation: int, keys: Iterable[TurnKey]) -> dict[TurnKey, Turn]:
-        """Read turns of the conversation from the log. Missing and damaged turns are left out.
+        """Read the turns with the given keys from the log. Missing and damaged turns are left out.
 
-        Each ``incarnation`` of the conversation has its own log.
+        ``incarnation`` is the number of the conversation's run, which has its own log.
         """
         wanted = {self._turn_key(incarnation, key): key for key in keys}
         found = self._table.batch_get(list(wanted)) if wanted else {}
@@ -311,9 +319,9 @@ class DurableTier:
         A turn that cannot be read is returned without messages.
 
         Args:
-            incarnation: Incarnation of the conversation. Each has its own log.
-            newest: Number of messages after which reading stops, from the last turn backwards.
-                Turns are read whole. None: all turns.
+            incarnation: Number of the conversation's run. Each run has its own log.
+            newest: Number of messages after which reading stops. Whole turns are read, the last one
+                first. None: all turns.
             until: Key of the last turn to read. None: all turns.
         """
         prefix, turns, count = self._prefix(incarnation), {}, 0
@@ -338,7 +346,8 @@ class DurableTier:
     def unlisted_keys(self, head: Record) -> list[TurnKey]:
         """Return the keys of turns in the log that the record ``head`` does not list as logged.
 
-        Such turns remain if a process stops after its write to the log, before that to the record.
+        The record is the conversation's state. A process that stops after its write to the log
+        (list of turns), and before its write to the record, leaves such turns.
         """
         # Older turns are known, and a pinned turn may be as old as the log.
         newest = sorted(head.seen)[-SEEN_TURNS:]
@@ -357,10 +366,10 @@ class DurableTier:
         return [str(row["sk"]) for row in rows]
 
     def with_unlisted_turns(self) -> Record:
-        """Return the conversation's record with the turns of the log that it does not list.
+        """Return the conversation's record, completed by turns that are only in the log.
 
-        A turn is first written to the log, and then listed in the record. A process may fail
-        between the two steps.
+        The record is the conversation's state. A process that stops after its write to the log
+        (list of turns), and before its write to the record, leaves such turns.
         """
         head = self.record
         turns = (
@@ -383,14 +392,14 @@ class DurableTier:
         return join(head, found)
 
     def incarnations(self) -> list[int]:
-        """Return the incarnations of the conversation that have a log, in ascending order."""
+        """Return the numbers of the conversation's runs (incarnations) with a log, in order."""
         before = f"{self._member}#TURN#"
         sorts = self._sort_values(before, f"{before}\U0010ffff")
         found = {sort.removeprefix(before).partition("#")[0] for sort in sorts}
         return sorted(int(number) for number in found if number.isdecimal())
 
     def purge(self, below: int) -> None:
-        """Delete the logs of the conversation's incarnations lower than ``below``."""
+        """Delete the logs of the conversation's incarnations (numbers of runs) below ``below``."""
         sorts = self._sort_values(f"{self._member}#TURN#", self._prefix(below))
         if sorts:
             self._table.batch_write(deletes=[(self._session, sort) for sort in sorts])
@@ -408,9 +417,9 @@ class DurableTier:
 
 
 def attempts(tier: str) -> Iterator[int]:
-    """Yield the number of each attempt to replace a record, from 0, for the loop of a caller.
+    """Yield the numbers of attempts to replace a record, from 0, with pauses between them.
 
-    There is a pause before each further attempt. The caller leaves the loop after a success.
+    The caller makes an attempt in each pass of a loop, and leaves the loop after a success.
 
     Raises:
         OvertakenError: All attempts have failed.
@@ -478,21 +487,23 @@ def put_split(
 ) -> Item | None:
     """Store a value of any size in one or more items of a table, all with the same time to live.
 
-    The first item is written last, and makes the value visible.
+    The first item is written last. Readers see the value only then.
 
     Args:
         table: The table.
         key: Key of the first item.
         data: The value. Empty if one of the ``attributes`` has the value.
         attributes: Further attributes of the first item.
-        guard: Name of the attribute that the stored first item must have in common with ``before``.
+        guard: Name of an attribute. The value is stored only if the stored first item has the same
+            value of this attribute as ``before`` or, without ``before``, if no item is stored.
         before: First item of the earlier value, if any. The earlier value's other items are deleted
             after the write.
         scrub: Whether no item of the replaced value may stay, not even from interrupted writes.
             Needed after a redaction.
 
     Returns:
-        The first item without the value; None if the condition was not met.
+        The first item without the value; None if nothing was stored, because the condition of
+        ``guard`` was not met.
     """
     obsolete: set[Key] = set()
     if scrub:

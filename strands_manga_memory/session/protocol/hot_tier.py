@@ -92,8 +92,8 @@ class StoredHash:
         epoch: Epoch of the next write, a number that grows with each deletion, and with each
             reservation by a sweeper (background job for expired conversations).
         record: The state of the conversation.
-        unread: Number of messages of each stored turn that ``record`` lacks, because the turn has
-            left the history or is damaged.
+        unread: Stored turns that ``record`` lacks, because they have left the agent's history or
+            are damaged, with their number of messages.
         fields: Content of each field, keyed by name: a turn, a state entry, a message or a JSON
             object. None for a turn in ``unread``.
         expires_in: Seconds from the read or write until the conversation counts as expired; None if
@@ -252,8 +252,8 @@ class HotTier:
         """Read turns of the conversation. Missing and unreadable turns are left out.
 
         Args:
-            incarnation: Number that grows with each deletion, expiry or rewind of the conversation.
-                If the stored conversation has another one, the result is empty.
+            incarnation: Number of the conversation's run, which a deletion, expiry or rewind ends.
+                If another run is stored, the result is empty.
             keys: Keys of the turns to read. None: all turns.
         """
         with self.io:
@@ -277,10 +277,10 @@ class HotTier:
         return open_turn(partial(bytes, data), self.name, self._storage_key(name), self._codec)
 
     def _add_redacted_turns(self, record: Record, before: StoredHash) -> Record:
-        """Add to a record those turns that were redacted after they had left the agent's history.
+        """Add turns that were redacted after they had left the agent's history to a record.
 
-        The record lacks such turns, but the hash still stores them. Without this addition, a write
-        of the record would keep their original messages.
+        The record (state of the conversation) lacks such turns, but the hash in the hot tier has
+        them. A write of the result replaces their original messages in the hash.
         """
         known = before.record.redactions
         new = {key for key in before.unread if record.redactions.get(key, {}) != known.get(key, {})}
@@ -293,8 +293,8 @@ class HotTier:
     def _content(self, record: Record, before: StoredHash) -> StoredHash:
         """Build the new content of the hash that stores the conversation in the hot tier.
 
-        ``record`` is the state to store. ``before`` is the present content. Its turns stay if the
-        history or the log needs them.
+        ``record`` is the state to store. ``before`` is the present content of the hash. Turns of
+        ``before`` stay if the agent's history or, without a durable tier, the log needs them.
         """
         if record.is_empty:
             return StoredHash(record=record, fields={ENDED_FIELD: whole_record_to_json(record)})
@@ -381,7 +381,7 @@ class HotTier:
 
 
 def read_hot_head(store: HotStore, name: str) -> HotRecord | None:
-    """Read the version and counters of a conversation from the hot tier, without its turns.
+    """Read version, counters and expiry of a conversation from the hot tier, without its turns.
 
     The result is None if the hot tier has no content of the conversation.
     """

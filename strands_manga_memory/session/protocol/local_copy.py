@@ -41,8 +41,8 @@ class LocalCopy:
     """Copy of a conversation in one process, with the changes that are not saved yet.
 
     The object is thread-safe. ``lock`` guards it, and is never held during I/O. A record is the
-    state of the conversation in a tier: a cache (hot) or a database table (durable). The
-    incarnation of a conversation is a number that grows with each deletion, expiry or rewind.
+    state of the conversation in a tier: a cache (hot) or a database table (durable). An incarnation
+    is the number of the conversation's run. A deletion, expiry or rewind begins the next one.
 
     Args:
         clock: Returns the time in seconds since 1970.
@@ -50,9 +50,9 @@ class LocalCopy:
         ids: Unescaped ids of session, user, tenant and member (agent or orchestrator).
 
     Attributes:
-        check_merge: Function that is called before another process's changes are merged with
-            unsaved ones, and may raise an error to prevent the merge. It gets this process's state
-            values, the other record, and whether turns are unsaved.
+        check_merge: Function that may raise an error to prevent a merge of another process's
+            changes with unsaved ones. It is called with this process's state values, the other
+            record, and whether turns are unsaved.
         base: Merge of all records that this process has read and written.
         view: The agent's present history, as references to messages.
         window: The history to save next. Unlike ``view``, it has other processes' latest changes.
@@ -62,11 +62,11 @@ class LocalCopy:
         tier_records: The last known record of each tier, keyed by the tier's name.
         answered_at: Time of a store's last answer, in seconds since 1970; None without an answer.
         is_loaded: Whether both tiers were read when the agent got its history.
-        is_reset: Whether a deletion, expiry or rewind, which this process has read or caused, has
-            not changed the agent's history yet.
-        evicted: The latest turns that left the agent's history, and may return.
+        is_reset: Whether the conversation was deleted, has expired or was rewound, and the agent
+            still has the old history.
+        evicted: The latest turns that left the agent's history. Their messages may return.
         new_manager_state: Unsaved state of the conversation manager; None if it has not changed.
-        first_incarnation: Number of the incarnation to begin if no tier has a record.
+        first_incarnation: Incarnation that begins if no tier has a record.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class LocalCopy:
     # The agent's side
 
     def begin_turn(self) -> None:
-        """Let the next message begin a new turn. The open turn, if any, ends."""
+        """End the open turn, if any. The next message begins a new turn."""
         with self.lock:
             self.end_turn()
             self._open = None
@@ -154,7 +154,8 @@ class LocalCopy:
     def end_turn(self, **about: Any) -> None:
         """End the open turn, if any. ``about`` has further values of it, such as the intent.
 
-        Later messages of a turn whose beginning was deleted are discarded until ``begin_turn``.
+        If the beginning of the turn was deleted, its later messages are discarded until
+        ``begin_turn``.
         """
         with self.lock:
             if self._open is not None and (turn := self.own_turns.get(self._open)):
@@ -214,21 +215,21 @@ class LocalCopy:
             return self.new_manager_state if is_changed else self.base.manager_state
 
     def adopt_window(self) -> Window:
-        """Replace the agent's history by one with other processes' changes, and return it."""
+        """Give the agent a history with other processes' changes, and return this history."""
         with self.lock:
             self.new_manager_state = None if self.has_conflict else self.new_manager_state
             self.view, self.has_conflict, self.is_reset = self.window, False, False
             return self.view
 
     def message(self, slot: Slot) -> Any:
-        """Return the serialized message that a reference means; None if it is not in memory."""
+        """Return the serialized message of a reference; None if the message is not in memory."""
         if slot.body:
             return slot.body
         turn = self._turn_with(slot)
         return turn and turn.messages[slot.number]
 
     def time(self, slot: Slot) -> float | None:
-        """Return the time of a message in seconds since 1970; None if it is not in memory."""
+        """Return a message's time in seconds since 1970; None if the message is not in memory."""
         turn = self._turn_with(slot)
         return turn.times[slot.number] if turn else None
 
@@ -257,7 +258,7 @@ class LocalCopy:
 
     @property
     def has_remote_changes(self) -> bool:
-        """Whether the history to save next differs from the agent's because of other processes."""
+        """Whether the agent's history lacks changes of other processes."""
         return self.has_conflict or self.window != self.view
 
     @property
@@ -328,12 +329,12 @@ class LocalCopy:
             ).normalize()
 
     def merge_record(self, found: Record, logged: Mapping[TurnKey, int]) -> None:
-        """Merge a tier's record into this copy of the conversation.
+        """Merge a tier's record (state of the conversation) into this copy of the conversation.
 
         Args:
             found: Record of the tier.
-            logged: Number of messages in the log, for old turns that the newer record does not
-                list. These messages are not added to the history again.
+            logged: Stored turns that are too old for the newer record's list of known turns, with
+                their number of messages. These messages are not added to the history again.
         """
         with self.lock:
             if self.answered_at is None or found.incarnation:
@@ -370,16 +371,16 @@ class LocalCopy:
 
     @property
     def known_head(self) -> Record:
-        """Record in the durable tier, as last read or written by this process.
+        """Record (state of the conversation) in the durable tier, as this process knows it.
 
-        It is empty if this process has not read it, or if nothing is stored.
+        It is empty if this process has not read or written it, or if nothing is stored.
         """
         return self.tier_records.get("durable", Record())
 
     def set_tier_record(self, tier: str, record: Record) -> None:
-        """Set the last known record of a tier.
+        """Set the last known record (state of the conversation) of a tier.
 
-        The record of the durable tier shows which turns are in the log.
+        The record of the durable tier also shows which turns are in the log (list of all turns).
         """
         with self.lock:
             self.tier_records[tier] = record
@@ -390,8 +391,8 @@ class LocalCopy:
     def possibly_lost(self) -> dict[TurnKey, int]:
         """Turns of the history that a table restored from a backup may lack, wholly or in part.
 
-        Each turn key is mapped to the number of messages that certainly exist, because they are in
-        memory or the durable record lists them.
+        The keys are turn keys. The values are numbers of messages that certainly exist, because
+        they are in memory or the durable tier's record (state) lists them.
         """
         with self.lock:
             base, head = self.base, self.known_head
@@ -405,7 +406,7 @@ class LocalCopy:
     def remove_lost(
         self, keys: Collection[TurnKey], found: Mapping[TurnKey, Turn], incarnation: int
     ) -> None:
-        """Remove from the history the messages that the durable log no longer has.
+        """Remove messages from the history that the durable tier's log (list of turns) has lost.
 
         The log loses messages if its table is restored from a backup. A removed message returns if
         a record that has it is merged later.
@@ -432,14 +433,15 @@ class LocalCopy:
     def add_turns(self, turns: Mapping[TurnKey, Turn], incarnation: int) -> None:
         """Add turns that were read from the log to this copy of the conversation.
 
-        The turns are ignored if ``incarnation``, whose log was read, has ended since.
+        ``incarnation`` is the number of the conversation's run whose log was read. If this run has
+        ended since, the turns are ignored.
         """
         with self.lock:
             if self.base.incarnation == incarnation:
                 self.base = self.base.with_turns(turns).normalize()
 
     def reset_to(self, record: Record) -> None:
-        """Replace the conversation and its unsaved changes by a new incarnation."""
+        """Replace this copy, with its unsaved changes, by the state of a new incarnation (run)."""
         self.is_reset = True
         self.base, self.own_turns, self._changes = record, {}, {}
         self.new_manager_state, self.evicted = None, {}
@@ -458,8 +460,7 @@ class LocalCopy:
     def stored_lengths(self, incarnation: int) -> dict[TurnKey, int]:
         """Return the number of stored messages of each turn, as far as this process knows.
 
-        The numbers are from the last known record of each tier. Records of another incarnation are
-        ignored.
+        Only turns of ``incarnation``, the number of the conversation's run, are counted.
         """
         with self.lock:
             lengths: dict[TurnKey, int] = {}
@@ -471,38 +472,40 @@ class LocalCopy:
             return lengths
 
     def next_version(self, *others: Record) -> Version:
-        """Return a new version, which is higher than all versions that this process knows.
-
-        It is also higher than the versions of the records ``others``.
-        """
+        """Return a new version, higher than those of ``others`` and all that this process knows."""
         version = Version(self._next_time(*others), secrets.token_hex(4))
         self._own_tags.append(version.tag)
         return version
 
     def next_incarnation(self, known: int = 0) -> int:
-        """Return the conversation's next incarnation, above ``known`` and all earlier ones."""
+        """Return the number of the next incarnation (run), above ``known`` and all earlier ones."""
         return max(known + 1, self.base.incarnation + 1, int(self._clock()))
 
     def expired_record(self, known: int = 0) -> Record:
-        """Return the record that replaces the conversation's record when the conversation expires.
+        """Return the record (state) that replaces the conversation's record when it expires.
 
-        It has a new incarnation above ``known``, and no history. Other than a tombstone, it keeps
-        the unlogged turns of an older record with which it is merged.
+        It has no history, and begins a new incarnation (number of the run) above ``known``. A merge
+        with an older record keeps turns that the log may lack. A tombstone (record of a deletion)
+        would discard them.
         """
         base, version = self.base, self.next_version()
         incarnation = self.next_incarnation(known)
         return Record(version, incarnation, base.deleted_below, base.last_rewind, seen=base.seen)
 
     def next_tombstone(self, known: int, found: Record) -> Record:
-        """Return a tombstone (record of a deletion) that is newer than all known records."""
+        """Return a tombstone (record of a deletion) that is newer than all known records.
+
+        ``known`` is the highest known incarnation (number of a run). ``found`` is the stored
+        record.
+        """
         incarnation = self.next_incarnation(max(known, found.incarnation))
         return Record(self.next_version(found), incarnation, deleted_below=incarnation)
 
     def _has_concurrent_changes(self, found: Record, joined: Record) -> bool:
         """Return whether this process and another one have changes since the last merge.
 
-        ``joined`` is the merge of this copy with the stored record ``found``. The result is False
-        if it begins a new incarnation.
+        ``joined`` is the merge of this copy with the stored record ``found``. If ``joined`` has a
+        new incarnation (number of the conversation's run), the result is False.
         """
         base = self.base
         if found.version.tag in self._own_tags or base.incarnation not in (0, joined.incarnation):
@@ -536,10 +539,10 @@ class LocalCopy:
             self.new_manager_state = None
 
     def _adopt_incarnation(self, before: Record) -> None:
-        """Move unsaved turns to a new incarnation that another process began, or discard them.
+        """Move unsaved turns to a new run (incarnation) of another process, or discard them.
 
-        After a deletion, they are discarded. After an expiry or a rewind, they are moved, because
-        no user asked for their deletion. ``before`` is the record before the merge.
+        After an expiry or a rewind, the turns are moved, because no user asked for their deletion.
+        After a deletion, they are discarded. ``before`` is the record before the merge.
         """
         if not before.incarnation and not self.is_loaded:
             return  # the deletion may be older than the unsaved turns
@@ -556,13 +559,13 @@ class LocalCopy:
     def _rebase(self, ancestor: Window, incarnation: int) -> None:
         """Update the history to save next (``window``) after a merge with another record.
 
-        If other processes only added messages, the agent's edits are kept. Otherwise, the merged
-        history replaces the edited one. Unsaved turns are kept in both cases, unless a rewind
-        removed them.
+        If other processes only added messages, the agent's edits of its history are kept.
+        Otherwise, the merged history replaces the edited one. Unsaved turns are kept in both cases,
+        unless a rewind removed them.
 
         Args:
             ancestor: The stored history before the merge.
-            incarnation: Incarnation before the merge.
+            incarnation: Incarnation (number of the conversation's run) before the merge.
         """
         base = self.base
         ancestor = base.without_redacted_bodies(ancestor)

@@ -22,8 +22,8 @@ class TurnKey(NamedTuple):
     """Unique key of a turn of a conversation. Keys are compared to put turns in order.
 
     A key has a time in milliseconds since 1970, and a random tag of the process that began the
-    turn. The time is the clock's time at the beginning of the turn. If the process knows a key that
-    is not earlier, the latest known time plus 1 is used instead (a hybrid logical clock).
+    turn. The time is that of the clock when the turn began. If this is not later than all times
+    that the process knows, the latest known time plus 1 is used (a hybrid logical clock).
     """
 
     time: int
@@ -53,11 +53,11 @@ class Version(NamedTuple):
     one.
 
     Attributes:
-        time: Time of the write in milliseconds since 1970. If the clock is behind a known time, it
-            is a later time, so that it is greater than all known times.
+        time: Time of the write in milliseconds since 1970. If the clock is behind the times that
+            the process knows, the latest of them plus 1.
         tag: Random text, which makes the version unique.
         minor: Number of later writes of the record that did not change the conversation's content,
-            such as a write that only notes which turns the log has.
+            such as a write that only notes which turns the log (list of all turns) has.
     """
 
     time: int = 0
@@ -67,8 +67,8 @@ class Version(NamedTuple):
     def next_minor(self) -> Version:
         """Return the next version for a write that does not change the conversation's content.
 
-        Such a write only notes, for example, which turns the log has. Only the attribute ``minor``
-        grows.
+        For example, such a write only notes which turns are in the log (list of all turns). Only
+        the attribute ``minor`` grows.
         """
         return self._replace(minor=self.minor + 1)
 
@@ -83,8 +83,8 @@ class Slot(NamedTuple):
     Attributes:
         key: Key of the message's turn; None for a message that the conversation manager wrote.
         number: Index of the message in its turn, from 0.
-        body: Serialized message, if the history has an edited version of it, or if it has no turn.
-            None: the history has the message of the turn, unedited.
+        body: Serialized message, if it was edited in the history, or if it has no turn. None: the
+            history has the unedited message of the turn.
     """
 
     key: TurnKey | None
@@ -193,15 +193,17 @@ _NO_TURN = Turn()
 class Record:
     """State of a conversation: history, recent turns, state values and redactions.
 
-    ``Record()`` means that nothing is stored. Each process and each storage tier has a record of
-    the conversation. Records are merged when a process reads or writes a tier. The author of a
-    record is the process that wrote it. The log is the list of all turns of the conversation. The
-    incarnation of a conversation is a number that grows with each deletion, expiry or rewind.
+    Each process and each storage tier has a record of the conversation. Records are merged when a
+    process reads or writes a tier. ``Record()`` means that nothing is stored. The author of a
+    record is the process that wrote it. The log is the list of all turns of the conversation. An
+    incarnation is the number of the conversation's run: a deletion, expiry or rewind begins the
+    next one.
 
     Args:
         version: Version, higher than every version that the author had seen.
         incarnation: Incarnation of the conversation; 0 if none is known.
-        deleted_below: First incarnation after the last deletion. Turns of earlier ones are deleted.
+        deleted_below: First incarnation after the last deletion. Turns of earlier incarnations are
+            deleted.
         last_rewind: Incarnation that the last rewind began; 0 if there was none.
         window: History of the agent, as references to messages.
         manager_state: State of the conversation manager.
@@ -218,8 +220,8 @@ class Record:
         turn_count: Number of turns so far.
         message_count: Number of messages so far.
         ids: Known unescaped ids of session, user, tenant and member (agent or orchestrator).
-        is_closed: Whether a process closed the conversation when it wrote this record to the
-            durable tier. The durable tier then has all data that the hot tier has.
+        is_closed: Whether the durable tier had all data of the hot tier when this record was
+            written to it, because a process closed the conversation.
     """
 
     version: Version = NO_VERSION
@@ -255,7 +257,7 @@ class Record:
     def incomplete_keys(self) -> set[TurnKey]:
         """Keys of turns in the agent's history whose messages are not all in this record.
 
-        The missing messages must be read from the log, which has all turns.
+        The missing messages must be read from the log (list of all turns).
         """
         return {
             slot.key
@@ -265,10 +267,10 @@ class Record:
         }
 
     def is_older_than_seen(self, key: TurnKey) -> bool:
-        """Return whether a turn is too old for the record's list of known turns (``seen``).
+        """Return whether a turn is too old to be in the list of known turns (``seen``).
 
-        The list has at least the newest 100 turns that the record's author knew. The author may or
-        may not have known an older turn.
+        The list has at least the newest 100 turns that the record's author (writer) knew. The list
+        does not show whether the author knew an older turn.
         """
         return key not in self.seen and self._seen_from is not None and key < self._seen_from
 
@@ -276,8 +278,8 @@ class Record:
     def _seen_from(self) -> TurnKey | None:
         """Key of the 100th newest turn in the list of known turns (``seen``).
 
-        An older turn may be missing in the list, although the author knew it. None if the list has
-        fewer than 100 turns: no turn that the author knew is missing then.
+        None if the list is shorter. The list may lack older turns, although the record's author
+        (writer) knew them.
         """
         return sorted(self.seen)[-SEEN_TURNS] if len(self.seen) >= SEEN_TURNS else None
 
@@ -309,16 +311,16 @@ class Record:
         return len(turn.messages) <= self.removed.get(key, 0)
 
     def logged_length(self, key: TurnKey) -> int:
-        """Return how many messages of a turn are certainly in the log.
+        """Return how many messages of a turn are certainly in the log (list of all turns).
 
         The result is 0 if this record lists the turn in ``unlogged``: the log may lack some of it.
         """
         return 0 if key in self.unlogged else self.seen.get(key, 0)
 
     def lacks(self, key: TurnKey, turn: Turn) -> bool:
-        """Return whether this record lacks a part of a copy of a turn.
+        """Return whether a copy of a turn has more messages than this record knows.
 
-        The copy has more messages, or it has ended while this record's copy is still open.
+        The result is also True if the copy has ended, and this record's copy is still open.
         """
         if self.seen.get(key, 0) < len(turn.messages):
             return True
@@ -326,11 +328,11 @@ class Record:
 
     @property
     def logs_from(self) -> int:
-        """Lowest incarnation whose log is still needed.
+        """Lowest incarnation (number of the conversation's run) whose log is still needed.
 
-        Each deletion, expiry or rewind begins a new incarnation with its own log. A deletion or a
-        rewind makes the earlier logs useless. After an expiry, a sweeper still reads the earlier
-        log.
+        Each deletion, expiry or rewind begins a new incarnation with its own log (list of turns).
+        After an expiry, a sweeper still reads the earlier log. After a deletion or a rewind, no
+        earlier log is needed.
         """
         return max(self.deleted_below, self.last_rewind)
 
@@ -342,17 +344,17 @@ class Record:
         return older.incarnation < self.deleted_below
 
     def has_content_of(self, other: Record) -> bool:
-        """Return whether two records have the same incarnation, history, states and redactions.
+        """Return whether two records have the same content, such as history, states and redactions.
 
-        The versions, times and counters of the records may differ.
+        Their versions, times and counters may differ.
         """
         return bool(_content(self) == _content(other))
 
     def without_redacted_bodies(self, window: Sequence[Slot]) -> Window:
-        """Replace edited versions of redacted messages in an agent's history.
+        """Return a history in which redacted messages have no edited versions.
 
-        An edited version is, for example, a truncated message, and may still have the removed text.
-        It is replaced by a reference to the redacted message.
+        An edited version, such as a truncated message, may still have the removed text. A reference
+        to the redacted message replaces it.
         """
         if not self.redactions:
             return tuple(window)
@@ -366,8 +368,8 @@ class Record:
     def normalize(self) -> Record:
         """Return a copy of the record with redactions applied, without turns that are not needed.
 
-        A turn is needed if it is in the agent's history, or if the log may lack it. The list of
-        known turns (``seen``) keeps the needed turns and the newest 100 turns.
+        A turn is needed if it is in the agent's history, or if the log (list of all turns) may lack
+        it. The list of known turns (``seen``) keeps the needed turns and the newest 100 turns.
         """
         window = self.without_redacted_bodies(self.window)
         needed = self.unlogged | self.shown_keys
@@ -388,9 +390,10 @@ _content = attrgetter(
 
 
 def missing_turns(record: Record, head: Record) -> set[TurnKey]:
-    """Find the turns of a conversation's record that are missing or incomplete in the log.
+    """Return the keys of a record's turns that are missing or incomplete in the log.
 
-    ``head`` is the record in the durable tier.
+    ``record`` is the state of the conversation. ``head`` is the state in the durable tier, which
+    shows which turns are in the log (list of all turns).
     """
     if head.incarnation < record.incarnation:
         return set(record.turns)
@@ -405,12 +408,13 @@ def missing_turns(record: Record, head: Record) -> set[TurnKey]:
 def head_record(record: Record, unlogged: AbstractSet[TurnKey], before: Record) -> Record:
     """Convert a conversation's record to the head, the form that the durable tier stores.
 
-    The head has the messages only of turns that are incomplete in the log. Its map ``seen``, from
-    turn key to number of messages, is limited to messages that ``record`` contains or ``before``
-    counts. A table that was restored from a backup may have lost all others.
+    The head has the messages only of turns that are incomplete in the log (list of all turns). Its
+    map ``seen`` has the number of known messages of each turn. It counts only messages that
+    ``record`` contains or ``before`` counts, because a table that was restored from a backup may
+    have lost the others.
 
     Args:
-        record: The record.
+        record: The record (state of the conversation).
         unlogged: Turns that are missing or incomplete in the log.
         before: The previously stored head.
     """

@@ -247,10 +247,11 @@ _NUMBERS: dict[str, type[int] | type[float]] = {
 
 
 def record_to_json(record: Record, held: Lengths) -> JsonObject:
-    """Convert a conversation's record to JSON, without the parts that are stored separately.
+    """Convert a conversation's record (its state) to JSON, without separately stored parts.
 
-    These are its turns, its states, and the messages that ``body_fields`` returns. The field
-    ``seen`` omits turns that are stored with all their messages, because a reader can count these.
+    The parts that are stored separately are the turns, the states, and the messages that
+    ``body_fields`` returns. The field ``seen``, the number of messages of each turn, omits turns
+    that are stored with all their messages, because a reader can count these.
 
     Args:
         record: The record.
@@ -287,7 +288,7 @@ def record_from_json(
 ) -> Record:
     """Convert the JSON object of ``record_to_json`` back to a conversation's record.
 
-    Turns, states and edited messages are stored separately. The result has no turns yet.
+    States and edited messages are stored separately, and given. The result has no turns yet.
 
     Args:
         value: The JSON object.
@@ -378,10 +379,10 @@ def lengths_from_text(text: str) -> dict[TurnKey, int]:
 
 
 def _numbered(held: Lengths, lengths: Lengths) -> dict[TurnKey, int]:
-    """Number the turns from 1, so that a stored history can refer to them briefly.
+    """Return a number from 1 for each turn, with which a stored history refers to the turn.
 
     The turns that are stored with the record (``held``) come first. Most messages of a history are
-    from these turns, so that the numbers in the history form ranges such as ``1-4``.
+    from these turns, so that its numbers form ranges such as ``1-4``.
     """
     keys = [*sorted(held), *sorted(lengths.keys() - held.keys())]
     return {key: number for number, key in enumerate(keys, 1)}
@@ -465,7 +466,7 @@ def window_from_text(
 
     Args:
         text: The text.
-        numbers: Number of each turn in the text. Other turns are left out.
+        numbers: Number of each turn, keyed by turn key. Turns with other numbers are left out.
         lengths: Number of messages of each turn.
         bodies: Messages that no turn contains, keyed as by ``body_fields``.
 

@@ -24,16 +24,17 @@ from strands_manga_memory.session.protocol.record import (
 def join(one: Record, other: Record, logged: Lengths | None = None) -> Record:
     """Merge two records (states) of a conversation, given in any order, into one record.
 
-    The newer record has the higher incarnation, or the higher version in the same incarnation.
-    Messages that only the older record has are added, unless the author of the newer record knew
-    them and so removed them on purpose. For each state and each redacted message, the newest value
-    is kept.
+    The newer record has the higher incarnation (number of the conversation's run), or the higher
+    version in the same incarnation. Messages that only the older record has are added, unless the
+    author (writer) of the newer record knew them, and so removed them on purpose. For each state
+    and each redacted message, the newest value is kept.
 
     Args:
         one: A record.
         other: Another record.
-        logged: Turns that are too old for the newer record's list ``seen``, with their number of
-            messages in the log. These messages are not added to the history again.
+        logged: Turns in the log (list of all turns) that are too old for the newer record's list
+            ``seen``, with their number of messages. These messages are not added to the history
+            again.
     """
     newer, older = _in_order(one, other)
     if older.incarnation < newer.incarnation:
@@ -84,10 +85,10 @@ def join(one: Record, other: Record, logged: Lengths | None = None) -> Record:
 def keys_older_than_seen(one: Record, other: Record, own: Collection[TurnKey]) -> set[TurnKey]:
     """Return the keys of turns that must be looked up in the log before two records are merged.
 
-    These turns are older than the newer record's list ``seen``, which has at least the newest 100
-    turns that its author knew. If the log has such a turn, the author knew it, and has removed it.
-    Otherwise, the turn is new to the author. Turns that the older record lists as logged need no
-    look-up.
+    The list ``seen`` of a record has at least the newest 100 turns that its author (writer) knew.
+    Only the log (list of all turns) shows whether the newer record's author knew an older turn. If
+    the log has the turn, the author knew it, and has removed it. Otherwise, the turn is new to the
+    author. Turns that the older record lists as logged need no look-up.
 
     Args:
         one: A record.
@@ -152,8 +153,8 @@ def new_slots(
 ) -> list[Slot]:
     """Return the slots (references to messages) of another history that an agent's history lacks.
 
-    These are the messages that are not in ``known``. If the agent's history has no message of their
-    turn, all messages of the turn are returned, so that the history gets the whole turn.
+    These are the messages that are not in ``known``. If the agent's history has no message of such
+    a message's turn, all messages of this turn are returned.
 
     Args:
         window: The agent's history.
@@ -178,7 +179,8 @@ def rebase_window(
         window: The edited history.
         ancestor: The stored history before the edits.
         stored: The stored history now.
-        own: Keys of unsaved turns. Their messages are left out, except those in ``ancestor``.
+        own: Keys of this process's unsaved turns. Their messages are left out, except those in
+            ``ancestor``.
 
     Returns:
         The edited history with the added messages. None: the edits cannot be kept, because the
@@ -194,13 +196,17 @@ def rebase_window(
 
 
 def _carried_over(older: Record, newer: Record) -> Record:
-    """Return the part of a record that a conversation keeps when it begins again.
+    """Return the part of a record that a conversation's next incarnation (run) keeps.
 
-    A conversation begins again after a deletion, an expiry or a rewind. After a deletion, nothing
-    is kept. After an expiry or a rewind, these parts are kept:
+    An incarnation begins after a deletion, an expiry or a rewind. After a deletion, nothing is
+    kept. After an expiry or a rewind, these parts are kept:
 
-    - turns that were not in the log yet, and their redactions
+    - turns that were not in the log (list of all turns) yet, and their redactions
     - redactions of turns that the newer record has, too
+
+    Args:
+        older: The record of the ended incarnation.
+        newer: The record of the next incarnation.
     """
     if not older.incarnation or newer.deletes(older):
         return Record()
@@ -225,10 +231,11 @@ def _carried_over(older: Record, newer: Record) -> Record:
 
 
 def _is_known_by_log(newer: Record, older: Record, key: TurnKey, logged: Lengths) -> bool:
-    """Return whether the log shows that the author of the newer record knew a turn.
+    """Return whether the newer record's author knew a turn, as far as the log shows this.
 
-    The author knew every turn in the log that is older than the author's list ``seen``. For other
-    turns, the result is False, and the caller must look at ``seen``.
+    The author (writer) knew every turn in the log (list of all turns) that is too old for the
+    author's list of known turns, ``seen``. For other turns, the result is False, and ``seen`` shows
+    whether the author knew them.
 
     Args:
         newer: The newer record.
@@ -242,8 +249,13 @@ def _is_known_by_log(newer: Record, older: Record, key: TurnKey, logged: Lengths
 def _unseen_slots(newer: Record, older: Record, logged: Lengths) -> list[Slot]:
     """Return the messages of the older record that the newer record's author did not know.
 
-    They are added to the newer record's history. If they continue a turn that this history has
-    evicted, all messages of the turn are returned, so that the turn is complete.
+    The author is the writer of the record. If the newer history has evicted (removed) the turn of
+    such a message, all messages of the turn are returned.
+
+    Args:
+        newer: The newer record.
+        older: The older record.
+        logged: Turns that were looked up and found in the log (list of all turns).
     """
     known = {
         slot[:2]
