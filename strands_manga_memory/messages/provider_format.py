@@ -361,14 +361,14 @@ def limit_media(messages: Sequence[Message]) -> list[Message]:
     it alone exceeds the limit of bytes, because some providers accept more. Documents with equal
     names get different names.
     """
-    left = {"image": MOST_IMAGES, "document": MOST_DOCUMENTS}
+    left: dict[str, float] = {"image": MOST_IMAGES, "document": MOST_DOCUMENTS}
     room: float = math.inf
     unique = _unique_names(_MOST_IN_NAME, " ({})")
 
     def limited(block: dict[str, Any]) -> dict[str, Any]:
         nonlocal room
         kind = media_kind(block)
-        left[kind] = left.get(kind, MOST_BYTES) - 1
+        left[kind] = left.get(kind, math.inf) - 1
         size = media_bytes(block[kind])
         if left[kind] < 0 or size > room:
             room = room if left[kind] < 0 else 0
