@@ -53,7 +53,8 @@ GROUPS: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "Ids of sessions and agents": (
-        "Correct: no, no, no, apart. An error is named by its class.",
+        'The correct results are "no" in three columns and "apart" in the last. If a package raised'
+        " an error, the table has the class of the error.",
         {
             "deleting a session whose id is a pattern of another's deletes that too": (
                 "deleting session `a*` deletes session `ab`"
@@ -79,9 +80,10 @@ EQUAL = {
 
 _BREAKERS = (
     "An open breaker lets one call, a *probe*, test whether the tool works again. 100 calls arrive"
-    " when a probe is due: 1 should reach the tool. A probe that is cancelled, or fails because of"
-    " its caller (is *ignored*), shows nothing about the tool: the breaker should admit the next"
-    " call and stay half-open. In the last three rows, 1 means yes, and 0 no."
+    " when a probe is due: 1 should reach the tool. A probe that is cancelled, or that fails because"
+    " of its caller (an *ignored* probe), shows nothing about the tool. The breaker should then admit"
+    " the next call and stay half-open (not yet closed). In the last three rows, 1 means yes, and 0"
+    " no."
 )
 
 
