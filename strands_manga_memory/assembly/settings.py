@@ -164,7 +164,7 @@ class MangaMemorySettings(BaseModel):
         3_600.0, "seconds", "Time that stores keep data beyond its expiry", ge=3600, le=31_536_000
     )
     history: History = Field(
-        "importance", description="Method that limits the history, unless set in `agent_kwargs`"
+        "importance", description="Method that limits the history, unless set in `memory.agent`"
     )
     max_tokens: int | None = _tokens(
         "Budget of the history; unset: a quarter of the model's window, at most 16,384; "
@@ -228,13 +228,13 @@ class MangaMemorySettings(BaseModel):
         0.1, "(temperature)", "Temperature of `summary_model`", ge=0, le=1
     )
     recall: bool = _switch(
-        "Whether agents quote evicted messages, unless set in `agent_kwargs`", default=False
+        "Whether agents quote evicted messages, unless set in `memory.agent`", default=False
     )
     recall_tokens: int | None = _tokens(
         "Tokens reserved for quotes; unset: 1,024, at most a quarter of the history's"
     )
     task_state: bool = _switch(
-        "Whether agents track the task, unless set in `agent_kwargs`", default=False
+        "Whether agents track the task, unless set in `memory.agent`", default=False
     )
     goal_tokens: int = _number(
         12_000,
@@ -273,8 +273,8 @@ class MangaMemorySettings(BaseModel):
     retention_days: dict[_Kept, _Days] | None = _field(
         None,
         _RETENTION,
-        "Days that memories are stored, by type; unset: 90; facts, feedback 180, weekly rollups 45,"
-        " patterns 30, questions 7",
+        "Days for which memories are stored, by type; unset: facts and feedback 180, weekly rollups"
+        " 45, patterns 30, questions 7, all others 90",
     )
     breaker_failures: int = _number(
         5, "failures", "Consecutive failures that open a tool's breaker", ge=1, le=1000
@@ -283,7 +283,11 @@ class MangaMemorySettings(BaseModel):
         30.0, "seconds", "Time that a breaker stays open", gt=0, le=600
     )
     breaker_users: int = _number(
-        2, "users", "Users, at most all of a tool, whose errors open its breaker", ge=1, le=1000
+        2,
+        "users",
+        "Users whose errors open a tool's breaker; if fewer have called the tool, all of them",
+        ge=1,
+        le=1000,
     )
     breaker_timeout: float = _number(
         2.0, "seconds", "Longest call of a guarded tool", gt=0, le=3600

@@ -379,8 +379,9 @@ class TieredCompactionConversationManager(StackedConversationManager):
 
     Args:
         stages: The stages in their order. Default: all five.
-        trigger: Share of the context window at which the history is compacted. Default 0.80. In a
-            small window, compaction starts earlier (see ``thresholds``).
+        trigger: Share of the context window at which the history is compacted. Default 0.80.
+            Compaction starts earlier if fewer than 33,000 tokens (in a window below 100,000: 33 %)
+            would stay free.
         untouched: Number of latest messages that stay unchanged, apart from truncated tool results.
             Default 10.
         window: Tokens of the context window. Default: as the model states, or 128,000.

@@ -56,11 +56,10 @@ class BreakerPolicy:
         tool_errors: Meaning of a result with ``isError``. ``"failure"`` (default) counts the result
             as a failure, ``"ignore"`` does not. Use ``"ignore"`` for tools that report findings as
             errors.
-        users: Number of different users who must get errors of the tool before these errors open
-            the breaker. Default 2, because wrong arguments of one user may cause errors. If fewer
-            users have called the tool, errors of all of them open the breaker, and the first call
-            of another user closes it. Timeouts, other failures of the tool, and errors of unknown
-            users count regardless of the number of users.
+        users: Number of users whose errors open the breaker. Default 2, because errors may come
+            from wrong values of one user, such as unknown order ids. If fewer users have called the
+            tool, errors of all of them open the breaker, and the first call of a new user closes
+            it. Other failures, such as timeouts, and errors of unknown users always count.
         classify: Function that takes a ``CallOutcome`` and returns a ``Verdict``, or None to apply
             the built-in rules. Default: the built-in rules.
         read_only: Whether the tool has no side effects, so that an earlier result may replace a

@@ -71,7 +71,8 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             flushed to this tier every ``flush_every`` turns, at interrupts and at ``close``.
             Without a hot tier that survives the process, each turn is saved in this tier.
         flush_every: Number of turns between flushes. Default 5.
-        ttl: Time to live of the conversation in each tier.
+        ttl: When the conversation leaves the hot tier, and when its session ends. Default:
+            ``TtlPolicy()``.
         refresh: Whether other processes' turns are read before each turn: ``turn`` (yes) or
             ``never`` (no, the default).
         codec: Compresses, encrypts and checksums stored values.

@@ -150,8 +150,8 @@ def test_a_request_is_planned_part_by_part() -> None:
 def test_a_summary_comes_after_twenty_turns_or_eight_thousand_tokens(
     deployment: Deployment,
 ) -> None:
-    """After 20 turns, and after the response, a summary replaces all but the last three turns. A
-    restart restores it.
+    """From 20 turns on, a summary replaces all but the last three turns. It is written after the
+    response, and a restart restores it.
     """
     memory = deployment.process()
     agent, _ = deployment.agent(
@@ -332,7 +332,7 @@ def test_summaries_are_made_from_what_was_said() -> None:
 
 def test_a_buffer_warns_before_it_is_full(caplog: pytest.LogCaptureFixture) -> None:
     """A warning is logged when the window has three quarters of the tokens at which a summary
-    begins. At that number, a short summary replaces the older turns.
+    begins. At that number, a short summary begins; when it is written, it replaces the older turns.
     """
     manager = VerifiedSummarizingConversationManager(
         SummaryTrigger(tokens=4_000, turns=1_000),

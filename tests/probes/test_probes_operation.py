@@ -369,7 +369,9 @@ def test_settings_come_from_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_graphs_swarms_and_structured_output_go_on(deployment: Deployment) -> None:
-    """Graph, Swarm, agents as tools, streaming and structured output work with all parts."""
+    """Streaming and structured output work with all parts. Agents of a Graph or Swarm, and agents
+    as tools, work with all parts except a session of their own.
+    """
 
     class Title(BaseModel):
         name: str

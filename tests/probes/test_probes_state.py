@@ -150,7 +150,9 @@ def test_goals_are_archived_small_and_within_caps(deployment: Deployment) -> Non
 
 
 def test_what_was_tried_is_kept_for_the_task(deployment: Deployment) -> None:
-    """A task keeps its findings and its last hundred steps, such as tool calls, until it ends."""
+    """Within one invocation, the task keeps its findings and its last hundred steps, such as tool
+    calls.
+    """
 
     @tool
     def lookup(number: int) -> str:
