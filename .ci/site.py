@@ -292,8 +292,9 @@ def _api_page(name: str) -> str:
 def _example(name: str) -> str:
     """Return the example of a public name in the index of the API."""
     text = (ROOT / PACKAGE / "guide/api.md").read_text(encoding="utf-8")
-    found = re.search(rf"^### {name}\n\n(.*?)(?=\n#|\Z)", text, re.MULTILINE | re.DOTALL)
-    return found[1].strip() if found else ""
+    found = re.search(rf"^### {name}\n(.*?)(?=\n##|\Z)", text, re.MULTILINE | re.DOTALL)
+    _, fence, example = found[1].partition("```python\n") if found else ("", "", "")
+    return (fence + example).strip()
 
 
 def _llms(source: Path, trees: dict[str, list[str]], summary: str) -> str:

@@ -80,10 +80,10 @@ EQUAL = {
 
 _BREAKERS = (
     "An open breaker lets one call, a *probe*, test whether the tool works again. 100 calls arrive"
-    " when a probe is due: 1 should reach the tool. A probe that is cancelled, or that fails because"
-    " of its caller (an *ignored* probe), shows nothing about the tool. The breaker should then admit"
-    " the next call and stay half-open (not yet closed). In the last three rows, 1 means yes, and 0"
-    " no."
+    " when a probe is due: 1 should reach the tool. A probe that is cancelled, or that fails"
+    " because of its caller (an *ignored* probe), shows nothing about the tool. The breaker should"
+    " then admit the next call and stay half-open (not yet closed). In the last three rows, 1 means"
+    " yes, and 0 no."
 )
 
 
