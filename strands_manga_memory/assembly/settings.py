@@ -29,7 +29,7 @@ PREFIX = "MANGA_MEMORY_"
 """Prefix of the names of the environment variables."""
 
 History = Literal["importance", "summarize", "compact"]
-"""Method that limits an agent's history."""
+"""Method that limits an agent's window."""
 
 _Strategy = Literal["background", "async", "inline"]
 
@@ -164,25 +164,25 @@ class MangaMemorySettings(BaseModel):
         3_600.0, "seconds", "Time that stores keep data beyond its expiry", ge=3600, le=31_536_000
     )
     history: History = Field(
-        "importance", description="Method that limits the history, unless set in `memory.agent`"
+        "importance", description="Method that limits the window, unless set in `memory.agent`"
     )
     max_tokens: int | None = _tokens(
-        "Budget of the history; unset: a quarter of the model's window, at most 16,384; "
-        "with summaries at most 4,096, as for an unknown window"
+        "Budget of the window; unset: a quarter of the context window, at most 16,384; "
+        "with summaries at most 4,096, as for an unknown context window"
     )
     trim_every: int = _number(
         7,
         "turns",
-        "Later turns for which trimming a full history makes room; 0: none",
+        "Later turns for which trimming a full window makes room; 0: none",
         ge=0,
         le=1000,
     )
     max_turns: int | None = _number(
-        None, "turns", "Most turns of a history; unset: as many as fit", ge=1, le=10_000
+        None, "turns", "Most turns of a window; unset: as many as fit", ge=1, le=10_000
     )
     summary_trigger_tokens: int | None = _tokens(
-        "Tokens of history that trigger a summary; unset: about twice its budget, at most half the"
-        " model's window"
+        "Tokens of the window that trigger a summary; unset: about twice its budget, at most half"
+        " the context window"
     )
     summary_trigger_turns: int = _number(
         20, "turns", "Turns since the last summary that trigger one", ge=1, le=10_000
@@ -193,7 +193,7 @@ class MangaMemorySettings(BaseModel):
     summary_tokens: int = _number(
         500,
         "tokens",
-        "Most tokens of a summary, at most a quarter of the history's budget",
+        "Most tokens of a summary, at most a quarter of the window's budget",
         ge=1,
         le=2_000,
     )
@@ -231,7 +231,7 @@ class MangaMemorySettings(BaseModel):
         "Whether agents quote evicted messages, unless set in `memory.agent`", default=False
     )
     recall_tokens: int | None = _tokens(
-        "Tokens reserved for quotes; unset: 1,024, at most a quarter of the history's"
+        "Tokens reserved for quotes; unset: 1,024, at most a quarter of the window's"
     )
     task_state: bool = _switch(
         "Whether agents track the task, unless set in `memory.agent`", default=False
