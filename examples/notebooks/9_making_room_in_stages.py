@@ -101,7 +101,7 @@ agent = Agent(
     callback_handler=None,
 )
 
-tokens, freed = [], {}
+tokens, freed, truncated = [], {}, []
 for number in range(60):
     if number % 3 == 0:
         agent(f"What is in warehouse W{number}?")
@@ -112,6 +112,9 @@ for number in range(60):
     # the summarizer asks the same model, without tools
     last = [request for request in model.requests if request.tool_specs][-1]
     tokens.append(sum(map(estimate_tokens, texts_of(last.messages))))
+    truncated += [
+        text for text in texts_of(agent.messages) if "read_cut_message" in text
+    ]
     for name, stage in manager.stats().stages.items():
         freed.setdefault(name, []).append(stage.freed)
 
@@ -154,18 +157,12 @@ assert sum(stage.freed for stage in manager.stats().stages.values()) > 0
 # A truncated result keeps its keys and identifiers, and names the tool that returns the rest.
 
 # %%
-results = [
-    block["toolResult"]
-    for message in agent.messages
-    for block in message["content"]
-    if "toolResult" in block
-]
-shortest = min(results, key=lambda result: len(str(result["content"])))
-print(str(shortest["content"])[:300])
-name = shortest["content"][0]["text"].partition("read_cut_message('")[2][:8]
+text = truncated[-1]
+print(text[:300])
+name = text.partition("read_cut_message('")[2][:8]
 again = agent.tool.read_cut_message(name=name)
 print(len(str(again["content"])), "characters were read again")
-assert len(str(again["content"])) > len(str(shortest["content"]))
+assert len(str(again["content"])) > len(text)
 
 # %% [markdown]
 # ## Instruction files
