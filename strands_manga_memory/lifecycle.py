@@ -27,10 +27,10 @@ _Member = TypeVar("_Member")
 
 
 class Renewable(Protocol):
-    """Object with locks, threads or connections, which a forked process must replace.
+    """Object whose locks, threads or connections must be replaced in a forked process.
 
-    An object may also have two more methods, both or neither: ``prepare_fork``, called before each
-    fork, and ``end_fork``, called in the parent process after the fork.
+    Besides ``renew_after_fork``, an object may have two more methods, both or neither:
+    ``prepare_fork``, called before each fork, and ``end_fork``, called in the parent afterwards.
     """
 
     def renew_after_fork(self) -> None:

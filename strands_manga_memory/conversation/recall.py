@@ -458,9 +458,11 @@ def _corrections(found: Mapping[int, ArchivedMessage], related: set[int]) -> dic
 
 
 def _questions_first(hits: Sequence[RecallHit], replies: Collection[int]) -> list[RecallHit]:
-    """Reorder search results: a question of the assistant comes before the user's reply to it.
+    """Move each found question of the assistant before the user's reply to it.
 
-    ``replies`` are the numbers of the replies.
+    Args:
+        hits: The search results, which have the question of each reply.
+        replies: Positions of the replies in the conversation.
     """
     ranked: dict[int, RecallHit] = {}
     by_number = {hit.number: hit for hit in hits}

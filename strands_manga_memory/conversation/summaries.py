@@ -416,7 +416,7 @@ class SummaryJobs:
 
     @property
     def has_pending(self) -> bool:
-        """Whether a summary of this process is being written, or finished and not used yet."""
+        """Whether this process writes a summary, or has one that is not in the history yet."""
         return self.pending is not None and not self.pending.is_lost
 
     def begin(self, span: SummarySpan, agent: Agent) -> None:

@@ -543,11 +543,11 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self._facts_tokens = min(self._facts_tokens, target_tokens // 2)
 
     def begin(self, agent: Agent) -> None:
-        """Put a finished summary into the history, and start to write the next summary.
+        """Put the finished summary, if any, into the history, and start to write the next one.
 
-        For callers that decide themselves when a summary is due. The history need not have reached
-        ``trigger_tokens``, but its part without a summary must have at least an eighth of this
-        size. Nothing is started while another summary is being written.
+        Callers decide with this method when a summary is due. The history may be smaller than
+        ``trigger_tokens``. No summary is started while another one is being written, or if the part
+        of the history without a summary is smaller than an eighth of ``trigger_tokens``.
         """
         self._swap_in(agent)
         self._begin(agent, is_wanted=True, patience=self.schedule.wait_seconds)

@@ -183,8 +183,8 @@ _BLANK = "[blank text]"
 def _block_tokens(block: Any, text_tokens: Callable[[str], int]) -> int:
     """Count the tokens of one content block of a message or of a tool result.
 
-    JSON is counted as ``json.dumps`` writes it, with escaped non-ASCII characters. Providers that
-    do not escape them get shorter JSON. A block of unexpected shape is counted as JSON, too.
+    JSON is counted as ``json.dumps`` writes it, with escaped non-ASCII characters. For providers
+    that do not escape them, the count is too high. A block of unexpected shape is counted as JSON.
     """
     if not isinstance(block, dict):
         return _all_text(block, text_tokens)

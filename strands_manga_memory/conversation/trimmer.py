@@ -483,10 +483,10 @@ class Trimmer:
 def _window(
     history: Sequence[Message], selection: Selection, candidates: Sequence[Message]
 ) -> tuple[list[Message], list[int]]:
-    """Return the new history according to a selection, and the positions of evicted messages.
+    """Return the messages that a selection keeps, and the positions of those that it evicts.
 
-    The positions refer to ``candidates``, the messages from which the selection was made. Unchanged
-    messages are the same objects as before.
+    The positions are those in ``candidates``, the messages from which the selection was made. A
+    message that the selection does not change is the same object as in ``history``.
     """
     # Messages may have equal ids, so a copy must not stand for another.
     key: Callable[[Message], Any] = id if same_objects(candidates, history) else id_of

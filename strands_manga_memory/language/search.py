@@ -135,8 +135,8 @@ _CROSSES_WORDS = re.compile(r"[\u3041-\u309f][^\u3041-\u309f]")
 def _pairs(run: str) -> list[str]:
     """Return the search terms of a run of Japanese characters.
 
-    The terms are each kanji, and each pair of adjacent characters that are not both hiragana. A run
-    of only hiragana gives groups of three characters.
+    The terms are each kanji, and each pair of adjacent characters of which at least one is not
+    hiragana. If the whole run is hiragana, the terms are its overlapping groups of three.
     """
     found = [character for character in run if character >= "\u3400"]
     for first, second in pairwise(run):

@@ -546,9 +546,10 @@ def _states_fact(said: SearchableText, text: str, fact: Fact) -> bool:
 def complete_summary(
     summary: SessionSummary, lines: Sequence[Line], max_tokens: int
 ) -> SessionSummary:
-    """Add missing facts, preferences and open questions to the summary of a session.
+    """Complete the summary of a session with the findings of rules in its messages, ``lines``.
 
-    Facts are added to the summary's text while it has at most ``max_tokens`` tokens.
+    Facts are appended to the summary's text if it then has at most ``max_tokens`` tokens.
+    Preferences and open questions are added to its fields.
     """
     text = summary.text
     for fact in missing_facts(summary, required_facts(lines, max_tokens)):

@@ -294,10 +294,10 @@ class MemoryReader:
         snapshot.add_older(find_older(self._partition, query, types, since=since, known=known))
 
     def _with_recent(self) -> Future[None] | None:
-        """Return the future of the background read of recent facts and messages.
+        """Start to read recent facts and messages in the background, unless that has begun.
 
-        The read is started if it was not started before. The result is None if no read is needed,
-        because the memories came from the cache in the hot tier.
+        Return the future of the read. Return None, without a read, if all memories came from the
+        cache in the hot tier.
         """
         with self._lock:
             if self._read_recent is not None and self._recent is None:

@@ -343,15 +343,15 @@ class UserContext(Plugin):
         self._writer.submit(self._cache.queue_key, lambda: self._retract(message_id))
 
     def retract(self, message_id: str, *, at: float | None = None) -> None:
-        """Delete the preferences of a message, and the summaries of its session, from all stores.
+        """Delete the preferences that a message stated, and the summaries of its session.
 
-        A service to which preferences are sent is notified of the retraction. The call waits for
-        the table and the hot tier. Edits in the agent's history need no call: the plugin detects
-        them at the next turn.
+        They are deleted in the table and in the hot tier before the call returns. A service to
+        which preferences are sent is notified. If the message is edited in the agent's history, no
+        call is needed: the plugin notices that at the next turn.
 
         Args:
             message_id: ``tracking_id`` of the message.
-            at: Time of the removal, in seconds since 1970. Default: now.
+            at: Time of the deletion, in seconds since 1970. Default: now.
 
         Raises:
             StoreUnavailableError: The table is unavailable.

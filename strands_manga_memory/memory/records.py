@@ -216,7 +216,7 @@ def new_record(memory_id: str, importance: float, at: float, **fields: Any) -> M
         memory_id: Id of the memory, which begins with its type and ``#``.
         importance: Importance of the memory.
         at: Time of the creation, in seconds since 1970.
-        **fields: Values of further fields. By default, the content is empty.
+        **fields: Values of further fields, such as ``content``. Without one, the content is empty.
     """
     first = {
         "type": MemoryType(memory_id.partition("#")[0]),

@@ -248,7 +248,10 @@ class CostModel:
         )
 
     def _nodes(self, use: MonthlyUse) -> tuple[str, int]:
-        """Return the cheapest node type that has enough memory, and the number of nodes."""
+        """Return the Redis node type and number of nodes that hold all data at the lowest price.
+
+        The number includes replicas.
+        """
         peak_bytes = use.hot_gb * 1e9 * (self.workload.peak if self.preset == "measured" else 1.0)
         counts = []
         for name, node in self.prices.nodes.items():

@@ -121,7 +121,10 @@ class AesGcmCipher:
         return f"AesGcmCipher({sorted(self._keys)}, current={self._current!r})"
 
     def encrypt(self, data: bytes, storage_key: str) -> bytes:
-        """Encrypt a value. Only ``decrypt`` with the same ``storage_key`` can read the result."""
+        """Encrypt a value, and bind it to ``storage_key``, the key under which it is stored.
+
+        Only ``decrypt`` with the same ``storage_key`` can read the result.
+        """
         return _sealed(self._current, self._keys[self._current], data, storage_key.encode())
 
     def decrypt(self, data: bytes, storage_key: str) -> bytes:
@@ -163,7 +166,9 @@ class TenantCipher:
         return f"TenantCipher({self._keys!r})"
 
     def encrypt(self, data: bytes, storage_key: str) -> bytes:
-        """Encrypt a value. Only ``decrypt`` with the same ``storage_key`` can read the result.
+        """Encrypt a value, and bind it to ``storage_key``, the key under which it is stored.
+
+        Only ``decrypt`` with the same ``storage_key`` can read the result.
 
         Raises:
             KeyMissingError: The tenant has no encryption key.

@@ -271,7 +271,7 @@ class DynamoDBTable:
         _replace_connections(self.client)
 
     def close(self) -> None:
-        """Close the connections to DynamoDB. The table stays usable, and opens new connections."""
+        """Close the connections to DynamoDB. The next use of this object opens new ones."""
         self.client.close()
 
     def _status(self) -> str:

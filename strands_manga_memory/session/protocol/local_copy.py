@@ -329,12 +329,13 @@ class LocalCopy:
             ).normalize()
 
     def merge_record(self, found: Record, logged: Mapping[TurnKey, int]) -> None:
-        """Merge a tier's record (state of the conversation) into this copy of the conversation.
+        """Merge the record (state of the conversation) that a tier has into this copy of it.
 
         Args:
-            found: Record of the tier.
-            logged: Stored turns that are too old for the newer record's list of known turns, with
-                their number of messages. These messages are not added to the history again.
+            found: Record that was read from the tier.
+            logged: Number of messages of turns that are in the log (all messages, in the durable
+                tier), but are too old for the newer record's list of known turns. Their messages
+                have left the history, and are not added to it again.
         """
         with self.lock:
             if self.answered_at is None or found.incarnation:
