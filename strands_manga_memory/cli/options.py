@@ -87,7 +87,7 @@ def read_settings(**options: Any) -> MangaMemorySettings:
 
 @contextmanager
 def refusing_wrong_urls() -> Iterator[None]:
-    """Replace each ``ValueError`` of a ``with`` block, such as for a URL, by a ``BadParameter``."""
+    """Convert a ``ValueError`` in a ``with`` block, such as for a URL, to a ``BadParameter``."""
     try:
         yield
     except ValueError as error:
@@ -110,8 +110,8 @@ def hot_store_warnings(settings: MangaMemorySettings) -> list[str]:
 def open_memory(*, codec: str | None = None, **options: Any) -> MangaMemory:
     """Open the stores of a deployment as a ``MangaMemory``. No tables are created.
 
-    ``codec`` is named as ``module:name``. ``options`` are settings, such as ``hot_url``, that
-    override environment variables.
+    ``codec`` is the name of a codec, in the form ``module:name``. ``options`` are settings, such as
+    ``hot_url``, that override environment variables.
     """
     settings, loaded = read_settings(**options), load_codec(codec)
     with refusing_wrong_urls():
@@ -134,7 +134,7 @@ def session_target(session: str, user: str | None, tenant: str | None) -> str | 
 def missing_session_text(session: str, user: str | None, agent: str | None = None) -> str:
     """Return the error text for a session that is not stored.
 
-    The text suggests the option ``--user`` or ``--tenant``.
+    The text suggests the option ``--user`` if no user is given, and ``--tenant`` otherwise.
     """
     of = "" if user is None else f" of {user!r:.80}"
     of += "" if agent is None else f" with an agent {agent!r:.80}"

@@ -1,7 +1,7 @@
 """Creation of memories from the messages of ended conversations (called finalizing).
 
-The memories of a conversation are a summary, preferences, passages of its messages, and recurring
-topics. Then the sessions of past weeks and months are summarized.
+A conversation's memories are a summary, the user's preferences, passages of the messages, and
+recurring topics. After they are stored, the user's weekly and monthly summaries are updated.
 """
 
 from __future__ import annotations
@@ -106,9 +106,9 @@ class MemoryKeeper:
     def finalize(self, transcript: Transcript) -> MemoryRecord | None:
         """Store summary, preferences and messages of an ended conversation as memories of the user.
 
-        A failed call can be repeated. A later call replaces the summary if messages were added or
-        redacted. A conversation that is created again after its deletion or expiry gets a summary
-        of its own.
+        A failed call can be repeated. The summary of an earlier call is replaced if messages of the
+        conversation were added or redacted since that call. A conversation that is created again
+        after its deletion or expiry gets a separate summary.
 
         Returns:
             The stored summary. None if the conversation has no summary, because it has no message
@@ -118,9 +118,9 @@ class MemoryKeeper:
 
 
 class _EndedConversation:
-    """Ended conversation, whose memories are added to those of its user.
+    """Creator of the memories of one ended conversation.
 
-    If all data of the user are deleted in the meantime, nothing is stored.
+    If all data of the user are deleted during this work, no memory is stored after the deletion.
     """
 
     def __init__(self, keeper: MemoryKeeper, transcript: Transcript) -> None:
@@ -192,9 +192,10 @@ class _EndedConversation:
 
         Args:
             id_: Id of the memory.
-            is_current: Function that returns whether the stored memory needs no change.
-            ended_at: End of the last session that the memory covers. The retention counts from this
-                time, not from the call, so that a late or repeated call does not extend it.
+            is_current: Function that returns True if the stored memory is up to date. The memory
+                is then left unchanged.
+            ended_at: End of the last session in the memory, in seconds since 1970. The retention
+                begins at this time, not at the call, so a late or repeated call does not extend it.
             **fields: New values of the memory.
         """
         now, rule = self._keeper.clock(), self._keeper.retention[MemoryType(id_.partition("#")[0])]
@@ -227,14 +228,15 @@ class _EndedConversation:
         return bool((covered, revisions) >= (self._transcript.covered, self._transcript.revisions))
 
     def _summaries(self) -> list[MemoryRecord]:
-        """Return the session summaries that were read, in order of the sessions' ends."""
+        """Return the session summaries in ``_records``, in order of the sessions' ends."""
         records = self._records.values()
         return sorted((one for one in records if one.type == MemoryType.SUMMARY), key=ended_at)
 
     def _store_summary(self, known: MemoryRecord | None) -> MemoryRecord | None:
-        """Summarize the session, store its summary and open questions, and return the summary.
+        """Summarize the session, store summary and unanswered questions, and return the summary.
 
-        ``known`` is an earlier version of the summary, from before messages were added or redacted.
+        ``known`` is the stored summary, made before messages were added or redacted; None if there
+        is none.
         """
         transcript = self._transcript
         # A summarizer would shorten encrypted data, which can then not be decrypted.
@@ -311,8 +313,8 @@ class _EndedConversation:
     def _close_questions(self) -> None:
         """Mark open questions of the last 7 days as answered if a later session answered them.
 
-        The conversation may answer questions of earlier sessions. Its own questions may have been
-        answered in later sessions, whose memories were stored first.
+        Open questions of earlier sessions are compared with the messages of this conversation. Its
+        own open questions are compared with the stored messages of later sessions.
         """
         end, oldest = self._transcript.ended_at, self._keeper.clock() - RECENT_DAYS * DAY
         for record in self._summaries():
@@ -347,7 +349,7 @@ class _EndedConversation:
             self._store_questions(stored)
 
     def _stored_lines(self, summary_id: str) -> list[tuple[str, str]]:
-        """Read role and text of each stored message of the session with a summary ``summary_id``.
+        """Read role and text of each stored message of a session, given the id of its summary.
 
         Unreadable records are skipped.
         """

@@ -1,8 +1,8 @@
 """Record of a user in the hot tier, a fast shared store such as Redis.
 
 The record has cached memories, a text about the user for agents (the context), preferences from
-recent messages (statements), and recent deletions and retractions (removals). The user's agents in
-all processes read the record before each model call.
+recent messages (statements), and recent deletions of preferences and retractions of messages
+(removals). The user's agents in all processes read the record before each model call.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ProfileState:
         exists: Whether there is a record that is not a tombstone (marker of a deletion).
         is_erased: Whether a tombstone has replaced the record, because all data of the user were
             deleted.
-        context: Text about the user for agents, read at the last session start, or None.
+        context: Text about the user, made at a session start and shared by all agents, or None.
         statements: Recently stated preferences of the user on all devices, in order of time.
         removals: Recent deletions of preferences and retractions of messages.
         revision: Last known revision of the user's preference log.
@@ -115,7 +115,8 @@ class HotProfile:
 
     Attributes:
         writer: Writer that runs the background work on the record.
-        queue_key: Key of the background work of the user's agents, which runs in order.
+        queue_key: Key under which ``writer`` queues background work of the user's agents. Work with
+            the same key runs in order.
         health: Availability of the hot tier.
     """
 
@@ -203,17 +204,17 @@ class HotProfile:
             statements: Preferences that the user has just stated, or that the application has set.
             removals: Deletions of preferences and retractions of messages. They also apply to
                 earlier statements that arrive later from another device.
-            before: Revision of the preference log before the change. A record with another revision
-                lacks a change by another process. It then gets a revision that differs from the
-                log's, by which agents notice this.
+            before: Revision of the preference log before the change. If the record has another
+                revision, it lacks a change by another process. The record then gets a random
+                revision, so that agents read that change from the table.
             revision: Revision of the preference log after the change.
             is_removal: Whether memories were removed that are not in ``removals``. After any
                 removal, agents read their text about the user again.
             drops_context: Whether to remove the stored text about the user, so that the next
                 session start makes it from the table again.
             erased_at: Function that returns the time of the last deletion of all the user's data,
-                in seconds since 1970. Called if a tombstone (deletion marker) has replaced the
-                record. Statements up to this time are then left out.
+                in seconds since 1970. Called only if that deletion has replaced the record by a
+                tombstone (deletion marker). Statements up to this time are then left out.
         """
 
         def changed(state: ProfileState) -> ProfileState | None:

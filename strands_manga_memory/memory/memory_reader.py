@@ -56,10 +56,10 @@ class MemoryReader:
     """Reader of one user's memories, for searches, recalls and the text about the user.
 
     - A session start copies memories into the process (the snapshot). Recent facts and messages,
-      which only searches need, follow in the background.
-    - A search uses the snapshot. If no memory in it answers the query, older memories are read from
-      the table.
-    - A recall always reads the table. See ``UserMemoryStore.recall``.
+      which only searches need, are read later, in the background.
+    - A search returns memories that are similar to a query, from the snapshot. If no memory in the
+      snapshot answers the query, older memories are read from the table.
+    - A recall returns memories that meet conditions. It always reads the table.
 
     Each search or recall raises the access counts of its results. Memories with a higher access
     count rank higher.
@@ -166,8 +166,9 @@ class MemoryReader:
 
         The 10 preferences with the highest scores are written in full, the rest in the short form
         ``key=value``. Then come the open questions of the last 7 days, up to 5 of the latest
-        sessions with an importance of 0.5 or more, and weekly and monthly summaries. A stored
-        preference overrides the user's profile in another service.
+        sessions with an importance of 0.5 or more, and weekly and monthly summaries. Preferences
+        from the user's profile in another service are added for subjects, such as ``genre``,
+        without a stored preference.
         """
         snapshot, now = self._current(), self._clock()
         preferences = [
@@ -194,7 +195,7 @@ class MemoryReader:
     def recall(
         self, wanted: MemoryQuery, *, limit: int | None, query: str | None
     ) -> list[MemoryRecord]:
-        """Read the memories that meet the conditions ``wanted`` from the table, best first."""
+        """Read memories from the table, and return those that meet ``wanted``, best first."""
         if limit is not None:
             check_positive_int("limit", limit)
         self._wait_for_statements()
@@ -231,7 +232,7 @@ class MemoryReader:
     # Inside
 
     def _wait_for_statements(self) -> None:
-        """Wait, for at most 1 second, until the preferences of ended turns are in the table."""
+        """Wait at most 1 second until preferences that ended turns stated are in the table."""
         until = time.monotonic() + _STATEMENT_PATIENCE
         queues = [(self._writer, self._partition.log_key)]
         if self._hot is not None:
@@ -245,10 +246,10 @@ class MemoryReader:
     def _read(self) -> None:
         """Read the user's memories, and the user's profile in another service, into this process.
 
-        The memories come from the cache in the hot tier, if it has them and this process did not
-        change them since. Otherwise, the memories that a session start needs are read from the
-        table. Memories that only searches need are read later, in the background. Then all are put
-        into the cache.
+        The memories come from the cache in the hot tier. If the cache is empty, or may lack a
+        change by this process, the memories that a session start needs are read from the table.
+        Memories that only searches need are read later, in the background. Then all are put into
+        the cache.
         """
         hot, owner = self._hot, self._partition.owner
         cached, version = hot.load_memories() if hot and self._is_cache_usable else (None, None)
@@ -286,8 +287,8 @@ class MemoryReader:
         """Read older memories from the table, and add them to ``snapshot``, this process's copy.
 
         With a query, memories that contain a word of the query are added. Without a query, the most
-        important memories of ``types`` are added. A session start reads at most 40 preferences. If
-        ``snapshot`` has that many, all other preferences are added, too.
+        important memories of ``types`` are added. If ``snapshot`` has 40 or more preferences, all
+        other preferences are added, too, because a session start reads at most 40.
         """
         # other threads change the snapshot meanwhile
         known, since = frozenset(snapshot.records), snapshot.content.since
@@ -350,11 +351,11 @@ class MemoryReader:
             self._count_accesses_at(time.monotonic() + COUNT_SECONDS)
 
     def _count_accesses_at(self, due: float) -> None:
-        """Schedule the update of the stored access counts, which counts many accesses at once.
+        """Schedule an update of the access counts of the memories.
 
-        Accesses are recorded in the table before they are counted. If the update fails, or if the
-        process exits before it, the next access schedules another update. ``due`` is the time of
-        the update in monotonic seconds.
+        Each access is first stored as a record of its own. The update adds all these records to the
+        access counts. If the update fails, or if the process exits before it, the next access
+        schedules another update. ``due`` is the time of the update in monotonic seconds.
         """
 
         def count_accesses() -> None:
@@ -489,9 +490,10 @@ PERIODS = ((MemoryType.WEEK, RECENT_DAYS, _week), (MemoryType.MONTH, WEEKS_DAYS,
 
 
 def shown_texts(record: MemoryRecord) -> list[str]:
-    """Return the lines in which a request to the model may show a memory.
+    """Return the lines that can show a memory in a request to the model.
 
-    If a request contains one of these lines, it contains the memory.
+    The form of the line depends on its place in the request. A request shows the memory if it
+    contains one of the lines.
     """
     if record.type == MemoryType.EPISODE:
         return [escape_line(passage, ENTRY_CHARACTERS) for passage in record.listed("passages")]

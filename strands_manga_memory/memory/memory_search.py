@@ -71,11 +71,11 @@ class MemoryQuery:
         types: Types of the memories. Default: all types except those in ``DERIVED`` (stored
             messages, open questions, and weekly and monthly summaries).
         min_importance: Minimum importance of a memory.
-        metadata: Required metadata values, keyed by name. Case is ignored. If a memory's value is a
-            list, one element must be equal.
-        since: Earliest end of a memory's session, in seconds since 1970. Without a session, the
-            time of the last update counts.
-        until: End of the period that begins at ``since``, exclusive.
+        metadata: Required metadata values, keyed by name. Case is ignored. If a memory has a list
+            under the name, one element must be equal to the value.
+        since: Start of a period, in seconds since 1970. The session of a memory must have ended in
+            the period. A memory without a session must have been last updated in the period.
+        until: End of the period, exclusive.
 
     Raises:
         ValueError: A value is out of range.
@@ -191,7 +191,7 @@ class _Text:
 
     @property
     def words(self) -> str:
-        """Text without the speakers' roles, so that they do not match the words of a query."""
+        """Text to compare with the words of a query: without speakers' roles, such as ``User:``."""
         return _ROLE.sub("", self.own)
 
     @property
@@ -220,7 +220,7 @@ class Snapshot:
         self._indexed: set[tuple[str, str]] = set()
 
     def add_older(self, loaded: PartitionContent) -> None:
-        """Add memories from a later read."""
+        """Add memories that were read later, such as older memories, to this snapshot."""
         with self._lock:
             self.content.add(loaded)
 

@@ -64,21 +64,21 @@ def find_older(
     since: float,
     known: Collection[str],
 ) -> PartitionContent:
-    """Find memories of a user that this process has not read yet, at most 64.
+    """Read at most 64 memories of a user that this process has not read yet.
 
-    With a query, memories that contain a word of the query are found. Without a query, the most
-    important memories of ``types`` are found.
+    With a query, these are memories that contain a word of the query. Without a query, they are the
+    most important memories of ``types``.
 
     The first call reads all memories, and stores an index of their words (the word list). For seven
-    days, calls in all processes read only the list and the found memories. The list lacks memories
-    that were stored after it was made. If this process may not know all of these, the call makes a
-    new list. A call that makes a list also returns all preferences.
+    days, later calls in all processes read only the list and the memories that they return. The
+    list lacks memories that were stored after it was made. If this process may not have read all of
+    these, the call makes a new list. A call that makes a list also returns all preferences.
 
     Args:
-        partition: Memories of the user.
+        partition: Access to the memories of the user.
         query: Text to search for, or None.
-        types: Types of the memories without a query.
-        since: Time from which on the process has read all memories, in seconds since 1970.
+        types: Types of the memories that are returned without a query.
+        since: The process has read all memories updated since this time, in seconds since 1970.
         known: Ids of the memories that the process has read. They are left out. If 40 or more are
             preferences, all preferences are returned, too, because a session reads only 40 at its
             start.
@@ -123,7 +123,7 @@ def delete_word_list(partition: UserPartition) -> None:
 class _StoredWordList:
     """Word list (index of the words of a user's memories) in the memory table.
 
-    A list from before ``oldest``, in seconds since 1970, is not used.
+    A list that was made before the time ``oldest``, in seconds since 1970, counts as missing.
     """
 
     def __init__(self, partition: UserPartition, oldest: float) -> None:
@@ -180,10 +180,10 @@ def _by_importance(read: _Read, types: Collection[str]) -> Iterable[str]:
 
 
 def _parts_of_list(records: Iterable[MemoryRecord]) -> _Parts:
-    """Build a new word list from memories.
+    """Build a new word list from memories, and return its parts, keyed by name.
 
-    The list has at most 2.8 MB and 32,768 memories. If there are more, the least important ones are
-    left out.
+    The list has at most 2.8 MB and 32,767 memories. If there are more memories, the least important
+    ones are left out.
     """
     rows, ids, size = defaultdict[str, list[str]](list), list[str](), 0
     ranks = defaultdict[tuple[str, float], Iterator[int]](itertools.count)

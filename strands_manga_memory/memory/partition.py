@@ -1,8 +1,9 @@
 """Memories of one user in the memory table, read by ranges of keys and changed by compare-and-set.
 
-After a deletion of all data of a user (erasure), a marker stays in the table. A write that finds a
-new marker does nothing. Searches and recalls record the access to their results as items of their
-own (the ledger). Later, these are added to the access counts of the memories.
+A deletion of all data of a user (erasure) leaves a marker in the table. With the marker, a write
+that began before the deletion is recognized, and stores nothing. Each search or recall stores a
+record of the access to its results. These records (the ledger) are later added to the access counts
+of the memories.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class PartitionContent:
         is_partial: Whether the table may have more records than were read.
         expired: Ids of expired records that the store has not deleted yet.
         latest: Ids of the latest memories of the types fact and feedback, the latest first.
-        since: Time from which on all memories were read, in seconds since 1970. 0 if all were read.
+        since: Time in seconds since 1970. All memories that were updated since this time were read.
+            0 if all memories were read.
     """
 
     records: dict[str, MemoryRecord] = field(default_factory=dict)
@@ -77,7 +79,7 @@ class PartitionContent:
     since: float = 0.0
 
     def add(self, more: PartitionContent) -> None:
-        """Add the memories of another query for the same user to these."""
+        """Add the result of another query for the same user to this result."""
         self.records |= more.records
         self.unreadable += more.unreadable
         self.expired += more.expired
@@ -157,8 +159,8 @@ class UserPartition:
 
     Attributes:
         log_key: Key of the background work that writes the user's preference log.
-        guard: Condition of each write by ``update``, made by ``not_erased_since``. The write does
-            nothing if all data of the user were deleted since. None: no condition.
+        guard: Check from ``not_erased_since``, or None. With a check, ``update`` writes nothing if
+            all data of the user were deleted after the check was made.
     """
 
     def __init__(
@@ -188,14 +190,14 @@ class UserPartition:
     def load_context(self, ages: Mapping[MemoryType, float]) -> PartitionContent:
         """Read the summaries that are needed to make memories from an ended conversation.
 
-        All weekly and monthly summaries are read, and the latest session summaries: together with
-        the monthly ones, 128. If there are more session summaries, older ones are also read: up to
-        400 that no weekly summary includes yet, and up to 400 that no monthly summary includes yet.
-        The ids of expired memories are read, too.
+        All weekly and monthly summaries are read, and the latest session summaries. The monthly and
+        session summaries of this read are at most 128. If there are more, older session summaries
+        are also read: up to 400 that no weekly summary includes yet, and up to 400 that no monthly
+        summary includes yet. The ids of expired memories are read, too.
 
         Args:
-            ages: Least age in seconds of the sessions that a weekly or monthly summary includes,
-                keyed by type of the summary.
+            ages: Age in seconds from which on a session is included in a weekly or monthly summary,
+                keyed by the type of this summary.
 
         Raises:
             CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong
@@ -235,13 +237,13 @@ class UserPartition:
         return self._load(_START)
 
     def load_recent(self, latest: Sequence[str]) -> PartitionContent:
-        """Read the types of memories that only searches use, and a session start does not.
+        """Read the memories of the types that only searches use.
 
-        These are messages, patterns (recurring topics), facts and feedback. At most 88 records are
-        read, in two requests.
+        The types are message, pattern (recurring topic), fact and feedback. A session start does
+        not use them. At most 88 records are read, in two requests.
 
         Args:
-            latest: Ids of the latest facts and feedback.
+            latest: Ids of the facts and feedback to read, from ``PartitionContent.latest``.
 
         Raises:
             CorruptRecordError: The records are encrypted, and none of them can be decrypted.
@@ -290,8 +292,8 @@ class UserPartition:
         Args:
             ranges: Ranges of sort keys.
             ids: Ids of further memories to read.
-            are_all: Whether ``ids`` has all further memories that the caller needs. If not, the
-                result is marked as partial.
+            are_all: False if the table may have further memories that belong to ``ids``. The result
+                is then marked as partial.
         """
         loaded, sealed = PartitionContent(), set[str]()
         items = self.table.batch_get([(self.owner.partition, id_) for id_ in ids]) if ids else {}
@@ -397,16 +399,16 @@ class UserPartition:
         self.table.batch_write(deletes=[(self.owner.partition, id_) for id_ in ids])
 
     def ids(self, prefix: str) -> list[str]:
-        """Return the ids of the user's records, also expired ones, that begin with ``prefix#``."""
+        """Return the user's record ids that begin with ``prefix#``, also of expired records."""
         first, last = type_range(prefix)
         rows = self.table.query(self.owner.partition, first=first, last=last, attributes=[])
         return [str(row["memory_id"]) for row in rows]
 
     def id_of_summary(self, name: str, expires_at: int | None) -> str:
-        """Return the id of a session summary, which is the same for all its versions.
+        """Return the id of a session summary. All versions of the summary have the same id.
 
-        The first call makes the id from the current time and stores it. Later calls return the
-        stored id. Each call sets the expiry of the stored id.
+        The first call makes the id from the name and the current time, and stores it. Later calls
+        return the stored id. Each call sets the expiry of the stored id.
 
         Args:
             name: Encoded id of the session. For a summary without a session, a digest of its text.
@@ -493,7 +495,7 @@ class UserPartition:
         )
 
     def count_accesses(self) -> int:
-        """Add the recorded accesses to the access counts of the memories. Return their number.
+        """Add the recorded accesses to the memories' access counts. Return the number of records.
 
         The record of an access is deleted before the access is counted. So no access is counted
         twice, but an access is lost if the process stops in between.
@@ -528,7 +530,7 @@ def _access_of(entry: Item) -> tuple[float, list[str]]:
 
 
 def _with_accesses(times: Sequence[float], known: MemoryRecord | None) -> MemoryRecord | None:
-    """Return a memory with a higher access count, and the time of the last access."""
+    """Return a memory whose access count and last access include accesses at ``times``."""
     return known and replace(
         known,
         access_count=known.access_count + len(times),

@@ -36,7 +36,8 @@ class PiiPolicy:
         cipher: Cipher for the action ``encrypt``, and for decryption when texts are read.
 
     Attributes:
-        storage_key: Storage key of the user for whose texts the policy is; see ``of_user``.
+        storage_key: Key of the user's memories in the table, set by ``of_user``. Empty without a
+            user.
 
     Raises:
         ValueError: An action is unknown, belongs to no rule, or needs a cipher that is not given.
@@ -70,8 +71,8 @@ class PiiPolicy:
     def of_user(self, storage_key: str) -> PiiPolicy:
         """Return a copy of the policy for the texts of one user.
 
-        The copy binds encrypted data to the user's ``storage_key``. A copy with another storage key
-        cannot decrypt them.
+        ``storage_key`` is the key of the user's memories in the table. Only a policy with the same
+        ``storage_key`` can decrypt data that the copy has encrypted.
         """
         policy = copy(self)
         policy.storage_key = storage_key
@@ -98,10 +99,10 @@ class PiiPolicy:
         return f"[{rule.name}]"
 
     def parts_of_data(self, values: Collection[str], text: str) -> set[str]:
-        """Return those of ``values``, all extracted from ``text``, that are parts of personal data.
+        """Return the values that a text contains only as parts of personal data.
 
-        An example is ``ken`` of ``ken@example.com``, which no rule recognizes by itself. A value
-        that the text also contains outside personal data is left out.
+        An example is ``ken`` in ``ken@example.com``. No rule recognizes such a value by itself.
+        ``values`` are values of preferences that were extracted from the text.
         """
 
         def cleaned(one: str) -> str:

@@ -296,7 +296,7 @@ class UserContext(Plugin):
         return at
 
     def _ask(self, model: Model) -> None:
-        """Ask a model for the preferences in all waiting messages, and store them."""
+        """Extract preferences with a model from all messages that wait for this, and store them."""
         with self._lock:
             messages, self._waiting = self._waiting, {}
         try:
@@ -361,10 +361,10 @@ class UserContext(Plugin):
         self._store.retract(message_id, session_id=self._session_id, at=at)
 
     def discard_preferences(self, message_id: str, *, at: float = 0.0) -> None:
-        """Discard the agent's copy of a message's preferences, after the table has deleted them.
+        """Discard the agent's copy of a message's preferences, after their deletion in the table.
 
-        ``at`` is the time of the message in seconds since 1970. It matters only if this process's
-        clock is behind the clock that set it.
+        ``at`` is the time of the message in seconds since 1970. It is needed if this process's
+        clock is behind: preferences from after the clock's time would stay.
         """
         self._hide(message_id, max(self._clock(), at))
         self._store.reader.drop_snapshot()
@@ -475,7 +475,7 @@ class UserContext(Plugin):
         ]
 
     def _overrides(self) -> dict[str, str]:
-        """Return the preferences, by subject, that changed after the system prompt was written."""
+        """Return recent preferences that the text for the system prompt lacks, keyed by subject."""
         shown = self._cache.context.preferences.splitlines()
         stated = self._cache.overrides.items()
         return {key: value for key, value in stated if _line(key, value) not in shown}
@@ -494,12 +494,15 @@ class UserContext(Plugin):
 def _stated_by_rules(
     message_id: str, texts: Mapping[str, Sequence[str]], questions: Mapping[str, str]
 ) -> list[Preference]:
-    """Extract the preferences of a message by rules, with two messages before it as context.
+    """Extract the preferences that a message of the user states, by rules.
+
+    The rules also get the two previous messages of the user as context.
 
     Args:
         message_id: Id of the message.
         texts: Texts of the user's messages in order, keyed by message id.
-        questions: Texts of the assistant before each message, keyed by message id.
+        questions: Assistant's text before each message of the user, keyed by the id of the user's
+            message. With it, short answers are completed.
     """
     ids = list(texts)
     at = ids.index(message_id)

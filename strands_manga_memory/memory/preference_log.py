@@ -406,9 +406,9 @@ class PreferenceLog:
         )
 
     def _stored(self) -> dict[str, tuple[Item, MemoryRecord | None]]:
-        """Read the table item and the record of each stored preference of the user, keyed by id.
+        """Read each stored preference of the user: table item and decoded record, keyed by id.
 
-        The record is None if it is unreadable.
+        The decoded record is None if the item is unreadable.
         """
         first, last = type_range(MemoryType.PREFERENCE)
         owner, stored = self.partition.owner, dict[str, tuple[Item, MemoryRecord | None]]()
@@ -440,10 +440,10 @@ class PreferenceLog:
 
 
 def bucket_of(owner: Owner) -> str:
-    """Return the partition key of the list of unsent signals in which a user is entered.
+    """Return the partition key of the list in which a user with unsent signals is entered.
 
-    A signal reports a preference to another service. A user is in the list while a signal of the
-    user is unsent. A hash spreads the users over 16 lists, and a sender reads all lists.
+    A signal reports a preference to another service. There are 16 lists of users. A hash of the
+    user selects the list, and a sender reads all lists.
     """
     return f"spool/{zlib.crc32(owner.partition.encode()) % BUCKETS:02d}"
 
@@ -489,7 +489,7 @@ def slot_of(record: MemoryRecord) -> str:
 
 
 def _set_value(record: MemoryRecord) -> Statement | None:
-    """Return the value that ``prefer`` set in a record, as a statement; None if it set none."""
+    """Return a ``Statement`` with the value that ``prefer`` set in a record; None if not set."""
     slot, value = slot_and_value(record)
     default = ["", 0.0] if _SOURCES in record.metadata else [value, record.updated_at]
     text, at = record.metadata.get(SET_VALUE, default)

@@ -97,8 +97,9 @@ class ProfileCache:
     def stated(self) -> dict[str, SlotState]:
         """Preferences stated since ``context`` was made, keyed by subject such as ``genre``.
 
-        Statements that are not yet in the hot tier are included. A value that the user added to
-        earlier ones, as in "also romance", follows them. Encrypted personal data are decrypted.
+        Preferences that are not yet in the hot tier are included. If the user added a value, as in
+        "also romance", it follows the earlier values of the subject. Encrypted personal data are
+        decrypted.
         """
         with self._lock:
             known = self.context.values

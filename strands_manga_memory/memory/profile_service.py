@@ -1,8 +1,8 @@
-"""Connections to a service that owns user profiles: reads of profiles, and reports of preferences.
+"""Connections to other services: user profiles are read, and stated preferences are reported.
 
-Profiles are read at session start within a deadline and never written. A signal reports one stated
-preference or retraction. A sink receives signals. The outbox sends signals from the users'
-preference logs until a sink has accepted them.
+A profile is read at session start within a deadline, and never written. A signal is the report of
+one stated preference or retraction. A sink is the service that receives signals. The outbox sends
+the signals from the users' preference logs, and repeats this until the sink has accepted them.
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ class TableProfileSource:
     Args:
         table: Table of the profiles. The table may have no sort key.
         sort: Sort key of a profile record. Default ``profile``.
-        partition: Function from user id and tenant to the partition key. Default: the key of
-            ``UserMemoryStore``.
+        partition: Function from user id and tenant to the partition key. Default: the partition key
+            that ``UserMemoryStore`` uses for the user's memories.
     """
 
     @checked

@@ -1,6 +1,6 @@
 """Records of a user's memory: types, retention, ids, and conversion to and from stored items.
 
-Finalizing a session means to create memories from its messages after its end.
+A session is finalized after its end: memories of several types are created from its messages.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ class Retention:
     """Retention time and ranking values of one type of memory.
 
     Args:
-        seconds: Storage time in seconds. It begins when the memory was last learned. For a memory
-            that was made from sessions, such as a summary, it begins at the end of the last
-            session. None means no limit.
+        seconds: Storage time in seconds; None means no limit. It begins when the memory was last
+            stored or renewed. For a memory that was made from sessions, such as a weekly summary,
+            it begins at the end of the last session.
         importance: Importance of a new memory, from 0 to 1.
         half_life: Seconds in which the recency factor of a memory's rank halves. None means that
             age does not matter.
@@ -164,15 +164,16 @@ class MemoryRecord:
         metadata: Additional data.
         created_at: Time when the memory was first stored.
         updated_at: Time when the memory was last changed or stated again.
-        accessed_at: Time of the last search or recall that returned the memory, or 0. Recent ones
-            may be missing.
-        access_count: Number of searches and recalls that returned the memory. Recent ones may be
-            missing.
+        accessed_at: Time of the last search or recall that returned the memory; 0 without one. The
+            latest searches and recalls may not be included yet.
+        access_count: Number of searches and recalls that returned the memory. The latest may not be
+            included yet.
         expires_at: Expiry time. None means never.
         version: Number that each change increments, except a change of the access count or access
             time.
-        covers: Versions of the session summaries in a weekly or monthly summary, keyed by id. Reads
-            at a session start omit this attribute.
+        covers: Version of each session summary that a weekly or monthly summary includes, keyed by
+            the id of the session summary. Empty for other types. Reads for a session start leave
+            it empty.
         unknown: Attributes that a later version of this package wrote, kept on writes.
     """
 
@@ -200,7 +201,7 @@ class MemoryRecord:
         return self.expires_at is not None and self.expires_at <= now
 
     def listed(self, name: str) -> list[Any]:
-        """Return a list from the metadata; empty if ``name`` is missing or its value is no list."""
+        """Return the list that the metadata has under ``name``; empty if there is no list."""
         found = self.metadata.get(name)
         return found if isinstance(found, list) else []
 
@@ -288,8 +289,8 @@ class AgentContext:
     """Text about a user for an agent.
 
     Attributes:
-        preferences: Preferences of the user, for the system prompt.
-        history: Earlier sessions of the user, for the messages.
+        preferences: Text about the user's preferences, for the system prompt.
+        history: Text about the user's earlier sessions, to insert into a message of the request.
         values: Value of each preference and time of its last change, in seconds since 1970, keyed
             by subject such as ``genre``.
         read_at: Time when the memories were read, in seconds since 1970.
@@ -427,8 +428,9 @@ def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
 def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, storage_key: str) -> Item:
     """Return the content of a record in the form in which the table stores it.
 
-    With a codec, the content is encoded. Without a codec, the content is returned unchanged, unless
-    DynamoDB rejects a value such as NaN. ``storage_key`` is the key of the record.
+    With a codec, the content is encoded. Without a codec, the content is encoded only if it has a
+    value that DynamoDB rejects, such as NaN. ``storage_key``, from ``storage_key_of``, is needed
+    again to decode the content.
     """
     if codec is None and _fits_a_table(body):
         return body
@@ -438,8 +440,8 @@ def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, storage_key: 
 def opened_body(item: Item, codec: Codec | None, storage_key: str) -> Any:
     """Return the content of a stored record, decoded if it was stored in encoded form.
 
-    ``storage_key`` is the key of the record. Encoded content that was stored under another key is
-    refused.
+    ``storage_key`` is the result of ``storage_key_of`` for the record. Content that was encoded
+    with another storage key is refused.
     """
     if "sealed" in item:
         return (codec or Codec()).decode(item["sealed"], storage_key)
@@ -492,7 +494,10 @@ _MAX_LEVELS, _MAX_BITS = 20, 63
 
 
 def storage_key_of(owner: Owner, memory_id: str) -> str:
-    """Return the storage key of a memory, which is also needed to decode its stored content."""
+    """Return the storage key of a memory: the partition key of the user, and the memory id.
+
+    Encoded content is bound to this key: under another key, the content cannot be decoded.
+    """
     return f"{owner.partition}/{memory_id}"
 
 

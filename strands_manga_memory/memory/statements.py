@@ -67,7 +67,7 @@ class Statement:
         return self.preference.slot or f"~{content_key(canonical_value(self.preference.value))}"
 
     def repeats(self, other: Statement) -> bool:
-        """Return whether both statements state the same preference in the same message."""
+        """Return whether ``other`` states the same preference in the same message as this."""
         if not self.message_id or self.message_id != other.message_id:
             return False
         mine, theirs = self.preference, other.preference
@@ -152,7 +152,7 @@ class PreferenceSignal:
         at: Time of the message, in seconds since 1970.
         session_id: Session of the message, or None.
         liked: Whether the user wants the value. None means that an earlier wish no longer applies.
-        adds: Whether the value is added to earlier values of the subject, or replaces these.
+        adds: True: the value is added to earlier values of the subject. False: it replaces them.
         message_id: ``tracking_id`` of the message, or None.
         retracted: Whether the message was redacted and its preferences must be deleted. Key and
             value are then empty.
@@ -317,8 +317,8 @@ class LoggedChanges:
         revision: Random text. A new value tells live agents to read the preferences again.
         signals: Reports of preferences that an external preference service has not accepted yet.
         next_number: Number of the next signal.
-        forgotten: Deletion times of other memories, in seconds since 1970, keyed by the digest of
-            the memory's id.
+        forgotten: Deletion times of memories other than preferences, in seconds since 1970, keyed
+            by the digest of the memory's id.
         erased_at: Time of the last deletion of all data of the user, in seconds since 1970. Minus
             infinity without a deletion.
     """
@@ -338,18 +338,14 @@ class LoggedChanges:
 
         - The statement was removed.
         - The statement is older than the last deletion of all data of the user.
-        - The log is full, with 300 removals, and the statement is older than all of them. A removal
-          that the log has discarded may apply to the statement.
+        - The log has 300 removals, which is the maximum, and the statement is older than all of
+          them. The log may have discarded an earlier removal that applies to the statement.
         """
         since = max(self.erased_at, complete_since(self.removals))
         return tuple(each for each in valid(statements, self.removals) if each.at > since)
 
     def with_change(self, change: PreferenceChange) -> LoggedChanges | None:
-        """Return a copy of the preference log to which a change is applied.
-
-        A change has new statements, removals or signals, for example. The result is None if the
-        change has no effect.
-        """
+        """Return a copy of the preference log with a change; None if the change has no effect."""
         removals = [each for each in change.removals if each.at > self.erased_at]
         statements = merged(valid(self.statements, removals), self.admit(change.statements))
         signals = self._signals_after(change, removals, statements)

@@ -370,10 +370,9 @@ class UserMemoryStore(MemoryStore):
         """Read unexpired memories from the table.
 
         Memories that are similar to ``query``, important or recent come first. Usually, only the
-        latest, the most important and the matching memories are read. All memories are read if
-        ``limit`` is None, if the filters leave too few memories, or if ``query`` is compared by
-        vectors. Preferences of a turn that has just ended are included. The recall is recorded in
-        the background, so the returned ``access_count`` and ``accessed_at`` do not include it.
+        latest, most important and matching memories are read. All are read if ``limit`` is None, if
+        too few meet the conditions, or if ``query`` is compared by vectors. Preferences of a turn
+        that just ended are included. ``access_count`` and ``accessed_at`` omit this recall.
 
         Args:
             type: Type of the memories. Default: all types except those in ``DERIVED`` (stored
@@ -382,8 +381,9 @@ class UserMemoryStore(MemoryStore):
             limit: Maximum number of results after the filters. None means no limit.
             query: Text to which the first results are most similar.
             metadata: Required metadata values, such as ``{"topics": "Uzumaki"}``.
-            since: Earliest end of a memory's session (or else last update), in seconds since 1970.
-            until: End of the period that begins at ``since``, exclusive.
+            since: Start of a period, in seconds since 1970. The memory's session must have ended in
+                the period. A memory without a session must have been last updated in it.
+            until: End of the period, exclusive.
 
         Raises:
             ValueError: An argument is out of range.
@@ -487,7 +487,7 @@ class UserMemoryStore(MemoryStore):
         return self.reader.sources(memory_id)
 
     def build_agent_context(self, max_tokens: int = MAX_TOKENS) -> str:
-        """Return a short, escaped text about the user for an agent.
+        """Return a short text about the user for an agent, with tags such as ``<b>`` escaped.
 
         Without memories, the text is ``No prior interaction history.``. If no memory fits into
         ``max_tokens``, the text is empty. Each call reads the table, so the text has the changes by
@@ -506,7 +506,7 @@ class UserMemoryStore(MemoryStore):
         return "" if is_cut else text
 
     def agent_context(self, max_tokens: int = MAX_TOKENS) -> AgentContext:
-        """Return the text about the user in two parts: for the system prompt and the messages."""
+        """Return two texts about the user: one for the system prompt, one for the messages."""
         return self.reader.context(arguments.check_positive_int("max_tokens", max_tokens))
 
     # Inside

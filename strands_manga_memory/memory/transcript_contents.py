@@ -1,4 +1,4 @@
-"""Extraction of preferences and passages from transcripts, and removal of deleted content."""
+"""Extraction of preferences and passages from transcripts, without deleted or personal data."""
 
 from __future__ import annotations
 
@@ -74,9 +74,10 @@ def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[State
 
 
 def _with_whole_answers(utterances: Sequence[Utterance]) -> list[Utterance]:
-    """Return the messages of a transcript, each short answer of the user as a whole sentence.
+    """Return the messages of a transcript, with short answers of the user as whole sentences.
 
-    The question must be in the turn before, because the turns between may have been removed.
+    For example, "Kenji" becomes "My name is Kenji.". An answer is left unchanged if turns between
+    the question and the answer were removed.
     """
     return [
         replace(one, text=complete_answer(one.text, before.text))

@@ -152,7 +152,8 @@ class CostModel:
         prices: List prices.
         preset: ``measured`` calculates with measurements of this package, ``paper`` with the
             figures of the published design in ``CostModel.paper``.
-        node: Node type of the hot store. None: the cheapest type that has enough memory.
+        node: Node type of the hot store. None: the type whose nodes hold the data of the workload
+            at the lowest price.
 
     Raises:
         ValueError: The list has no price for ``node`` or for a model of the workload.

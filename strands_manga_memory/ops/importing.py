@@ -127,8 +127,8 @@ def import_sessions(
         manager: Session manager of the source. A ``FileSessionManager``, an ``S3SessionManager`` or
             another ``RepositorySessionManager`` reads every session of its repository. A
             ``SnapshotSessionManager`` reads only the session it was created for.
-        ids: Pairs of session id and agent id to import. Strands' session interface cannot list
-            these ids.
+        ids: Pairs of session id and agent id to import. The caller must name them, because Strands'
+            session interface cannot list the sessions of the source.
         memory: Target of the import.
         scope_of: Function from a session id of the source to the session of the target. The result
             is a ``ConversationScope``, whose ``agent_id`` is ignored, or the id of a session
@@ -368,8 +368,8 @@ def import_user(
     stated later.
 
     Expired memories are not imported. Data that were recently deleted or expired in the target are
-    not imported either. Deletions in the source also apply to the target: memories that are made
-    from an imported conversation later do not contain deleted memories.
+    not imported either. Deletions in the source also apply to the target: if the user has deleted a
+    memory, an imported conversation does not create the memory again.
 
     Args:
         exported: Result of ``export_user``.

@@ -84,10 +84,11 @@ class Inspection:
             messages of the log.
         window_tokens: Size of the agent's history in tokens.
         entities: Latest entity of each type in the messages, keyed by type.
-        tools: Statistics of each called tool from the log, keyed by tool name: ``calls``,
-            ``errors``, and the circuit breaker after the last call: ``state``, ``failures`` in
-            succession, ``retry_after`` (seconds from now) and ``rejected_at`` (time of the last
-            rejected call, in seconds since 1970). A value is None if no call in the log shows it.
+        tools: Statistics of each called tool in the log, keyed by tool name. ``calls`` and
+            ``errors`` are numbers. The other values describe the tool's circuit breaker after the
+            last call: ``state``, ``failures`` (number in succession), ``retry_after`` (seconds from
+            now) and ``rejected_at`` (time of the last rejected call, in seconds since 1970). Each
+            of these is None if no call in the log shows it.
     """
 
     conversation: str

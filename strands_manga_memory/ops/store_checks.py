@@ -55,17 +55,20 @@ def ok(check: str, detail: str) -> Finding:
 
 
 def warning(check: str, detail: str, remedy: str) -> Finding:
-    """Create the result of a check: a possible problem, and its remedy."""
+    """Create the result of a check that found a possible problem, with the remedy."""
     return Finding(check, Level.WARNING, detail, remedy)
 
 
 def problem(check: str, detail: str, remedy: str) -> Finding:
-    """Create the result of a check: a problem, and its remedy."""
+    """Create the result of a check that found a problem, with the remedy."""
     return Finding(check, Level.PROBLEM, detail, remedy)
 
 
 def _check_calls(tier: str, steps: Mapping[str, Callable[[], object]]) -> Finding:
-    """Make the calls of ``steps``, keyed by name. Return the first failure, or a success."""
+    """Make calls to a store, and return the result of this check: first failure, or success.
+
+    ``steps`` has a function for each call, keyed by the name of the call.
+    """
     for name, work in steps.items():
         try:
             work()
@@ -201,7 +204,7 @@ def _check_ttl(table: DynamoDBTable, tier: str) -> Finding:
 
 
 def _check_table_calls(table: Table, tier: str) -> Finding:
-    """Call each table method that this package uses, with temporary records, for the doctor."""
+    """Check that a table allows each call of this package, with calls for temporary records."""
     schema = table.schema
     partition = f"doctor/{uuid.uuid4().hex}"
     extra = {index.sort: 0 if index.sort_is_number else "doctor" for index in schema.indexes}
@@ -384,7 +387,7 @@ def _check_clock(store: RedisHotStore, clock: Callable[[], float]) -> Iterator[F
 
 
 def _check_hot_calls(store: HotStore) -> Finding:
-    """Check that the hot store allows each call of this package, with a temporary conversation."""
+    """Check that a hot store allows each call of this package, in a temporary conversation."""
     name = f"doctor:{uuid.uuid4().hex}:probe/A:probe"
     write = HotWrite(expect=None, epoch=1, version=1, fields={"window": b""}, ttl=0.001)
     steps: dict[str, Callable[[], object]] = {
