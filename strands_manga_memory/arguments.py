@@ -262,7 +262,7 @@ def check_callable(name: str, value: _T, description: str = "a function") -> _T:
 
 
 def check_method(name: str, value: Any, method: str, description: str = "") -> Any:
-    """Return ``value`` if it has a certain method; otherwise raise a ValueError.
+    """Return ``value`` if it has the method ``method``; otherwise raise a ValueError.
 
     ``method`` is written with parameters, such as ``count(message)``. The error contains
     ``description``, or else ``method``.

@@ -115,7 +115,7 @@ class CircuitBreaker:
         max_reset_after: Longest wait in seconds. Each failed probe doubles the wait. Default: all
             waits are ``reset_after``.
         lease: Seconds to wait for the outcome of a probe before the next probe is admitted.
-            Default: the same wait as after a failed probe.
+            Default: the wait that a failure of the probe would cause.
         name: Name in events and logs.
         clock: Monotonic seconds.
         on_event: Function that is called with a ``BreakerEvent`` after each change of state, by the
@@ -218,7 +218,7 @@ class CircuitBreaker:
 
         Args:
             failures: Number of failures in a row.
-            seconds: Seconds for which the breaker is open; 0 if it is closed.
+            seconds: Seconds for which the breaker stays open; 0 if it is closed.
         """
         with self._lock:
             if seconds > 0:

@@ -117,8 +117,8 @@ async def wait_until_done(
     Args:
         future: Future of the work. Its error, if any, is not raised here.
         remaining: Callback that takes the total seconds of pauses so far, and returns the seconds
-            that are left to wait; 0 ends the wait. To extend the wait by the pauses, it adds their
-            seconds to the result.
+            that are left to wait; 0 ends the wait. A callback that adds the seconds of the pauses
+            to its result extends the wait by the pauses.
         limit: Maximum seconds of the wait, including pauses.
 
     Returns:

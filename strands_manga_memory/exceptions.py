@@ -10,7 +10,7 @@
     │   ├── ConflictError           another writer made a change that cannot be merged
     │   └── CorruptRecordError      a record is damaged, or has a format of another release
     │       └── KeyMissingError     a record is encrypted, and its key is missing or destroyed
-    ├── BusyError                   a request waited too long for its turn; it was not started
+    ├── BusyError                   a request waited too long for earlier ones; it was not started
     ├── PersonalDataError           a policy refuses to store a text with personal data
     └── StateError                  a change of an agent's state is not allowed; also a ValueError
 

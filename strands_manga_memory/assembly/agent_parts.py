@@ -294,10 +294,10 @@ def _searched_records(session: TieredSessionManager) -> Iterable[Mapping[str, An
 
 
 def with_customer_tier(policy: TtlPolicy, tracker: state.EnvironmentTracker) -> TtlPolicy:
-    """Return a copy of a time-to-live policy that gets the user's customer tier from ``tracker``.
+    """Return a copy of a time-to-live policy, with the user's customer tier from ``tracker``.
 
     The customer tier, such as ``premium``, decides the time to live of conversations. While the
-    tracker does not know the customer tier, the customer tier of ``policy`` applies.
+    tracker does not know the user's tier, the tier in ``policy`` applies.
     """
 
     def tier() -> str:

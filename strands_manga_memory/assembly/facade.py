@@ -61,8 +61,8 @@ class MangaMemory:
         durable: URL or table of the durable tier, the database. Default: a SQLite file below the
             working directory.
         memories: URL or table of users' long-term memory. True: the default table, next to the
-            durable tier. False: none. None (default): none, but ``forget_user`` also deletes the
-            user's memories from the default table, if it exists.
+            durable tier. False: no table. None (default): no table, but ``forget_user`` also
+            deletes the user's memories from the default table, if it exists.
         create_tables: Whether to create missing tables, with their TTL setting. Default True.
         sink: Destination of preferences that are extracted from users' messages; needs
             ``memories``. Default: ``memories``.
@@ -72,8 +72,8 @@ class MangaMemory:
             sets conversation TTLs.
         embed: Function from texts to vectors of equal length, for searches by meaning, called in
             threads. Vectors of stored texts are cached. Default: searches by words.
-        defaults: Settings of the process. A given argument replaces the setting of its name.
-            Default ``MangaMemorySettings()``.
+        defaults: Settings of the process, which apply where no other argument is given. Default
+            ``MangaMemorySettings()``.
         settings: Further arguments of every ``TieredSessionManager``, such as ``codec`` or ``ttl``.
 
     Attributes:
@@ -221,7 +221,7 @@ class MangaMemory:
             history: Method that limits the agent's history.
 
                 - ``importance`` (default): the history fits ``max_tokens`` at every model call.
-                - ``summarize``: a checked summary replaces old turns. It begins at 20 turns, or at
+                - ``summarize``: a checked summary replaces old turns when there are 20 turns, or
                   about twice ``max_tokens`` (8,000 by default, at most half the model's context
                   window). The last 3 turns and pinned messages stay. After a response, the
                   ``aux_model`` writes the summary; default: ``summary_model`` of the settings, else
@@ -238,12 +238,12 @@ class MangaMemory:
             recall: Whether requests quote evicted messages that match the user's question, in at
                 most 1,024 tokens and a quarter of ``max_tokens``, and the model gets a tool to
                 search evicted messages. Default False.
-            summary_schedule: When to warn before a summary, and when to wait for it. Default: from
-                1.5 times the size that starts a summary, a model call waits up to 30 s for it.
+            summary_schedule: When to log a warning before a summary, and when to wait for it. At
+                1.5 times the size that starts a summary, a model call waits up to 30 s by default.
             learn: How preferences are extracted. ``rules``: by rules for English and Japanese.
                 ``model``: also by the agent's ``aux_model``, in the background. ``nothing``: never.
                 Default: ``model`` if there is an ``aux_model`` or ``summary_model``, else rules.
-            task_state: Whether a ``StateCoordinator`` shows task state and announced ``changes`` to
+            task_state: Whether a ``StateCoordinator`` shows the task state and the environment to
                 the model; or a mapping with its arguments, such as ``intents``. Default False.
             instructions: Whether instruction files are read once and added to the system prompt;
                 True: the files in the working directory, ``~/.agent`` and ``/etc/agent/global``.
@@ -312,7 +312,7 @@ class MangaMemory:
     ) -> TieredSessionManager:
         """Return the session manager of a conversation, to read its messages or to build an agent.
 
-        ``scope`` has the ids of the conversation. For a session without a user, pass a session id.
+        ``scope`` has the ids of the conversation. For a session without a user, it is a session id.
         ``settings`` are arguments of the session manager, which override the process's settings.
         """
         agent_parts.check_options(settings, agent_parts.SESSION_OPTIONS)
@@ -445,7 +445,7 @@ class MangaMemory:
 
     @checked
     def rewind(self, scope: ConversationScope, at_turn: int) -> None:
-        """Remove later turns and their preferences: see ``TieredSessionManager.rewind``."""
+        """Remove the last turns and their preferences: see ``TieredSessionManager.rewind``."""
         provenance.rewind(self, scope, at_turn)
 
     def finalizer(
@@ -561,8 +561,8 @@ class MangaMemory:
     def close(self) -> None:
         """Write the unwritten sessions of this process to the durable tier, and close the stores.
 
-        All sessions of live agents are written first. Sessions of deleted agents follow, at most
-        the 1,000 saved last, for at most 5 s. A sweeper later writes the remaining sessions.
+        All sessions of live agents are written first. Sessions of deleted agents follow, for at
+        most 5 s: the 1,000 latest that are unwritten. A sweeper later writes the other sessions.
 
         Raises:
             StoreUnavailableError: A session is not stored (repeat the call), or

@@ -57,7 +57,8 @@ class SessionFinalizer:
         memory_codec: Codec of the memories, the same as that of ``UserMemoryStore``.
         pii: Policy for personal data in memories. Default ``PiiPolicy()``.
         timeout: Seconds to wait for the model. Default 30.
-        retention: Storage time and ranking values of each type of memory. Default ``RETENTION``.
+        retention: Storage time, importance and half-life of each type of memory. Default
+            ``RETENTION``.
 
     Raises:
         ValueError: There is neither a hot nor a durable tier, or ``timeout`` is not above 0.

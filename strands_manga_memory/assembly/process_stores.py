@@ -74,7 +74,7 @@ def close_sessions(
 ) -> None:
     """Write the sessions of a process to the durable tier, first those of live agents.
 
-    Sessions of deleted agents follow: at most the 1,000 saved last, for at most 5 s.
+    Sessions of deleted agents follow, for at most 5 s: the 1,000 latest that are unwritten.
 
     Args:
         managers: Session managers of the live agents.

@@ -66,11 +66,11 @@ class ResultCache:
         self._kept: OrderedDict[Key, tuple[float, list[dict[str, Any]]]] = OrderedDict()
 
     def keep(self, key: Key, result: Mapping[str, Any]) -> None:
-        """Store the result of a successful tool call, in place of the last result with its key.
+        """Store the result of a successful tool call, in place of the result of an equal call.
 
-        The key of a call is its tenant, user, server, tool and arguments. A result is not stored if
-        it is too large, or has other blocks than text and JSON. The last result with the key is
-        deleted even then, because it is outdated.
+        Equal calls have the same ``key``: tenant, user, server, tool and arguments. A result is not
+        stored if it is too large, or has other blocks than text and JSON. The earlier result is
+        deleted in this case, too, because it is outdated.
         """
         try:
             content = list(result.get("content") or ())
@@ -91,9 +91,9 @@ class ResultCache:
                     self._kept.popitem(last=False)
 
     def find(self, key: Key) -> CachedResult | None:
-        """Return the last result of a call, or None if it is not in the cache or is too old.
+        """Return the cached result of the last equal call; None if there is none or it is too old.
 
-        The key of a call is its tenant, user, server, tool and arguments.
+        Equal calls have the same ``key``: tenant, user, server, tool and arguments.
         """
         with self._lock:
             found = self._kept.get(key)
@@ -270,7 +270,7 @@ def _with_details(
     """Return a copy of a tool result with new content, and with data about the failed call.
 
     A JSON block with the data that the model needs is added to ``content``. The metadata gets all
-    data of the failure. Both include ``extra``.
+    data of the failure. ``extra`` are further data for the block and the metadata.
     """
     given = result.get("metadata")
     metadata = {

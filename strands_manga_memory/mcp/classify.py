@@ -1,7 +1,7 @@
 """Classification of ended tool calls: success, failure of the tool, or failure of its server.
 
-Cancelled calls and timeouts are recognized first. For other calls, the first of these sources that
-exists is used:
+Cancelled calls and timeouts are recognized first. Every other call is classified by the first of
+these sources that exists:
 
 1. The text of an MCP result with ``isError``, because servers on the 1.x SDK report every error by
    such a result.

@@ -102,7 +102,7 @@ def keep_exceptions(client: MCPClient) -> None:
 
 
 def progress_callback_of(client: MCPClient) -> Any:
-    """Return the callback for progress messages that an MCP client was created with, or None.
+    """Return the progress callback that an MCP client got when it was created, or None.
 
     If a tool call has a callback of its own, Strands calls only that callback. The call's callback
     must therefore call the client's callback.

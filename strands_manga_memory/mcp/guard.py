@@ -56,14 +56,15 @@ class BreakerPolicy:
         tool_errors: Meaning of a result with ``isError``. ``"failure"`` (default) counts the result
             as a failure, ``"ignore"`` does not. Use ``"ignore"`` for tools that report findings as
             errors.
-        users: Number of users whose errors open the breaker. Default 2, because errors may come
-            from wrong values of one user, such as unknown order ids. If fewer users have called the
-            tool, errors of all of them open the breaker, and the first call of a new user closes
-            it. Other failures, such as timeouts, and errors of unknown users always count.
+        users: Number of users who must have got errors before errors open the breaker. Default 2,
+            because one user's errors may come from wrong arguments, such as unknown order ids. As
+            long as fewer users have called the tool, all of them must have got errors, and the
+            first call of a new user closes the breaker. This rule does not apply to other failures,
+            such as timeouts, and to errors of unknown users.
         classify: Function that takes a ``CallOutcome`` and returns a ``Verdict``, or None to apply
             the built-in rules. Default: the built-in rules.
-        read_only: Whether the tool has no side effects, so that an earlier result may replace a
-            call. Default None: the tool's ``readOnlyHint`` decides.
+        read_only: Whether the tool only reads, so that an earlier result may replace a failed call.
+            Default None: the tool's ``readOnlyHint`` decides.
 
     Raises:
         ValueError: A number is out of range, or another argument is invalid. The message names the
@@ -381,10 +382,9 @@ class Guard:
     def acquire_permit(self, user: Hashable | None) -> Permit | None:
         """Return a permit of the tool's circuit breaker, or None if the breaker rejects the call.
 
-        An open breaker rejects calls, with one exception: it may have opened only because of wrong
-        arguments, although the tool works. If fewer than ``policy.users`` users have called the
-        tool, and only errors of these users opened the breaker, the first call of another user
-        closes the breaker.
+        An open breaker rejects calls, with one exception: the first call of a new user closes it if
+        fewer than ``policy.users`` users have called the tool before, and only their errors have
+        opened it. The tool may work, because such errors may come from wrong arguments.
         """
         permit = self.breaker.try_acquire()
         is_new = user is not None and user not in self._callers
@@ -397,10 +397,10 @@ class Guard:
     def report_outcome(self, verdict: Verdict, permit: Permit, user: Hashable | None) -> None:
         """Report the outcome of a user's call to the circuit breaker of the tool.
 
-        Wrong arguments of one user, such as an unknown order id, may cause errors of the tool.
-        Errors therefore open the breaker only if at least ``policy.users`` different users got one
-        or, with fewer users, if all of them did. Timeouts, other failures of the tool, and errors
-        of unknown users count regardless of the number of users.
+        One user's errors may come from wrong arguments, such as an unknown order id. Errors
+        therefore open the breaker only if at least ``policy.users`` different users got errors. If
+        fewer users have called the tool, all of them must have got errors. Timeouts, other failures
+        of the tool, and errors of unknown users count regardless of the number of users.
         """
         if user is not None and len(self._callers) < self.policy.users:
             self._callers.add(user)

@@ -28,13 +28,13 @@ class ToolOwner(Protocol):
     """Owner of guarded tools, such as their provider, which is notified of calls."""
 
     def on_call(self, invocation_state: Mapping[str, Any]) -> None:
-        """Get notified that a call of a guarded tool starts.
+        """Handle the start of a call of a guarded tool, such as by updating the agent's tools.
 
         ``invocation_state`` contains the calling agent.
         """
 
     def on_unknown_tool(self) -> None:
-        """Get notified that the MCP server does not have a called tool any more."""
+        """Handle the error that the MCP server does not have a called tool any more."""
 
 
 @with_repr("tool_name", "fallbacks")
@@ -42,9 +42,9 @@ class GuardedTool(AgentTool):
     """Tool with a circuit breaker and a deadline, created by ``guard_tool`` or ``GuardedMCPTools``.
 
     While the tool is unavailable, the model gets a substitute result. A call ends at most a quarter
-    of a second after the ``timeout`` of the tool's policy. If the server has to be connected first,
-    the call may take another ``timeout``. Only a tool that blocks the event loop can delay the
-    result.
+    of a second after the ``timeout`` of the tool's policy. A reconnection to the server, if one is
+    necessary before the call, may take as long again. Only a tool that blocks the event loop can
+    delay the result further.
 
     Args:
         tool: The wrapped tool.

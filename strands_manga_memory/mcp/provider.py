@@ -286,7 +286,10 @@ class GuardedMCPTools(ToolProvider, HookProvider):
             self._update_agent(agent)
 
     def on_unknown_tool(self) -> None:
-        """Read the list of the server's tools again, in a thread, at most every 5 seconds."""
+        """Read the list of the server's tools again, because the server lacks a called tool.
+
+        The list is read in a thread, at most every 5 seconds.
+        """
         if self._clock() - self._refreshed_at < _REFRESH_AT_MOST_EVERY:
             return
         self._refreshed_at = self._clock()

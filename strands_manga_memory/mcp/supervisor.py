@@ -254,9 +254,9 @@ class ServerSupervisor:
             return self._asked
 
     def record_answer(self) -> None:
-        """Record that the server answered a call, so that it is not blocked by a running call.
+        """Record that the server answered a call, which shows that no running call blocks it.
 
-        ``record_timeout`` then returns False for all calls that are running now.
+        If a call that is running now times out later, ``record_timeout`` therefore returns False.
         """
         with self._lock:
             self._unanswered = {}
@@ -283,7 +283,7 @@ class ServerSupervisor:
         """Record that a call timed out, and return whether another tool probably blocks the server.
 
         The result is True if a call of another tool waited for its answer when this call began, and
-        the server has answered no call since. ``number`` is the result of ``record_call``.
+        the server has answered no call after that. ``number`` is the result of ``record_call``.
         """
         with self._lock:
             return self._unanswered.pop(number, ("", False))[1]

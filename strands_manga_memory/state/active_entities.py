@@ -160,14 +160,14 @@ class ActiveEntities(StatePart):
         """Replace active entities by newly named entities of the same types, such as ASINs.
 
         Entities that the user named always replace those of their type. Entities that the assistant
-        or a tool named (``by_user`` is False) do not, if one of these conditions applies to a type:
+        or a tool named (``by_user`` is False) are ignored in three cases:
 
-        - One of the new entities is active already.
+        - One of the new entities of the type is active already.
         - There are more than ``MAX_VALUES`` (5) new entities of the type.
         - An active, confirmed entity of the type was named in the same turn.
 
-        The new entities of the type are then ignored. Those that are active already stay active,
-        and count as named in this turn.
+        The active entities of the type then stay active. Those that were named again count as
+        named in this turn.
         """
         named: dict[str, dict[str, ActiveEntity]] = {}
         for entity in entities:

@@ -55,10 +55,10 @@ class StateStats(TypedDict):
             memory, and all that were recorded.
         goals: Two numbers: the goals set so far, and the archived goals.
         tokens: Estimated tokens of the stored dialogue (key ``conversation``), entities and goals.
-        caps: Limits in estimated tokens. ``session``: all stored goals. ``archives``: archived
-            goals. ``warning``: size of all goals above which a warning is logged.
-        compression: Share of characters by which archived goals, which have only statistics of tool
-            calls, are smaller than these tool calls. None without archived tool calls.
+        caps: Limits in estimated tokens. ``session``: for all stored goals. ``archives``: for the
+            archived goals. ``warning``: size of all goals above which a warning is logged.
+        compression: Share of characters that the archive of goals saves, because it has statistics
+            in place of tool calls. None if no archived goal had tool calls.
         unreadable: Reasons why stored parts of the state cannot be read, by their key in
             ``agent.state``.
     """
@@ -114,8 +114,8 @@ class StateCoordinator(Plugin):
             state.
         codec: Codec of the shared state.
         is_stored: Function that takes an agent's id and returns whether the session still has the
-            agent's conversation. A new agent ignores shared state if no conversation is left of the
-            agents that wrote the state. None: no check.
+            agent's conversation. A new agent ignores shared state if the conversations of all
+            agents that wrote the state were deleted. None: no check.
         deadline: Seconds that a turn waits for the hot store. Default 0.05.
         clock: Function that returns monotonic seconds.
         wall_clock: Function that returns seconds since 1970.

@@ -382,8 +382,9 @@ class Dialogue(StatePart):
     def ask(self, question: str, *, slot: str | None = None) -> None:
         """Append a question to the queue of questions that the agent asks the user.
 
-        Nothing is appended if the queue has the question already or is full. If the question has a
-        slot, it leaves the queue when the slot gets a confirmed value.
+        Nothing is appended if the queue has the question already or is full. ``slot`` is the name
+        of the slot that the answer fills, if any. When this slot gets a confirmed value, the
+        question is removed from the queue.
 
         Raises:
             StateError: The slot does not exist.

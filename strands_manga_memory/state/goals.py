@@ -47,7 +47,7 @@ def added_finding(known: tuple[str, ...], text: str, limit: int) -> tuple[str, .
 def add_count(counts: Mapping[str, int], kind: str) -> dict[str, int]:
     """Return a copy of ``counts``, in which the count of ``kind`` is higher by 1.
 
-    A kind of success or error is, for example, a tool name. At most 20 kinds have a count of their
+    ``kind`` is, for example, a tool name or an error text. At most 20 kinds have a count of their
     own. All further kinds share the count ``other``.
     """
     name = kind if kind in counts or len(counts) < MAX_PATTERNS else "other"

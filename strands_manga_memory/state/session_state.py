@@ -160,8 +160,8 @@ class SessionState:
         store: Store of this agent's state.
         codec: Codec of the shared data.
         is_stored: Function that takes an agent's id and returns whether the session still has the
-            agent's conversation. A new agent ignores shared state if no conversation is left of the
-            agents that wrote the state. None: no check.
+            agent's conversation. A new agent ignores shared state if the conversations of all
+            agents that wrote the state were deleted. None: no check.
         deadline: Seconds that a turn waits for the shared state. Default 0.05.
     """
 
@@ -271,8 +271,8 @@ class SessionState:
     def _merge(self, shared: _SharedState) -> bool:
         """Merge a new revision of the session's shared state into this agent's state.
 
-        Return True if the states are merged, or were before. Return False if the shared state comes
-        from a deleted session and is therefore ignored.
+        Return True if this agent's state now contains the shared state. Return False if the shared
+        state comes from a deleted session and is therefore ignored.
         """
         if shared.revision == self._ignored_revision:
             return False
@@ -403,8 +403,8 @@ class EnvironmentSource(Protocol):
 class EnvironmentChanges:
     """Announcements that the environment of a session, such as the user's cart, has changed.
 
-    Each announcement writes a new random id to the hot store. An agent reads the id before each
-    model call, and so also notices announcements that it missed.
+    Each announcement writes a new random id to the hot store. An agent reads this id before each
+    model call, and so also notices announcements that were made between two model calls.
 
     Args:
         hot: Hot store through which changes are announced.

@@ -185,7 +185,7 @@ def _merged(mine: Any, base: Any, other: Any) -> Any:
 
 
 def _problems(error: ValueError) -> str:
-    """Return the text of an error on one line, with field, rule and value of each wrong value."""
+    """Return an error's text on one line; for invalid values, with field, rule and value."""
     if not isinstance(error, ValidationError):
         return str(error)
     return "; ".join(
@@ -234,9 +234,10 @@ def change(
 
 
 def item_of(items: Mapping[str, _Item], kind: str, name: str) -> _Item:
-    """Return the slot, subtask or step with a name; raise an error if there is none.
+    """Return the item of ``items``, such as a slot, subtask or step, that has the given name.
 
-    ``kind`` is the word for an item in the error, such as "slot". The error lists existing names.
+    ``kind`` is the word for such an item in the error message, for example "slot". The message
+    lists the existing names.
 
     Raises:
         StateError: There is no item with this name.
@@ -391,7 +392,8 @@ class StateStore:
     def end_turn(self) -> None:
         """Write the changed parts of the state at the end of a turn, and remember all values.
 
-        ``begin_turn`` compares later values with them to find changes made between two turns.
+        At the next turn, ``begin_turn`` compares the current values with the remembered values, to
+        find the changes made between the two turns.
         """
         with self.lock:
             self.write()
@@ -414,8 +416,8 @@ class StateStore:
         """Return this agent's state in two forms, to share it with the session's other agents.
 
         Args:
-            known: JSON texts of the parts in the shared state now. A text that this release cannot
-                read is returned unchanged. The others are replaced by this agent's parts.
+            known: JSON texts of the parts that the shared state has now. A text that this release
+                cannot read is returned unchanged. This agent's parts replace the other texts.
 
         Returns:
             The JSON text of each part, to be stored in the shared state, and the values of each

@@ -121,9 +121,9 @@ class TaskState:
 
     Attributes:
         budget_ms: Time budget in milliseconds.
-        steps: At most 100 steps (by default), keyed by id, oldest first. The oldest step without an
-            undo function makes room for a new one.
-        dropped: Number of steps that were removed from ``steps`` to make room.
+        steps: At most 100 steps (by default), keyed by id, oldest first. When there are more, the
+            oldest step without an undo function is removed.
+        dropped: Number of steps that were removed from ``steps`` because of the limit.
         findings: Findings without repetitions.
         successes: Number of successes, keyed by tool name. Other steps than tool calls are keyed by
             their text without numbers and ids.
@@ -245,13 +245,13 @@ class TaskState:
         result: str | None = None,
         error: str | None = None,
     ) -> TaskStep:
-        """Set the status, and the result or error, of a step of the task after an attempt.
+        """Set the status of a step of the task after an attempt, with its result or error.
 
         The status is completed, failed, timed out, or queued for another attempt. ``result`` and
         ``error`` are truncated to 200 characters.
 
         Raises:
-            StateError: The step does not exist, or cannot change from its status to this one.
+            StateError: The step does not exist, or its current status does not allow this change.
         """
         short = None if result is None else shorten_line(result, 200)
         with self._lock:
@@ -292,11 +292,11 @@ class TaskState:
         return step
 
     def roll_back(self) -> list[TaskStep]:
-        """Undo the completed tool calls of the task, the last one first.
+        """Undo the completed steps of the task by their ``undo`` functions, the last step first.
 
-        Other completed steps are undone if they have an ``undo`` function. A tool call without an
-        ``undo`` function is only marked as rolled back. If an ``undo`` function fails, its error is
-        stored in the step, and the other steps are still undone.
+        A completed step without an ``undo`` function is only marked as rolled back if it is a tool
+        call, and stays unchanged otherwise. If an ``undo`` function fails, its error is stored in
+        the step, and the other steps are still undone.
 
         Returns:
             The updated steps, including those with an error, in the order in which they were

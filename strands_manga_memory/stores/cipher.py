@@ -1,4 +1,4 @@
-"""Encryption of stored values on the client, with one set of keys or with keys of each tenant.
+"""Encryption of values before they are stored, with one set of keys or a set for each tenant.
 
 The ciphers need the ``encryption`` extra.
 """
@@ -31,12 +31,12 @@ class KeyProvider(Protocol):
     """Source of the encryption keys of each tenant, for ``TenantCipher``.
 
     ``TenantKeys`` keeps the keys in memory. For keys in a key management service, write your own
-    class with these methods. The methods are called from several threads, with the tenant's id in
-    percent-encoding. The id is an empty string for data without a tenant.
+    class with these methods. The methods are called from several threads. Their argument ``tenant``
+    is the tenant's id in percent-encoding, or an empty string for data without a tenant.
     """
 
     def current(self, tenant: str) -> DataKey:
-        """Return the encryption key for new values of a tenant, with its name.
+        """Return the key that encrypts new values of a tenant, together with the key's name.
 
         Raises:
             KeyError: The tenant has no key.
@@ -80,7 +80,7 @@ class TenantKeys:
         return f"TenantKeys(<{len(self._keys)} tenants>)"
 
     def current(self, tenant: str) -> DataKey:
-        """Return the encryption key for new values of a tenant, with its name."""
+        """Return the key that encrypts new values of a tenant, together with the key's name."""
         return DataKey(*next(reversed(self._keys[tenant].items())))
 
     def get(self, tenant: str, key_id: str) -> bytes:
@@ -189,8 +189,8 @@ class TenantCipher:
 
         Raises:
             ValueError: The value is damaged, or was encrypted for another ``storage_key``.
-            KeyMissingError: The key provider does not have the encryption key, for example because
-                the key was destroyed.
+            KeyMissingError: The provider ``keys`` does not have the encryption key, for example
+                because the key was destroyed.
         """
         tenant, (id_, rest) = tenant_of(storage_key), _named(data)
         try:

@@ -110,10 +110,11 @@ class Codec:
         self._allow_plain = allow_plain
 
     def check_plain(self, storage_key: str) -> None:
-        """Raise ``CorruptRecordError`` if the codec does not accept unencrypted records.
+        """Raise ``CorruptRecordError`` if the codec must not read unencrypted records.
 
-        A codec accepts unencrypted records if it has no cipher, or with ``allow_plain=True``.
-        ``storage_key`` is the key of the record in its store, for the error message.
+        Call this method for a record that is not encrypted. A codec reads such records if it has
+        no cipher, or with ``allow_plain=True``. ``storage_key`` is the record's key in its store,
+        for the error message.
         """
         if self.encrypts and not self._allow_plain:
             advice = "Codec(allow_plain=True) also reads records from before encryption"
@@ -300,10 +301,10 @@ MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError
 
 @contextmanager
 def parsing(record: object) -> Iterator[None]:
-    """Convert errors of a ``with`` block that parses a stored record to ``CorruptRecordError``.
+    """Raise a ``CorruptRecordError`` for errors of a ``with`` block that parses a stored record.
 
-    Errors that damaged data can cause, such as ``KeyError`` and ``ValueError``, are converted.
-    Other errors, and those of this package, are raised unchanged.
+    It replaces errors that damaged data can cause, such as ``KeyError`` and ``ValueError``. Other
+    errors, and the errors of this package, are raised unchanged.
 
     Args:
         record: Name of the record for the error message, or an object whose ``str()`` is the name.
@@ -378,7 +379,8 @@ def compress(payload: bytes) -> bytes | None:
 def decompress(payload: bytes) -> bytes:
     """Decompress bytes from ``compress``, with protection against decompression bombs.
 
-    The result has at most 16 times the size of ``payload`` (at least 1 KiB), and at most 64 MiB.
+    The result may have 16 times the size of ``payload``, or 1 KiB if this is more. It never has
+    over 64 MiB.
 
     Raises:
         ValueError: The bytes are truncated, or the result exceeds the limit.
@@ -403,13 +405,13 @@ def is_json(
     bits: int = _MAX_BITS,
     exponents: int = 1 << 11,
 ) -> bool:
-    """Return whether a value consists only of values that JSON represents exactly.
+    """Return whether JSON can represent a value exactly, within the given limits.
 
     Args:
         value: The value.
-        levels: Largest depth of nested containers.
-        bits: Largest number of bits of an integer. Some JSON readers change larger integers.
-        exponents: Largest binary exponent of a float, positive or negative.
+        levels: Maximum depth of nested containers.
+        bits: Maximum number of bits of an integer. Some JSON readers change larger integers.
+        exponents: Maximum binary exponent of a float, positive or negative.
     """
     level: list[Any] = [[value]]
     for left in reversed(range(levels + 1)):

@@ -75,7 +75,7 @@ class DynamoDBTable:
         name: Name of the table. Default ``schema.name``.
         deadline: Seconds after the start of a request during which failed attempts are retried.
             Default 1. A batch sends one request for each 100 reads or 25 writes. If DynamoDB
-            processes only a part of such a request, the deadline of the rest starts again.
+            processes only a part of such a request, the rest is sent with a new deadline.
 
     Attributes:
         schema: Names of the keys and indexes.
@@ -109,7 +109,7 @@ class DynamoDBTable:
     def with_schema(self, schema: TableSchema) -> DynamoDBTable:
         """Return a table object for another schema, with the same client.
 
-        The table may not exist in DynamoDB yet.
+        This method does not create the DynamoDB table: see ``create_if_missing``.
         """
         return DynamoDBTable(self.client, schema)
 
@@ -119,8 +119,8 @@ class DynamoDBTable:
         A new table is billed on demand. An existing table gets no new indexes.
 
         Raises:
-            StoreError: The table has other keys, and stays unchanged. Or the TTL cannot be enabled,
-                for example because it is enabled for another attribute.
+            StoreError: An existing table has other keys than the schema. Or the TTL cannot be
+                enabled, for example because it is enabled for another attribute.
             StoreUnavailableError: The table is not ready within 120 seconds.
         """
         status = self._status()
@@ -185,7 +185,7 @@ class DynamoDBTable:
     def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
         """Write and delete many records without conditions, with up to 25 writes per request.
 
-        If several writes have the same key, only the last put is executed.
+        Each key is written once: by its last put or, without a put, by a delete.
         """
         requests: dict[Key, dict[str, Any]] = {
             key: {"DeleteRequest": {"Key": self._key_attributes(key)}} for key in deletes
@@ -246,7 +246,7 @@ class DynamoDBTable:
         """Execute at most 100 writes, of at most 4 MB in total, in one transaction.
 
         Returns:
-            True. False if a condition of a write is not met; nothing is written then.
+            Whether the writes were executed. If a condition is not met, no write is executed.
 
         Raises:
             ValueError: There are more than 100 writes, or two of the same record.

@@ -32,16 +32,16 @@ def new_version() -> int:
 class HotWrite:
     """Conditional write to a conversation of a hot store.
 
-    The write succeeds only if no other process has changed the conversation.
+    The write succeeds only if no other process has changed the conversation since it was read.
 
     The version of a conversation is a number that changes at each write. The epoch is a number that
     grows by 1 each time the conversation is ended or deleted, so that late writes of earlier epochs
     are recognized.
 
     Args:
-        expect: Epoch and version that the stored conversation must have. None: the conversation
-            must not be stored, except as a tombstone (record of a deletion) with a lower epoch,
-            which is replaced.
+        expect: Epoch and version that the stored conversation must have. None: the store must have
+            nothing under this name, or only a tombstone (record of a deletion) with a lower epoch,
+            which the write replaces.
         epoch: Epoch after the write.
         version: Version after the write, from ``new_version``. If the store already has this epoch
             and version, an earlier attempt of the write has succeeded.
@@ -132,7 +132,8 @@ class HotStore(Protocol):
     def expired(self, *, limit: int = 100) -> Iterator[str]:
         """Yield the names of at most ``limit`` expired conversations that the store still keeps.
 
-        Conversations that another process has claimed are included. Deleted ones are not.
+        Conversations that another process has reserved by ``claim`` are included. Deleted
+        conversations are not.
         """
 
     def claim(
@@ -190,9 +191,9 @@ class HotStore(Protocol):
 
 
 def acquire_lease(hot: HotStore, conversation: str, *, owner: str, ttl: float) -> bool:
-    """Acquire or extend the lease of a conversation, a lock that ends after ``ttl`` seconds.
+    """Acquire or extend a lease, the right of ``owner`` to process a conversation alone.
 
-    The lease is advisory: ``HotStore.write`` does not check it. ``owner`` identifies the holder.
+    The lease ends after ``ttl`` seconds. It is advisory: ``HotStore.write`` does not check it.
     The result is False if another owner holds the lease.
     """
     return hot.replace_value(f"lease/{conversation}", owner.encode(), expect=None, ttl=ttl)
@@ -245,7 +246,8 @@ class InMemoryHotStore:
     with its own copy.
 
     An expired conversation stays readable for ``grace`` seconds. Afterwards it is removed at the
-    next access, or when the number of stored objects has doubled.
+    next access, or when the store has twice as many entries (conversations and values) as after
+    its last clean-up.
 
     Args:
         clock: Function that returns the time in seconds. Default ``time.time``.
@@ -291,7 +293,7 @@ class InMemoryHotStore:
         return kept.record(now, {name: kept.fields[name] for name in names})
 
     def write(self, conversation: str, write: HotWrite) -> bool:
-        """Write fields of a conversation, if it has the expected epoch and version."""
+        """Write fields of a conversation, if it has the epoch and version ``HotWrite.expect``."""
         now = self._clock()
         with self._lock:
             kept = self._unexpired(self._conversations, conversation, now)
@@ -399,7 +401,7 @@ class InMemoryHotStore:
         return found
 
     def _clean(self, now: float) -> None:
-        """Remove expired objects, if the number of objects has doubled since the last clean-up."""
+        """Remove expired entries, if the store has twice as many as after its last clean-up."""
         every: tuple[dict[str, Any], ...] = (self._conversations, self._values)
         if sum(map(len, every)) < self._clean_at:
             return

@@ -49,9 +49,9 @@ class PostgresTable(SQLTable):
     Each record is a row with the columns ``partition``, ``sort`` and ``item`` (the serialized
     record). Partition and sort values are stored as UTF-8, which sorts as in DynamoDB.
 
-    A pool opens up to 16 connections. A forked process opens its own connections. PgBouncer is
-    supported in session and transaction mode. A connection that was idle for over a second is
-    checked before its next use, because gateways drop idle connections without notice.
+    A table object has a pool of up to 16 connections. A forked process opens its own connections.
+    PgBouncer is supported in session and transaction mode. A connection that was idle for over a
+    second is checked before its next use, because gateways drop idle connections without notice.
 
     PostgreSQL has no automatic expiry. Expired records are returned until ``strands-manga-memory
     sweep`` deletes them.
@@ -60,8 +60,8 @@ class PostgresTable(SQLTable):
         conninfo: URL or connection string of libpq:
             ``postgresql://user:password@host:5432/database?sslmode=require``.
         schema: Names of the table and its keys. Default ``SESSIONS``.
-        deadline: Longest time of an operation in seconds. Default 2. An operation may first wait
-            equally long for a free connection, at least 2 seconds.
+        deadline: Longest time of an operation in seconds. Default 2. The wait for a free connection
+            is not included. It takes at most ``deadline`` seconds, or 2 seconds if this is longer.
 
     Attributes:
         schema: Names of the table and its keys.
@@ -103,7 +103,7 @@ class PostgresTable(SQLTable):
     def with_schema(self, schema: TableSchema) -> PostgresTable:
         """Return a table object for another schema in the same database.
 
-        The table may not exist in the database yet.
+        This method does not create the table in the database: see ``create_if_missing``.
         """
         return PostgresTable(self.conninfo, schema)
 
@@ -204,11 +204,11 @@ class PostgresTable(SQLTable):
             connection: Connection of the transaction.
             key: Key of the record.
             data: The serialized record. None: the record is deleted.
-            was_absent: Whether the transaction has found no record. A missing record cannot be
-                locked, so another process may have stored one since.
+            was_absent: Whether the transaction found no record when it checked the condition of the
+                write. A missing record cannot be locked, so another process may store it meanwhile.
 
         Raises:
-            _WriteConflict: Another process has stored the record since.
+            _WriteConflict: Another process has stored the record after the check.
         """
         if data is None:
             where = "WHERE partition = %s AND sort = %s"
@@ -295,7 +295,7 @@ class PostgresTable(SQLTable):
     def renew_after_fork(self) -> None:
         """Discard the parent's pool of connections in a forked process.
 
-        The pool stays referenced, because closing it would also close the parent's connections.
+        The pool stays in memory, because its deletion would also close the parent's connections.
         """
         _inherited.append(self._pool)
         self._lock, self._pool = threading.Lock(), None

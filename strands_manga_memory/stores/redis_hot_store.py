@@ -152,7 +152,7 @@ class RedisHotStore:
     def write(self, conversation: str, write: HotWrite) -> bool:
         """Write fields of a conversation, if the conversation has not changed since it was read.
 
-        Return False if its epoch or version is not the one that ``write`` expects.
+        Return False if the stored epoch and version are not those in ``HotWrite.expect``.
         """
         expected = write.expect or ("-", "-")
         times = _milliseconds(write.ttl), self._grace
@@ -174,7 +174,7 @@ class RedisHotStore:
 
         The search begins at a random bucket (group of conversations with one expiry index), and
         reads 64 buckets per request. An agent may use a returned conversation again at any time.
-        ``claim`` then refuses the conversation.
+        ``claim`` then returns None.
         """
         start = _RANDOM.randrange(BUCKETS)
         now = int(self._evaluated(_NOW, [self._index(start)], ()))
@@ -371,7 +371,7 @@ def redis_client(url: str, *, is_cluster: bool = False) -> redis.Redis | RedisCl
 
 
 class _RedisRefusal(NamedTuple):
-    """Kind of Redis error that an operator must repair, and the remedy.
+    """Kind of Redis error whose cause an operator must remove, and the remedy.
 
     The regular expression ``words`` recognizes the error by its class name or a word of its text.
     """

@@ -82,8 +82,8 @@ class SQLiteTable(SQLTable):
     connection, which is opened at the first use and closed before a fork.
 
     Before a write returns, deleted and replaced data is overwritten in the file and removed from
-    the write-ahead log. This happens later in two cases: another process reads the log for over a
-    second, or the write is a ``put`` with ``scrub=False``.
+    the write-ahead log. The data is removed later in two cases: another process reads the log for
+    over a second, or the write is a ``put`` with ``scrub=False``.
 
     SQLite has no automatic expiry. Reads also return expired records. Callers must therefore check
     the TTL attribute.
@@ -140,7 +140,7 @@ class SQLiteTable(SQLTable):
     def with_schema(self, schema: TableSchema) -> SQLiteTable:
         """Return a table object for another schema in the same SQLite file.
 
-        The table may not exist in the file yet.
+        This method does not create the table in the file: see ``create_if_missing``.
         """
         return SQLiteTable(self.path, schema)
 
@@ -281,10 +281,11 @@ class SQLiteTable(SQLTable):
         return found.st_dev, found.st_ino
 
     def _execute_unlocked(self, connection: sqlite3.Connection, statement: str) -> None:
-        """Execute a statement when no other process locks the file, at the latest at the deadline.
+        """Execute a statement as soon as no other process locks the SQLite file.
 
-        This method tries every 3 ms. SQLite itself would wait up to 0.1 s between attempts, and
-        could miss the deadline while many processes write.
+        If the file is still locked at the deadline, SQLite's error is raised. This method tries
+        every 3 ms. SQLite itself would wait up to 0.1 s between attempts, and could find the file
+        locked at each attempt while many processes write.
         """
         end = time.monotonic() + self._deadline
         while True:

@@ -38,8 +38,8 @@ class TableSchema:
     ``sort`` are the names of these attributes. ``ttl`` is the attribute with the time at which a
     record expires.
 
-    A DynamoDB table of another application may have a key that is only the partition value.
-    ``sort`` is then empty, and this package only reads single records of the table.
+    A DynamoDB table of another application may have no sort key. ``sort`` is then empty, and this
+    package only reads single records of the table.
     """
 
     name: str
@@ -69,11 +69,11 @@ class Condition:
     """Condition on the stored record, which is checked in the same atomic step as a write.
 
     For example, ``Condition(equals={"version": 3})`` allows a write only if the stored record has
-    version 3. ``Condition(absent=True)`` allows a write only if there is no record: if ``equals``
-    and ``below`` are empty, no existing record meets the condition.
+    version 3. ``Condition(absent=True)`` allows a write only if there is no record, because an
+    existing record cannot meet a condition without ``equals`` and ``below``.
 
     Attributes:
-        absent: Whether the condition is met if there is no record.
+        absent: Whether the write is also allowed if there is no record.
         equals: Values that an existing record must have, keyed by attribute name. The value None
             also accepts a missing attribute.
         below: Upper limits of numbers in an existing record, keyed by attribute name. Each number
@@ -161,7 +161,7 @@ class Table(Protocol):
                 later deletion, or a later write with True, then makes it unreadable.
 
         Returns:
-            True. False if the condition is not met; nothing is written then.
+            Whether the record was written. False if the condition is not met.
         """
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
@@ -203,7 +203,7 @@ class Table(Protocol):
         """Execute at most 100 writes, of at most 4 MB in total, in one transaction.
 
         Returns:
-            True. False if a condition of a write is not met; nothing is written then.
+            Whether the writes were executed. If a condition is not met, no write is executed.
         """
 
     def close(self) -> None:
@@ -278,8 +278,8 @@ def normalize(value: Any) -> Any:
 def parse_item(data: bytes, key: Key, schema: TableSchema) -> Item:
     """Parse a serialized record. If the data is damaged, the result has only the key.
 
-    Reads of many records therefore do not fail because of a damaged one. Data of a record with
-    another key counts as damaged, too.
+    A damaged record therefore does not make a read of many records fail. Data also counts as
+    damaged if the key in it is not ``key``.
     """
     with suppress(*MALFORMED):
         item = load(data)
@@ -407,7 +407,7 @@ class SQLTable:
         """Execute at most 100 writes in one transaction.
 
         Returns:
-            True. False if a condition of a write is not met; nothing is written then.
+            Whether the writes were executed. If a condition is not met, no write is executed.
 
         Raises:
             ValueError: There are more than 100 writes, or two of the same record.

@@ -268,7 +268,7 @@ class TieredStorage(Storage):
         return len(found)
 
     def value(self, key: str) -> bytes | None:
-        """Return the value of a key from ``keys``, or None if the value no longer exists.
+        """Return the value of a key that the method ``keys`` returned; None if it was deleted.
 
         The call blocks.
 
@@ -318,7 +318,8 @@ class TieredStorage(Storage):
     def _key_in(self, item: Item) -> str:
         """Return the key of a stored value, given its table record.
 
-        In a damaged record, a key of over 830 bytes is known only in a shortened form.
+        If the record is damaged, the key comes from the sort key, which has only a shortened form
+        of a key of over 830 bytes.
         """
         return str(item.get("key") or item[self._table.schema.sort].removeprefix("k/"))
 

@@ -69,8 +69,8 @@ def users_table_url(
     Args:
         memories: Argument ``memories`` of ``MangaMemory``: a URL, True for a table in the same file
             or service as the conversations, False or None for no table.
-        durable: URL of the table of conversations. If ``memories`` is True, the result is this URL,
-            for DynamoDB without the name of the table.
+        durable: URL of the table of conversations. If ``memories`` is True, the result is this URL.
+            In a URL of DynamoDB, the name of the table is left out, so that the default applies.
     """
     if memories is not True:
         return memories or None

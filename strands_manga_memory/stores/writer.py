@@ -51,13 +51,13 @@ class TierHealth:
     outage is logged with its cause and, if known, a remedy. Later failures with the same cause are
     not logged.
 
-    An error of a single record counts only for its conversation. All other errors count for all
-    conversations of the process, in the object ``shared``.
+    An object with ``shared`` is for one conversation. It counts only errors of single records, and
+    passes all other errors to ``shared``, which counts them for all conversations of the process.
 
     Args:
         tier: Name of the store in logs: ``hot`` or ``durable``. Default: no log is written.
-        shared: Availability of the store for all conversations, if this object is for one
-            conversation.
+        shared: Availability of the store for all conversations. None (default): this object itself
+            is for all conversations.
         clock: Function that returns monotonic seconds. Default: the clock of ``shared``.
     """
 
@@ -185,11 +185,11 @@ class TierHealth:
         return done
 
     def wait_limit(self, seconds: float) -> float:
-        """Return how many seconds a call waits for the store's response.
+        """Return the number of seconds that a call may wait for the store's response.
 
-        While the store works, the result is ``seconds``. During an outage, it is the rest of
-        ``seconds`` since the first failed call began, but at least 0.05 s. An outage thus delays
-        only its first calls.
+        While the store works, the result is ``seconds``. During an outage, all calls end their wait
+        ``seconds`` after the first failed call began. Calls that begin later wait only 0.05 s. An
+        outage thus delays only its first calls.
         """
         if self._shared is not None:
             return self._shared.wait_limit(seconds)
@@ -197,7 +197,7 @@ class TierHealth:
         return min(seconds, max(_SHORTEST_ANSWER, left))
 
     def call_in_thread(self, work: Callable[[], _T], seconds: float) -> _T:
-        """Call a function that reads from the store in a thread, and wait for its result.
+        """Run a function that reads from the store, in a new thread, and wait for its result.
 
         A success, a missed deadline and a ``StoreUnavailableError`` are recorded. A call that
         misses its deadline continues in its thread. If it succeeds later, the outage ends.
@@ -379,9 +379,9 @@ class Writer:
     ) -> None:
         """Queue a function that writes to a store, and repeat it until the write succeeds.
 
-        After each ``StoreError``, the function runs again, with growing pauses. So it does after a
-        ``KeyboardInterrupt``, which must not lose the write. Any other error is logged, and ends
-        the repetition. Later functions with the same key wait.
+        The function runs again, with growing pauses, after each ``StoreError``, and also after a
+        ``KeyboardInterrupt``, so that the write is not lost. Any other error is logged, and ends
+        the repetition. Later functions of ``repeat`` with the same key wait for its end.
 
         Args:
             key: Key of the work.
@@ -430,8 +430,8 @@ class Writer:
     def drain(self, timeout: float) -> bool:
         """Run the queued and delayed background work now, and wait for its end.
 
-        The calling thread runs work, too. Work that fails and is delayed again runs after its
-        delay. The call does not wait for work whose function ``is_needed`` returns False.
+        The calling thread runs work, too. Work that fails during the call is repeated only after a
+        new delay. The call does not wait for work whose function ``is_needed`` returns False.
 
         Args:
             timeout: Seconds after which the call returns.
@@ -483,7 +483,7 @@ class Writer:
             self._changed.notify()
 
     def _promote_timers(self, due: float) -> None:
-        """Queue the delayed background work whose start time is not later than ``due``."""
+        """Queue the delayed background work that is to start at the time ``due`` or earlier."""
         for key in [key for key, (at, _) in self._timers.items() if at <= due]:
             self._queues.setdefault(key, deque()).append(self._timers.pop(key)[1])
 
@@ -550,8 +550,8 @@ _shared_lock = threading.Lock()
 def shared_writer(hot: object, durable: object) -> Writer:
     """Return the queue of background work that all conversations with the same two stores share.
 
-    Either store may be None. A store and its telemetry wrapper have the same queue. Queues with the
-    same hot store also share its availability (``hot_health``).
+    Either store may be None. A telemetry wrapper counts as the store that it wraps. Queues with the
+    same hot store also share ``hot_health``, the availability of this store.
     """
     global _shared_lock
     hot, durable = getattr(hot, "observes", hot), getattr(durable, "observes", durable)
