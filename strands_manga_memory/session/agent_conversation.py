@@ -1,4 +1,4 @@
-"""Conversation of an agent, or state of a Graph or Swarm, as one process reads and saves it."""
+"""Access of one process to the conversation of an agent, or to the state of a Graph or Swarm."""
 
 from __future__ import annotations
 
@@ -58,12 +58,13 @@ class SessionStats(TypedDict):
         turns: Number of turns so far. A turn is one request of the user.
         messages: Number of messages in the log (all messages so far).
         window_messages: Number of messages in the history.
-        left_messages: Number of messages of the log that the history lacks or has edited.
+        left_messages: Number of messages of the log that were removed from the history, or edited
+            in it.
         unsaved_messages: Number of messages that no store has confirmed.
         dropped_messages: Number of unsaved messages discarded because the conversation was deleted.
         possible_loss: Whether the last turns may be lost. True if the hot tier, which gets turns
-            first, lacked the conversation or did not answer when this process opened it. False if
-            all turns had been written to the durable tier by ``close`` or a sweeper.
+            first, had lost the conversation, or did not answer, when this process read the stores.
+            False if ``close`` or a sweeper had already written all turns to the durable tier.
         hot: State of the hot tier (such as Redis): ``up``, ``down`` or ``none`` (not in use).
         hot_error: Cause of the hot tier's outage, possibly with a remedy; empty while it is up.
         durable: State of the durable tier (such as DynamoDB): ``up``, ``down`` or ``none``.
@@ -72,7 +73,8 @@ class SessionStats(TypedDict):
         budget: Token budget of the history; None if the conversation manager has none.
         left: Remaining tokens of the budget; None without a budget.
         age: Seconds since the conversation began.
-        oldest_turn_age: Seconds since the first unedited message of the history; None without one.
+        oldest_turn_age: Age of the history in seconds, from its first message that was not edited;
+            None without such a message.
     """
 
     turns: int
@@ -111,8 +113,8 @@ class AgentConversation:
         saver: Background writer of the changes.
         lock: Lock that guards ``local``. It is never held during I/O.
         possible_loss: Whether turns may have been lost before the conversation was opened.
-        in_use: Object through which an agent of this process uses the same conversation. Turns that
-            ``history`` reads are kept in the memory of this object. None without such an agent.
+        in_use: The ``AgentConversation`` through which an agent of this process uses the same
+            conversation; None without such an agent. It keeps the turns that ``history`` reads.
     """
 
     def __init__(
@@ -128,7 +130,7 @@ class AgentConversation:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Begin with an empty copy of the conversation in a forked child process.
+        """Discard this copy of the conversation in a forked child process, and begin an empty copy.
 
         The parent process saves the changes that were unsaved at the fork.
         """
@@ -204,8 +206,9 @@ class AgentConversation:
     def _end_if_expired(self, *, inspect: bool) -> None:
         """End the conversation if its session has expired.
 
-        With ``inspect``, the conversation ends only in the memory of this process. The stores stay
-        unchanged.
+        Args:
+            inspect: False: the conversation ends in the stores, too. True: it ends only in the
+                memory of this process.
         """
         storage, last_used = self.storage, self.local.base.last_used
         hot = None if storage.hot is None else storage.hot.stored
@@ -393,9 +396,9 @@ class AgentConversation:
             history: The agent's present history. Unchanged messages stay the same objects.
 
         Returns:
-            The changed history. None if nothing has changed, or if a new message cannot be read
-            now: the agent then keeps its present history. Empty if no history is stored
-            (``keeps_window`` is False).
+            The changed history. None if the agent keeps its present history, because nothing has
+            changed, or because a new message cannot be read now. Empty if the model keeps the
+            messages itself (``keeps_window`` is False).
         """
         if not self.has_remote_changes:
             return None
@@ -432,9 +435,10 @@ class AgentConversation:
             return snapshot_of(self.local.states, copy.deepcopy(self.local.manager_state))
 
     def include_unsaved(self, in_use: AgentConversation) -> None:
-        """Let ``history`` also return messages that an agent of this process has not saved yet.
+        """Let ``history`` also return the messages that an agent of this process has not saved yet.
 
-        ``in_use`` is the object through which that agent uses the conversation.
+        Args:
+            in_use: The ``AgentConversation`` through which the agent uses the same conversation.
         """
         with in_use.lock:
             own, base = in_use.local.own_turns, in_use.local.base
@@ -448,16 +452,16 @@ class AgentConversation:
     ) -> list[LogEntry]:
         """Return messages of the conversation in order, also those removed from ``agent.messages``.
 
-        With a durable tier (such as DynamoDB), only the needed turns are read, and not all
-        messages.
+        With a durable tier (such as DynamoDB), only the turns of the returned messages and a few
+        others are read.
 
         Args:
-            last: Number of messages to return from the end. None: all messages.
-            before: Position of the first message after those to return. None: the messages end with
-                the newest one.
+            last: Number of messages to return, counted back from the end. None: all messages.
+            before: Position of a message. Only messages before this message are returned. None:
+                the messages up to the newest one.
 
         Raises:
-            ValueError: The message at the position no longer exists.
+            ValueError: The conversation no longer has the message at the position ``before``.
         """
         if last == 0:
             return []
@@ -496,8 +500,8 @@ class AgentConversation:
         A placeholder replaces each message that is missing or cannot be read.
 
         Args:
-            newest: Minimum number of messages to read, counted back from the last one. Without a
-                durable tier, all messages are read. None: all messages.
+            newest: Minimum number of messages to read. Whole turns are read, the last one first,
+                until this number is reached. None, or without a durable tier: all messages.
             until: Key of the last turn to read. None: the newest turn.
 
         Returns:

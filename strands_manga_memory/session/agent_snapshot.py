@@ -49,15 +49,17 @@ def slots_of(
     - A message that equals a stored message becomes a reference to that message.
     - An edited message has the ``tracking_id`` of a stored message. It becomes a reference to that
       message, with the edited text in the field ``body``.
-    - A placeholder for an unreadable message becomes a reference to that message.
+    - A placeholder, which replaces a stored message that could not be read, becomes a reference to
+      the stored message.
     - Any other message, such as a summary, belongs to no turn. It becomes a reference that contains
       the whole message.
 
     Args:
         messages: The messages of the agent's history.
         view: References to the messages of the previous history, and to messages added since.
-        stored: Returns the serialized message of a reference.
-        found: Returns turn key and index of each message in memory with a given ``tracking_id``.
+        stored: Function that returns the serialized stored message for a reference.
+        found: Function that finds messages in memory by a ``tracking_id``, also those that ``view``
+            lacks. It returns turn key and index of each.
     """
     unmatched: dict[bytes, list[Slot]] = {}
     for slot in view:
@@ -96,15 +98,16 @@ def messages_of(
     before: Sequence[Slot] = (),
     present: Sequence[Message] = (),
 ) -> list[Message]:
-    """Return the messages of an agent's new history, given references to them.
+    """Convert stored references to the messages of an agent's history, and return these messages.
 
     A placeholder replaces each message that cannot be read.
 
     Args:
         view: References to the messages of the new history.
-        stored: Returns the serialized message of a reference; None if it cannot be read now.
-        before: References to the messages of the present history.
-        present: Messages of the present history. Those that stay are reused, not read again.
+        stored: Function that returns the serialized message of a reference; None if the message
+            cannot be read now.
+        before: References to the messages of the agent's present history.
+        present: The messages of ``before``. Those that are in ``view``, too, are not read again.
     """
     kept = dict(zip(before, present, strict=True)) if len(before) == len(present) else {}
     messages: list[Message] = []

@@ -1,4 +1,4 @@
-"""Background writes of a conversation to the stores, and functions that wait for them.
+"""Background saves of a conversation's changes to the stores, and functions that wait for them.
 
 A save stores changes in the hot tier (such as Redis). A flush writes them to the durable tier (such
 as DynamoDB).
@@ -52,8 +52,8 @@ class ConversationSaver:
         tiers: The stores and their background writer.
         error: Error that a retry cannot resolve: changes that cannot be merged, or damaged stored
             data. None without such an error.
-        is_closing: Whether ``commit_all`` also marks the durable tier's copy as complete, so that a
-            restore needs no newer data from the hot tier.
+        is_closing: Whether ``commit_all`` also marks the conversation in the durable tier as
+            complete. A restore then needs no newer data from the hot tier.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class ConversationSaver:
     # Waiting
 
     async def wait(self, future: Future[None]) -> None:
-        """Wait until a save or refresh ends, at most for the deadline of the tier that it uses.
+        """Wait until a save or refresh ends, or until the deadline of the used tier has passed.
 
         After the deadline, a warning is logged, and the work is completed in the background. There
         is no wait if the tier is known to be down.
@@ -167,14 +167,15 @@ class ConversationSaver:
     def block(self, future: Future[None], *, must: bool = False, has_waited: bool = False) -> None:
         """Block the thread until a save ends, or until a deadline.
 
-        The deadline is ``durable_deadline``. On an event loop and without ``must``, it is
-        ``hot_deadline``, which is shorter by default.
+        The deadline is ``durable_deadline``. On an event loop, which other tasks share, it is
+        ``hot_deadline`` (shorter by default), unless ``must`` is True.
 
         Args:
             future: The save.
             must: Whether to raise an error if no tier stores the changes in time. False: a warning
                 is logged.
-            has_waited: Whether the caller has waited already. There is then no further wait.
+            has_waited: Whether the caller has waited for this save already. True: do not wait, but
+                only check whether the save has ended.
 
         Raises:
             StoreUnavailableError: The changes were not stored in time, and ``must`` is True.
@@ -199,9 +200,9 @@ class ConversationSaver:
             del future  # as above
 
     def is_unsaved(self) -> bool:
-        """Return whether the conversation has changes that are not in the durable tier.
+        """Return whether the durable tier lacks changes of the conversation.
 
-        Without a durable tier, the hot tier counts instead.
+        Without a durable tier: whether the hot tier lacks changes.
         """
         local = self._storage.local
         with local.lock:
@@ -319,9 +320,10 @@ class ConversationSaver:
         return found
 
     def _update_unflushed(self) -> None:
-        """List the conversation for ``flush_saved`` if the durable tier lacks some of its changes.
+        """Update the list of conversations that ``flush_saved`` copies to the durable tier.
 
-        Otherwise remove the conversation from that list.
+        This conversation is put on the list if the durable tier lacks some of its changes.
+        Otherwise it is removed from the list.
         """
         unflushed = self.tiers.writer.unflushed
         unflushed.pop(self._key, None)  # the latest save is the last in the dict
@@ -343,14 +345,14 @@ _FLUSH_SECONDS = 5.0
 
 
 def flush_saved(writer: Writer, *others: Future[None]) -> None:
-    """Copy conversations that this process saved only in the hot tier to the durable tier.
+    """Copy to the durable tier the conversations that this process saved only in the hot tier.
 
     Only the 1,000 conversations that were saved last are copied. If some of them are left after 5
     seconds, a warning is logged. A background job (the sweeper) copies all other conversations
     later.
 
     Args:
-        writer: Background writer of the stores, which lists these conversations.
+        writer: Background writer of the stores. Its list ``unflushed`` has the conversations.
         others: Futures of other writes to wait for.
     """
     unflushed, end = writer.unflushed, time.monotonic() + _FLUSH_SECONDS

@@ -1,7 +1,7 @@
-"""Copies of stored conversations.
+"""Transfer, fork and rewind of stored conversations.
 
-A transfer stores a copy in other stores. A fork begins a new conversation with a copy of the first
-turns. A rewind removes the last turns of a conversation.
+A transfer stores a copy of a conversation in other stores. A fork begins a new conversation with a
+copy of another conversation's first turns. A rewind removes the last turns of a conversation.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def fork(source: ConversationStorage, *, at_turn: int, to: ConversationStorage) 
     """Begin a new conversation with a copy of another conversation's first turns.
 
     Args:
-        source: Access to the conversation to copy, created for this call and used by no agent. The
-            conversation is not changed.
+        source: Access to the conversation to copy. The object must be new: no agent may use it. The
+            stored conversation is not changed.
         at_turn: Number of the last turn to copy, counted from 1.
-        to: Access to the new conversation, created for this call and used by no agent.
+        to: Access to the new conversation. This object must be new, too.
 
     Raises:
         ValueError: There is no turn ``at_turn``.
@@ -97,7 +97,7 @@ def rewind(storage: ConversationStorage, *, at_turn: int) -> None:
     that another process saves during this call is kept, unless ``at_turn`` is 0.
 
     Args:
-        storage: Access to the conversation, created for this call and used by no agent.
+        storage: Access to the conversation. The object must be new: no agent may use it.
         at_turn: Number of the last turn to keep, counted from 1; 0 deletes the whole conversation
             and its stored states.
 
@@ -118,9 +118,9 @@ def rewind(storage: ConversationStorage, *, at_turn: int) -> None:
 def content_at(storage: ConversationStorage, at_turn: int) -> Record:
     """Return the content that a conversation had at the end of the turn ``at_turn``.
 
-    The content of the last turn is the present history and states. For an earlier turn, the history
-    has at most 100 turns, and states that were set later are missing, because only their latest
-    values are stored.
+    If this turn is the last one, the content is the present history and states. If it is an earlier
+    turn, the history has this turn and at most 99 turns before it, and states that were set later
+    are missing, because only the latest value of each state is stored.
 
     Args:
         storage: The conversation, loaded from its tiers.
@@ -128,7 +128,7 @@ def content_at(storage: ConversationStorage, at_turn: int) -> Record:
 
     Returns:
         The content as a record (state of a conversation). Its field ``seen``, the number of
-        messages of each turn, also counts later turns.
+        messages of each turn, also has the turns after ``at_turn``.
 
     Raises:
         ValueError: There is no turn ``at_turn``.
@@ -195,11 +195,11 @@ def begin_with(storage: ConversationStorage, content: Record, *, replaces: bool)
     An incarnation ends when the conversation is deleted, expires or is rewound.
 
     Args:
-        storage: Access to the conversation, created for this call and used by no agent.
+        storage: Access to the conversation. The object must be new: no agent may use it.
         content: The content. Its turns are also written to the log of the new incarnation.
-        replaces: False: the conversation must not exist yet. True, for a rewind: the new
-            incarnation replaces the one from which ``content`` was read, and keeps turns that were
-            stored since.
+        replaces: False: begin a conversation that does not exist yet. True, for a rewind: replace
+            the present incarnation, from which ``content`` was read, and keep turns that were
+            stored after that read.
 
     Returns:
         Whether the content was stored. False if the conversation exists already or, with
@@ -236,14 +236,15 @@ def begin_with(storage: ConversationStorage, content: Record, *, replaces: bool)
 
 
 def _with_new_turns_unlogged(storage: ConversationStorage, content: Record) -> Record:
-    """Return the stored record, with turns that were saved after ``content`` marked as unlogged.
+    """Return the stored record, in which exactly the turns newer than ``content`` are unlogged.
 
-    A rewind keeps only unlogged turns, which the log (list of all turns) may lack. With these
-    marks, it also keeps turns that another process saved after ``content`` was read.
+    A rewind merges this record into ``content``, and the merge adds only unlogged turns (turns that
+    may be missing in the log, the list of all turns). It thus adds the turns that another process
+    saved after ``content`` was read, and not the turns that the rewind removes.
 
     Args:
         storage: Access to the conversation, with its stored record (state).
-        content: An earlier copy of the conversation's content.
+        content: The content to which the conversation is rewound, read earlier.
     """
     base = storage.local.base
     new = {key for key, length in base.seen.items() if length > content.seen.get(key, 0)}

@@ -128,11 +128,11 @@ class SessionAgent:
         agent.messages = messages  # not with the snapshot, whose messages are copied recursively
 
     def _refill_stash(self, agent: Agent) -> None:
-        """Restore the offloaded messages of an agent after a restart.
+        """Store the offloaded messages of an agent in its stash again, after a restart.
 
-        Strands keeps such messages in the agent's stash, and a reference in the history. A stash in
-        memory is empty after a restart, so the messages are read from the log and stored again. A
-        durable stash is not changed. If the log cannot be read, a warning is logged.
+        Strands moves such messages from the history to the stash (a store), and leaves references.
+        A stash in memory is empty after a restart, so the messages are read from the log. A durable
+        stash is not changed. If the log cannot be read, a warning is logged.
         """
         manager = agent.context_manager
         if manager is None or manager.stash is None or manager.stash_is_durable:
@@ -167,8 +167,9 @@ class SessionAgent:
 
         Raises:
             StoreUnavailableError: ``max_unsaved`` or more messages are unsaved.
-            ConflictError: A change of another process cannot be merged, or has ended the interrupt
-                for which the agent waits. In the second case, call the agent with a new request.
+            ConflictError: A change of another process cannot be merged. Or the agent waited for an
+                answer to an interrupt, which another process has answered or deleted. In this case,
+                call the agent with a new request.
             CorruptRecordError: A stored record is damaged.
         """
         conversation = self.conversation
@@ -214,7 +215,7 @@ class SessionAgent:
         self._refill_stash(agent)
 
     def end_interrupt(self) -> None:
-        """End the interrupt for which an agent waits, if a deletion or rewind removed its turn.
+        """End the agent's wait for an answer to an interrupt whose turn was deleted or rewound.
 
         Without this call, Strands would reject the next request of the user before any hook runs.
         """
@@ -225,9 +226,9 @@ class SessionAgent:
     def append(self, message: Message, agent: Agent) -> None:
         """Add a new message of the agent to its conversation. A background save stores it soon.
 
-        Between turns, Strands may add error results for the open tool calls of an interrupted turn.
-        Such a result is removed from the history and not stored, because another process may still
-        be running the turn.
+        If a turn was interrupted during a tool call, Strands may later add an error result for the
+        call. A result that is added between turns is removed from the history and not stored,
+        because another process may still be running the interrupted turn.
         """
         if not self.in_turn and is_repair(message):
             if agent.messages and agent.messages[-1] is message:

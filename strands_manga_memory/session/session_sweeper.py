@@ -1,7 +1,7 @@
 """Sweeper: a background job that finishes expired conversations.
 
-It writes their last turns to the durable tier, calls a finalizer such as a summarizer, and removes
-them from the hot tier.
+It writes the last turns of a conversation to the durable tier, calls a finalizer such as a
+summarizer, and removes the conversation from the hot tier.
 """
 
 from __future__ import annotations
@@ -92,10 +92,11 @@ class EndedConversation:
 
         Args:
             claimed: Epoch and version of the hot tier's copy when the sweeper claimed (reserved)
-                the conversation. If another process has written since, nothing is copied.
+                the conversation.
 
         Returns:
-            Whether the copy in the hot tier is unchanged since the claim, and has content.
+            Whether the conversation can be finished. False if another process has written to the
+            hot tier since the claim, or if that tier has no content. Nothing is copied then.
 
         Raises:
             StoreUnavailableError: A tier does not answer.
@@ -392,8 +393,9 @@ class SessionSweeper:
     ) -> tuple[float | None, bool]:
         """Remove the remains of a deleted or expired conversation from the durable tier.
 
-        The log (list of turns) is deleted. If it has expired turns, the finalizer is called first.
-        If there is no log, the deletion marker (tombstone) is deleted after its expiry.
+        If there is a log (list of turns), the log is deleted. If it has turns of an expired run of
+        the conversation, the finalizer is called before. If there is no log, the deletion marker
+        (tombstone) is deleted, as soon as the marker has expired.
 
         Returns:
             Time of the next check in seconds since 1970 (None: no further check), and whether the
@@ -428,7 +430,7 @@ class SessionSweeper:
 
 
 def _run_logged(work: Callable[[], int]) -> int:
-    """Run a step of a sweep. After an error, log the error and return 0."""
+    """Run a step of a sweep, and return its result. After an error, log the error and return 0."""
     try:
         return work()
     except Exception as error:

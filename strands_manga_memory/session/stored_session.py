@@ -52,9 +52,9 @@ COUNTERS = ("turn_count", "created", "last_activity")
 class StoredSession:
     """Stored session that can be read and changed. ``TieredSessionManager`` inherits these methods.
 
-    Many methods have an argument ``agent_id``. None means the default agent: the agent of the scope
-    or, without a scope, the only agent that this object uses. Without a scope and with no or
-    several agents, the default agent has the id ``default``.
+    Many methods have an argument ``agent_id``. None means the default agent. With a scope, this is
+    the agent of the scope. Without a scope, it is the only agent that this object uses or, if the
+    object uses no agent or several, the agent with the id ``default``.
 
     Args:
         session_id: Id of the session, or a ``ConversationScope`` with the ids of session, user,
@@ -371,8 +371,8 @@ class StoredSession:
     ) -> TransferResult:
         """Store a conversation of another session manager, unless this session has it already.
 
-        If there is a durable tier, the conversation is not written to the hot tier. Its time to
-        live begins now.
+        With a durable tier, the conversation is stored only there, and not in the hot tier. The
+        conversation's time to live begins with this call.
 
         Args:
             transferred: The conversation of an agent, or the state of a Graph or Swarm from its
@@ -473,9 +473,9 @@ class StoredSession:
         self._redaction_listeners.append(listener)
 
     def removal_version(self) -> object:
-        """Return a value that changes when messages are redacted or deleted.
+        """Return a value that changes when messages of the default agent are redacted or deleted.
 
-        The messages are those of the default agent.
+        A new value means that cached messages, such as a search index, are outdated.
         """
         base = self._get_or_inspect(None).local.base
         return base.incarnation and (base.incarnation, base.redactions)
@@ -566,9 +566,10 @@ class StoredSession:
                     yield session._agents.get(id_) if kind == "A" else None, found  # noqa: SLF001
 
     def _refresh_in_process(self, keys: Collection[ConversationKey]) -> None:
-        """Read conversations again, after a deletion or rewind, in all objects of this process.
+        """Update all copies of conversations in this process after a deletion or rewind.
 
-        ``keys`` are the storage keys of the conversations.
+        Each session manager of the process reads its copies again. ``keys`` are the storage keys of
+        the conversations.
         """
         for session_agent, conversation in self._open_conversations(keys):
             conversation.saver.request_refresh().result()

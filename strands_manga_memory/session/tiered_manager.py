@@ -71,8 +71,8 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             flushed to this tier every ``flush_every`` turns, at interrupts and at ``close``.
             Without a hot tier that survives the process, each turn is saved in this tier.
         flush_every: Number of turns between flushes. Default 5.
-        ttl: When the conversation leaves the hot tier, and when its session ends. Default:
-            ``TtlPolicy()``.
+        ttl: Policy for the time to live in the hot tier, and for the end of an unused session.
+            Default: ``TtlPolicy()``.
         refresh: Whether other processes' turns are read before each turn: ``turn`` (yes) or
             ``never`` (no, the default).
         codec: Compresses, encrypts and checksums stored values.
@@ -224,10 +224,10 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         """Replace a message by its redacted version in all stores.
 
         The replaced message is the one with the same ``tracking_id``. The call waits until the new
-        message is stored, at most for ``durable_deadline``. On an event loop, the call does not
-        wait, but the next beginning or end of a turn does. A redaction that takes longer, such as
-        during an outage, is completed in the background. No later write stores the original
-        message.
+        message is stored, at most for ``durable_deadline``. On an event loop, the call returns at
+        once, and the agent waits at the next beginning or end of a turn instead. A redaction that
+        takes longer, such as during an outage, is completed in the background. No later write
+        stores the original message.
 
         Raises:
             ConflictError: Another process's change cannot be merged.
@@ -254,7 +254,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             saver.block(saver.request())
 
     def initialize_multi_agent(self, source: MultiAgentBase, **kwargs: Any) -> None:
-        """Restore a Graph or Swarm from its stored state, if any. Its later states are stored."""
+        """Restore a Graph or Swarm from its stored state, if any, and register it for saves."""
         conversation = self._new("M", source.id)
         if conversation.open() is not None and ORCHESTRATOR in conversation.local.states:
             with parsing(conversation.key.name):
@@ -274,8 +274,8 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         Without a durable tier, the changes are written to the hot tier.
 
         Raises:
-            StoreUnavailableError: A tier did not take the changes, or a redaction is not complete.
-                Both are done later.
+            StoreUnavailableError: A tier did not store the changes, or a redaction is not complete.
+                The changes are stored, and the redaction is completed, later in the background.
             ConflictError: Another process's change cannot be merged with unsaved changes.
         """
         futures = []
@@ -289,9 +289,9 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             session_agent.wait_for_redactions(timeout=self._tiers.durable_deadline, must=True)
 
     def close(self) -> None:
-        """Write all changes of the session to the durable tier, and mark it there as complete.
+        """Write all changes of the session to the durable tier, and mark the session as complete.
 
-        A restore then needs no newer data from the hot tier. The manager can still be used.
+        The next restore then needs no newer data from the hot tier. The manager can still be used.
         """
         for conversation in self._conversations.copy().values():
             conversation.saver.is_closing = True

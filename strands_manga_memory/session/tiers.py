@@ -142,7 +142,7 @@ def damaged_heads(table: Table, session: str) -> list[str]:
 
 
 def tombstone_key(partition: str) -> Key:
-    """Return the table key of the marker (tombstone) that deletes a whole session or user.
+    """Return the table key of the tombstone, which marks a whole session or user as deleted.
 
     Args:
         partition: Partition of the session, or of the user's directory (list of sessions).
@@ -151,16 +151,16 @@ def tombstone_key(partition: str) -> Key:
 
 
 def put_group_tombstone(table: Table, partition: str, *, now: float, until: float) -> int:
-    """Write the marker (tombstone) that ends all conversations of a session or user.
+    """Mark all conversations of a session or user as deleted, by one item (a tombstone).
 
-    The conversations then count as deleted, but the caller must still delete their data. List the
-    conversations after this call, because other processes may begin some until then.
+    The caller must then delete the data of the conversations. It must list the conversations after
+    this call, because other processes can begin new ones until the item is written.
 
     Args:
         table: The durable tier.
         partition: Partition of the session, or of the user's directory (list of sessions).
         now: The time in seconds since 1970.
-        until: Time when the table may delete the marker, in seconds since 1970.
+        until: Time when the table may delete the tombstone, in seconds since 1970.
 
     Returns:
         The first incarnation (number of a conversation's run) that does not count as deleted.
@@ -217,9 +217,9 @@ class ExpiryIndex:
     ) -> list[Item]:
         """Return the two table items that list a conversation in the expiry index.
 
-        The key of the first item has the time of the next check by a sweeper (background job). The
-        key of the second has the conversation. Its content is this time, with which the first is
-        found.
+        The first item is found by time: its key contains the time of the next check by a sweeper
+        (background job). The second item is found by conversation, and contains the same time, so
+        that the first item can be found by conversation, too.
         """
         entry = ExpiryEntry(
             conversation_key, math.ceil(due), {name: ids.get(name) for name in _IDS}
@@ -232,7 +232,8 @@ class ExpiryIndex:
 
         Args:
             now: The time in seconds since 1970.
-            start: Partition of the index that is read first, from 0 to 15. All 16 are read.
+            start: Partition of the index that is read first, from 0 to 15. All 16 are read. With
+                random numbers, sweepers that run at the same time begin with different entries.
         """
         for number in range(start, start + BUCKETS):
             partition, last = f"expiry/{number % BUCKETS:02d}", f"{math.floor(now):013d}#~"
@@ -393,7 +394,7 @@ def remove_listing(
 def is_in_hot(table: Table, session: str) -> bool:
     """Return whether a hot tier may have copies of a session.
 
-    This is so if a process that uses a hot tier has stored a conversation of the session.
+    The result is True if any process with a hot tier has stored a conversation of the session.
     """
     return any(row.get(HOT) for row in table.query(session, attributes=[HOT]))
 

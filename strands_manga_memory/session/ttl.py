@@ -65,8 +65,8 @@ class TtlPolicy:
         seconds: Seconds to live in the modes other than ``hybrid``. If given with ``hybrid``, it
             has the effect of ``sliding``. Default 1,800.
         session: Seconds after the last use at which the session ends. The next use begins a new
-            session. With Redis or Valkey, a session does not end before its time to live there: for
-            a shorter one, set ``seconds``, too. Default 86,400.
+            session. With Redis or Valkey, a session does not end before its time to live there. To
+            end sessions earlier than that, also set ``seconds``. Default 86,400.
         grace: Seconds for which stores keep expired data. Default and minimum 3,600.
 
     Raises:
@@ -137,7 +137,7 @@ _EVERY_SECONDS = 300.0
 
 
 class ReturnGaps:
-    """Histogram of the pauses between two turns of a conversation, for all conversations together.
+    """Histogram of the pauses between the turns of each conversation, for a whole process.
 
     The histogram is stored in the durable tier every 5 minutes, in one item for each process and
     day. If a process is killed, its changes since the last write are lost.

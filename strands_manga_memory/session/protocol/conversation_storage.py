@@ -108,12 +108,12 @@ class ConversationStorage:
 
         Args:
             touch: Whether reading restarts the time to live. An inspection passes False.
-            read: Function that is called as ``read(tier, work)`` for each read of a tier, for
-                example to set a deadline. It calls ``work``, which reads the tier, and returns the
-                result of ``work``.
-            start: Function that is called as ``start(work)`` to read the hot tier. It calls
-                ``work``, and returns a future of the result. With a thread, both tiers are read at
-                the same time.
+            read: Function through which each tier is read, for example to set a deadline. It gets
+                the tier and a function that reads the tier, and returns the result of this
+                function.
+            start: Function that starts the read of the hot tier, for example in a thread, so that
+                both tiers are read at the same time. It gets a function that reads the tier, and
+                returns a future of its result.
 
         Returns:
             Error of the tier that did not answer; None if no tier failed.
@@ -161,9 +161,9 @@ class ConversationStorage:
     def read_unlisted_turns(self) -> Record:
         """Merge turns that only the durable tier's log has into this process's copy.
 
-        Call ``read_head`` first. An interrupted flush leaves such turns in the log (list of all
-        turns), because the durable record (state of the conversation) is written later. Return this
-        record with the turns.
+        Such turns stay if a flush is interrupted between its writes to the log (list of all turns)
+        and to the durable record (state of the conversation). Call ``read_head`` first, which reads
+        the record. Return the record, completed by the turns.
         """
         return self._merge(self._durable(), self._durable().with_unlisted_turns)
 
@@ -253,8 +253,8 @@ class ConversationStorage:
         """Save the conversation's changes in the hot tier with one compare-and-set.
 
         Args:
-            fills: Whether to save a conversation that the hot tier lacks. Default False, because
-                the durable tier must have such a conversation first.
+            fills: Whether to save the changes even if the hot tier has no content of the
+                conversation. Default False, because the durable tier, if any, must get them first.
 
         Returns:
             Whether the changes are saved.
@@ -278,17 +278,17 @@ class ConversationStorage:
         return True
 
     def catch_up_hot(self) -> None:
-        """Update the hot tier after it was unavailable, even without unsaved changes."""
+        """Write the changes that the hot tier lacks after an outage, also those saved durably."""
         self.read_hot(touch=False)
         if not self.save_hot():
             self._fill_hot()
 
     @property
     def begins_durably(self) -> bool:
-        """Whether the next save begins in the durable tier, because the hot tier has no content.
+        """Whether the next save writes first to the durable tier: the hot tier has no content.
 
-        Then only the durable tier shows whether the conversation is new, or the hot tier has lost
-        it.
+        Only the durable tier then shows whether the conversation is new, or was lost by the hot
+        tier.
         """
         return self.durable is not None and (self.hot is None or self.hot.record.is_empty)
 
@@ -329,12 +329,12 @@ class ConversationStorage:
     def _write(self, tier: Tier, draft: Record, stored: Record) -> bool:
         """Write the conversation's record to a tier. Return False if another process changed it.
 
-        The record is the conversation's state. After a conflict, the tier's new record is read.
+        The record is the conversation's state. If it was changed, the tier's new record is read.
 
         Args:
             tier: The tier.
-            draft: State with all changes, which then count as saved.
-            stored: Form of this state for the tier.
+            draft: The record with all unsaved changes, which count as saved after the write.
+            stored: The same record, in the form that the tier stores.
         """
         if tier.write(stored):
             self.local.acknowledge(draft)
@@ -373,9 +373,9 @@ class ConversationStorage:
         """Try once to write ended turns and the conversation's state to the durable tier.
 
         Args:
-            least_logged: Minimum number of ended turns to write to the log (list of all turns). If
-                fewer turns have ended, they are stored only in the record (state of the
-                conversation), and a later call writes them to the log.
+            least_logged: Number of ended turns from which on they are written to the log (list of
+                all turns). Fewer turns are stored only in the record (state of the conversation),
+                and a later call writes them to the log.
             closes: Whether the record is marked as complete. A restore then needs no newer data
                 from the hot tier.
 
@@ -410,7 +410,7 @@ class ConversationStorage:
         return self._write(durable, record, head_record(record, missing, known))
 
     def _put_turns(self, record: Record, ended: set[TurnKey]) -> set[TurnKey]:
-        """Write ended turns to the log (list of all turns). Return the written keys."""
+        """Write ended turns to the log (list of all turns). Return the keys of written turns."""
         # A restore ignores turns that no record lists, so a tier must have stored all messages.
         durable, stored = self._durable(), self.local.stored_lengths(record.incarnation)
         loggable = {key for key in ended if stored.get(key, 0) >= len(record.turns[key].messages)}
@@ -422,10 +422,10 @@ class ConversationStorage:
         }
 
     def _redact_log(self, record: Record, head: Record) -> None:
-        """Replace redacted messages in the durable log.
+        """Replace redacted messages in the durable tier's log (list of all turns).
 
-        Redactions that are in ``head``, the state in the durable tier, are skipped, because the log
-        (list of all turns) has them, too.
+        The redactions are those of ``record``. Redactions that ``head``, the record in the durable
+        tier, has already are skipped: the log was changed before ``head`` was written.
         """
         noted = head.redactions if head.incarnation == record.incarnation else {}
         new = {key: found for key, found in record.redactions.items() if noted.get(key) != found}
@@ -551,9 +551,10 @@ class ConversationStorage:
                 self.local.reset_to(Record())
 
     def _ended(self, record: Record, keys: Iterable[TurnKey]) -> set[TurnKey]:
-        """Return those of ``keys`` whose turns have ended, or got no message for ``OPEN_SECONDS``.
+        """Return those of ``keys`` whose turns get no more messages.
 
-        Keys of turns that the record does not contain are left out.
+        A turn gets no more messages if it has ended, or if its last message is ``OPEN_SECONDS`` old
+        (10 minutes), as after a crash. Turns that the record does not contain are left out.
         """
         silent_since = self.clock() - min(OPEN_SECONDS, self._silence)
         turns = {key: record.turns[key] for key in keys if key in record.turns}

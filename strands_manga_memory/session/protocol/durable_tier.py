@@ -84,7 +84,7 @@ class DurableTier:
         io: Lock that is held while the head is read or written.
         health: Availability of the tier for this conversation.
         deadline: Seconds that a turn waits for the tier.
-        is_known: Whether the head, or its absence, is known from an earlier read or write.
+        is_known: Whether this process has read or written the head, or found that there is none.
         record: Record as last read or written; empty if it is missing, damaged or not known.
         head_item: Item of the head as last read or written; empty if it is missing or not known.
     """
@@ -237,10 +237,10 @@ class DurableTier:
         return not item or self._table.delete(*self._key, when=when)
 
     def _ended_below(self, tombstones: Iterable[Item]) -> int:
-        """Return the first incarnation that was not ended by a deletion of the session or user.
+        """Return the lowest incarnation that no deletion of the session or user has ended.
 
-        An incarnation is the number of the conversation's run. Each tombstone (record of a
-        deletion) has the first incarnation that it does not end. Expired tombstones are ignored.
+        An incarnation is the number of the conversation's run. A deletion stores a tombstone with
+        the lowest incarnation that does not count as deleted. Expired tombstones are ignored.
         Without tombstones, the result is 0.
 
         Raises:
@@ -261,10 +261,10 @@ class DurableTier:
     # The log
 
     def put_turn(self, incarnation: int, key: TurnKey, turn: Turn) -> bool:
-        """Write a turn to the log (list of all turns), merged with a copy that the log already has.
+        """Write a turn to the log (list of all turns). If the log has a copy of it, merge both.
 
-        A damaged copy is replaced only if ``turn`` has redactions (removed texts), because the copy
-        may contain these texts.
+        A damaged copy stays, and the turn is not written. But if ``turn`` has redactions (removed
+        texts), it replaces the damaged copy, which may contain these texts.
 
         Returns:
             True if the log has the turn now. False if a damaged copy was kept.
@@ -346,8 +346,8 @@ class DurableTier:
     def unlisted_keys(self, head: Record) -> list[TurnKey]:
         """Return the keys of turns in the log that the record ``head`` does not list as logged.
 
-        The record is the conversation's state. A process that stops after its write to the log
-        (list of turns), and before its write to the record, leaves such turns.
+        The record is the conversation's state. It is written after the log (list of turns). If a
+        process stops between the two writes, the record does not list the last turns.
         """
         # Older turns are known, and a pinned turn may be as old as the log.
         newest = sorted(head.seen)[-SEEN_TURNS:]
@@ -366,10 +366,10 @@ class DurableTier:
         return [str(row["sk"]) for row in rows]
 
     def with_unlisted_turns(self) -> Record:
-        """Return the conversation's record, completed by turns that are only in the log.
+        """Return the conversation's record, with the turns that the log has and the record lacks.
 
-        The record is the conversation's state. A process that stops after its write to the log
-        (list of turns), and before its write to the record, leaves such turns.
+        The record is the conversation's state. It is written after the log (list of turns). If a
+        process stops between the two writes, the record lacks the last turns.
         """
         head = self.record
         turns = (
@@ -487,23 +487,23 @@ def put_split(
 ) -> Item | None:
     """Store a value of any size in one or more items of a table, all with the same time to live.
 
-    The first item is written last. Readers see the value only then.
+    The first item is written last, so that no reader sees an incomplete value.
 
     Args:
         table: The table.
         key: Key of the first item.
-        data: The value. Empty if one of the ``attributes`` has the value.
+        data: The value. Empty if the value is in ``attributes``.
         attributes: Further attributes of the first item.
-        guard: Name of an attribute. The value is stored only if the stored first item has the same
-            value of this attribute as ``before`` or, without ``before``, if no item is stored.
-        before: First item of the earlier value, if any. The earlier value's other items are deleted
-            after the write.
+        guard: Name of an attribute that shows whether another process has changed the value. The
+            write is refused if the stored first item and ``before`` differ in this attribute or,
+            without ``before``, if there is a stored first item.
+        before: First item of the value to replace, as read before; None for a new value. The other
+            items of the replaced value are deleted after the write.
         scrub: Whether no item of the replaced value may stay, not even from interrupted writes.
             Needed after a redaction.
 
     Returns:
-        The first item without the value; None if nothing was stored, because the condition of
-        ``guard`` was not met.
+        The first item without the value; None if the write was refused.
     """
     obsolete: set[Key] = set()
     if scrub:

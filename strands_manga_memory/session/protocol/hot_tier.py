@@ -92,8 +92,8 @@ class StoredHash:
         epoch: Epoch of the next write, a number that grows with each deletion, and with each
             reservation by a sweeper (background job for expired conversations).
         record: The state of the conversation.
-        unread: Stored turns that ``record`` lacks, because they have left the agent's history or
-            are damaged, with their number of messages.
+        unread: Number of messages of each stored turn that ``record`` lacks, because the turn has
+            left the agent's history or is damaged.
         fields: Content of each field, keyed by name: a turn, a state entry, a message or a JSON
             object. None for a turn in ``unread``.
         expires_in: Seconds from the read or write until the conversation counts as expired; None if
@@ -277,9 +277,9 @@ class HotTier:
         return open_turn(partial(bytes, data), self.name, self._storage_key(name), self._codec)
 
     def _add_redacted_turns(self, record: Record, before: StoredHash) -> Record:
-        """Add turns that were redacted after they had left the agent's history to a record.
+        """Return a record with the turns that were redacted after they had left the history.
 
-        The record (state of the conversation) lacks such turns, but the hash in the hot tier has
+        ``record`` (state of the conversation) lacks such turns, but the hash in the hot tier has
         them. A write of the result replaces their original messages in the hash.
         """
         known = before.record.redactions

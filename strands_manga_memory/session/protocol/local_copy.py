@@ -57,14 +57,14 @@ class LocalCopy:
         view: The agent's present history, as references to messages.
         window: The history to save next. Unlike ``view``, it has other processes' latest changes.
         own_turns: The open turn, and turns of this process that no store has confirmed in full.
-        has_conflict: Whether the agent must replace its history by ``window`` and lose its edits.
+        has_conflict: Whether ``window`` must replace the agent's history, without its own edits.
         dropped: Number of messages that a deletion discarded before they were saved.
         tier_records: The last known record of each tier, keyed by the tier's name.
         answered_at: Time of a store's last answer, in seconds since 1970; None without an answer.
         is_loaded: Whether both tiers were read when the agent got its history.
         is_reset: Whether the conversation was deleted, has expired or was rewound, and the agent
             still has the old history.
-        evicted: The latest turns that left the agent's history. Their messages may return.
+        evicted: The last turns that left the history, kept because their messages may return.
         new_manager_state: Unsaved state of the conversation manager; None if it has not changed.
         first_incarnation: Incarnation that begins if no tier has a record.
     """
@@ -103,7 +103,7 @@ class LocalCopy:
     # The agent's side
 
     def begin_turn(self) -> None:
-        """End the open turn, if any. The next message begins a new turn."""
+        """End the open turn, if any, so that the next message begins a new turn."""
         with self.lock:
             self.end_turn()
             self._open = None
@@ -152,10 +152,10 @@ class LocalCopy:
             self.own_turns[key] = replace(turn, messages=messages)
 
     def end_turn(self, **about: Any) -> None:
-        """End the open turn, if any. ``about`` has further values of it, such as the intent.
+        """End the open turn, if any, and add values to it, such as the intent (``about``).
 
-        If the beginning of the turn was deleted, its later messages are discarded until
-        ``begin_turn``.
+        A turn whose beginning was deleted stays open until ``begin_turn``, so that its later
+        messages are discarded, too.
         """
         with self.lock:
             if self._open is not None and (turn := self.own_turns.get(self._open)):
@@ -215,14 +215,14 @@ class LocalCopy:
             return self.new_manager_state if is_changed else self.base.manager_state
 
     def adopt_window(self) -> Window:
-        """Give the agent a history with other processes' changes, and return this history."""
+        """Make ``window``, with other processes' changes, the agent's history, and return it."""
         with self.lock:
             self.new_manager_state = None if self.has_conflict else self.new_manager_state
             self.view, self.has_conflict, self.is_reset = self.window, False, False
             return self.view
 
     def message(self, slot: Slot) -> Any:
-        """Return the serialized message of a reference; None if the message is not in memory."""
+        """Return the serialized message that a slot refers to; None if it is not in memory."""
         if slot.body:
             return slot.body
         turn = self._turn_with(slot)
@@ -333,8 +333,8 @@ class LocalCopy:
 
         Args:
             found: Record that was read from the tier.
-            logged: Number of messages of turns that are in the log (all messages, in the durable
-                tier), but are too old for the newer record's list of known turns. Their messages
+            logged: Number of messages of each turn that the log (all messages, in the durable tier)
+                has, and that is too old for the newer record's list of known turns. Such messages
                 have left the history, and are not added to it again.
         """
         with self.lock:
@@ -381,7 +381,7 @@ class LocalCopy:
     def set_tier_record(self, tier: str, record: Record) -> None:
         """Set the last known record (state of the conversation) of a tier.
 
-        The record of the durable tier also shows which turns are in the log (list of all turns).
+        For the durable tier, also update ``base.unlogged``, the turns that the tier's log lacks.
         """
         with self.lock:
             self.tier_records[tier] = record
@@ -390,10 +390,10 @@ class LocalCopy:
 
     @property
     def possibly_lost(self) -> dict[TurnKey, int]:
-        """Turns of the history that a table restored from a backup may lack, wholly or in part.
+        """Turns of the history of which the durable tier may have lost messages, by turn key.
 
-        The keys are turn keys. The values are numbers of messages that certainly exist, because
-        they are in memory or the durable tier's record (state) lists them.
+        A table that was restored from a backup may lack messages. The value of a turn is the number
+        of its messages that are in memory or listed in the durable tier's record (state).
         """
         with self.lock:
             base, head = self.base, self.known_head
@@ -461,7 +461,7 @@ class LocalCopy:
     def stored_lengths(self, incarnation: int) -> dict[TurnKey, int]:
         """Return the number of stored messages of each turn, as far as this process knows.
 
-        Only turns of ``incarnation``, the number of the conversation's run, are counted.
+        ``incarnation`` is the number of the conversation's run to which the turns belong.
         """
         with self.lock:
             lengths: dict[TurnKey, int] = {}
@@ -473,21 +473,21 @@ class LocalCopy:
             return lengths
 
     def next_version(self, *others: Record) -> Version:
-        """Return a new version, higher than those of ``others`` and all that this process knows."""
+        """Return a new version, above all versions that this process or a given record knows."""
         version = Version(self._next_time(*others), secrets.token_hex(4))
         self._own_tags.append(version.tag)
         return version
 
     def next_incarnation(self, known: int = 0) -> int:
-        """Return the number of the next incarnation (run), above ``known`` and all earlier ones."""
+        """Return the number of a new incarnation (run), above ``known`` and the present one."""
         return max(known + 1, self.base.incarnation + 1, int(self._clock()))
 
     def expired_record(self, known: int = 0) -> Record:
         """Return the record (state) that replaces the conversation's record when it expires.
 
-        It has no history, and begins a new incarnation (number of the run) above ``known``. A merge
-        with an older record keeps turns that the log may lack. A tombstone (record of a deletion)
-        would discard them.
+        The record has no history, and begins a new incarnation (number of the run) above ``known``.
+        Turns that the log may lack are kept in a merge with the previous record. A tombstone
+        (record of a deletion) would discard them.
         """
         base, version = self.base, self.next_version()
         incarnation = self.next_incarnation(known)
@@ -540,7 +540,7 @@ class LocalCopy:
             self.new_manager_state = None
 
     def _adopt_incarnation(self, before: Record) -> None:
-        """Move unsaved turns to a new run (incarnation) of another process, or discard them.
+        """Move unsaved turns to the run (incarnation) that another process began, or discard them.
 
         After an expiry or a rewind, the turns are moved, because no user asked for their deletion.
         After a deletion, they are discarded. ``before`` is the record before the merge.

@@ -22,8 +22,8 @@ class TurnKey(NamedTuple):
     """Unique key of a turn of a conversation. Keys are compared to put turns in order.
 
     A key has a time in milliseconds since 1970, and a random tag of the process that began the
-    turn. The time is that of the clock when the turn began. If this is not later than all times
-    that the process knows, the latest known time plus 1 is used (a hybrid logical clock).
+    turn. The time is normally the clock's time when the turn began. If the process knows an equal
+    or later time, it uses the latest known time plus 1 (a hybrid logical clock).
     """
 
     time: int
@@ -53,8 +53,8 @@ class Version(NamedTuple):
     one.
 
     Attributes:
-        time: Time of the write in milliseconds since 1970. If the clock is behind the times that
-            the process knows, the latest of them plus 1.
+        time: Time of the write in milliseconds since 1970. If the process knows an equal or later
+            time, it uses the latest known time plus 1.
         tag: Random text, which makes the version unique.
         minor: Number of later writes of the record that did not change the conversation's content,
             such as a write that only notes which turns the log (list of all turns) has.
@@ -83,8 +83,8 @@ class Slot(NamedTuple):
     Attributes:
         key: Key of the message's turn; None for a message that the conversation manager wrote.
         number: Index of the message in its turn, from 0.
-        body: Serialized message, if it was edited in the history, or if it has no turn. None: the
-            history has the unedited message of the turn.
+        body: The message itself, serialized, if it was edited in the history or has no turn. None
+            for an unedited message, which is in the turn.
     """
 
     key: TurnKey | None
@@ -220,8 +220,8 @@ class Record:
         turn_count: Number of turns so far.
         message_count: Number of messages so far.
         ids: Known unescaped ids of session, user, tenant and member (agent or orchestrator).
-        is_closed: Whether the durable tier had all data of the hot tier when this record was
-            written to it, because a process closed the conversation.
+        is_closed: Whether the durable tier, with this record, has all data of the hot tier, because
+            a process closed the conversation.
     """
 
     version: Version = NO_VERSION
@@ -269,17 +269,17 @@ class Record:
     def is_older_than_seen(self, key: TurnKey) -> bool:
         """Return whether a turn is too old to be in the list of known turns (``seen``).
 
-        The list has at least the newest 100 turns that the record's author (writer) knew. The list
-        does not show whether the author knew an older turn.
+        The list has at least the newest 100 turns that the record's author (writer) knew. A turn
+        that is older and not in the list may also have been known to the author.
         """
         return key not in self.seen and self._seen_from is not None and key < self._seen_from
 
     @cached_property
     def _seen_from(self) -> TurnKey | None:
-        """Key of the 100th newest turn in the list of known turns (``seen``).
+        """Key from which on the list ``seen`` has all turns that the record's author knew.
 
-        None if the list is shorter. The list may lack older turns, although the record's author
-        (writer) knew them.
+        It is the key of the 100th newest turn in the list. None if the list is shorter, and so
+        has all turns. The author is the writer of the record.
         """
         return sorted(self.seen)[-SEEN_TURNS] if len(self.seen) >= SEEN_TURNS else None
 
@@ -300,7 +300,7 @@ class Record:
         return replace(self, turns={**self.turns, **read})
 
     def redact_turn(self, key: TurnKey, turn: Turn) -> Turn:
-        """Return a turn with the new contents that this record has for redacted messages."""
+        """Return a copy of a turn, in which this record's redactions replace redacted messages."""
         return turn.redact(self.redactions.get(key, {}))
 
     def removes(self, key: TurnKey, turn: Turn) -> bool:
@@ -351,7 +351,7 @@ class Record:
         return bool(_content(self) == _content(other))
 
     def without_redacted_bodies(self, window: Sequence[Slot]) -> Window:
-        """Return a history in which redacted messages have no edited versions.
+        """Return a history without the edited versions of messages that were redacted.
 
         An edited version, such as a truncated message, may still have the removed text. A reference
         to the redacted message replaces it.
@@ -409,9 +409,9 @@ def head_record(record: Record, unlogged: AbstractSet[TurnKey], before: Record) 
     """Convert a conversation's record to the head, the form that the durable tier stores.
 
     The head has the messages only of turns that are incomplete in the log (list of all turns). Its
-    map ``seen`` has the number of known messages of each turn. It counts only messages that
-    ``record`` contains or ``before`` counts, because a table that was restored from a backup may
-    have lost the others.
+    map ``seen`` has the number of known messages of each turn. A message counts as known only if
+    ``record`` contains it or ``before`` counts it. Other messages may have been lost, if the table
+    was restored from a backup.
 
     Args:
         record: The record (state of the conversation).

@@ -1,8 +1,8 @@
 """Conversion of a conversation's record (its state) to the stored form, and back.
 
 The stored form is JSON text. Large text is compressed, and a codec with a key encrypts the text.
-JSON that is neither compressed nor encrypted begins with a checksum. The checksum's name in the
-JSON is the version of the stored form, such as ``v3``.
+JSON that is neither compressed nor encrypted begins with an entry for its checksum. The key of this
+entry is the version of the stored form, such as ``v3``.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ def record_to_json(record: Record, held: Lengths) -> JsonObject:
 
     Args:
         record: The record.
-        held: Number of stored messages of each turn that is stored with the record.
+        held: The turns that are stored with the record, with their number of stored messages.
     """
     # The author has seen all turns that are stored with the record, also old ones.
     lengths = {
@@ -288,7 +288,8 @@ def record_from_json(
 ) -> Record:
     """Convert the JSON object of ``record_to_json`` back to a conversation's record.
 
-    States and edited messages are stored separately, and given. The result has no turns yet.
+    States and edited messages, which are stored separately, are passed as arguments. The turns are
+    stored separately, too, and the result does not have them yet.
 
     Args:
         value: The JSON object.
@@ -379,10 +380,10 @@ def lengths_from_text(text: str) -> dict[TurnKey, int]:
 
 
 def _numbered(held: Lengths, lengths: Lengths) -> dict[TurnKey, int]:
-    """Return a number from 1 for each turn, with which a stored history refers to the turn.
+    """Return a number for each turn, which replaces the turn's key in a stored history.
 
-    The turns that are stored with the record (``held``) come first. Most messages of a history are
-    from these turns, so that its numbers form ranges such as ``1-4``.
+    The numbers begin at 1. The turns that are stored with the record (``held``) get the lowest
+    numbers. Most messages of a history are from these turns, and so form ranges such as ``1-4``.
     """
     keys = [*sorted(held), *sorted(lengths.keys() - held.keys())]
     return {key: number for number, key in enumerate(keys, 1)}

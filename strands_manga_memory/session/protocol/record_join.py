@@ -32,9 +32,9 @@ def join(one: Record, other: Record, logged: Lengths | None = None) -> Record:
     Args:
         one: A record.
         other: Another record.
-        logged: Turns in the log (list of all turns) that are too old for the newer record's list
-            ``seen``, with their number of messages. These messages are not added to the history
-            again.
+        logged: Number of messages of each turn that was looked up and found in the log (list of all
+            turns), because it is too old for the newer record's list ``seen``. These messages are
+            not added to the history again.
     """
     newer, older = _in_order(one, other)
     if older.incarnation < newer.incarnation:
@@ -85,15 +85,15 @@ def join(one: Record, other: Record, logged: Lengths | None = None) -> Record:
 def keys_older_than_seen(one: Record, other: Record, own: Collection[TurnKey]) -> set[TurnKey]:
     """Return the keys of turns that must be looked up in the log before two records are merged.
 
-    The list ``seen`` of a record has at least the newest 100 turns that its author (writer) knew.
-    Only the log (list of all turns) shows whether the newer record's author knew an older turn. If
-    the log has the turn, the author knew it, and has removed it. Otherwise, the turn is new to the
-    author. Turns that the older record lists as logged need no look-up.
+    The merge must know which turns of the older record were known to the author (writer) of the
+    newer one. The author's list ``seen`` shows this for at least the newest 100 turns. An earlier
+    turn was known to the author if the log (list of all turns) has it. Turns that the older record
+    lists as logged need no look-up.
 
     Args:
         one: A record.
         other: Another record.
-        own: Keys of the unsaved turns of this process.
+        own: Keys of this process's unsaved turns, which are also checked.
 
     Returns:
         The keys; none if the newer record was written after a deletion.
@@ -151,10 +151,10 @@ def insert_in_order(window: Sequence[Slot], slots: Iterable[Slot], order: Sequen
 def new_slots(
     window: Sequence[Slot], other: Sequence[Slot], known: Collection[tuple[TurnKey | None, int]]
 ) -> list[Slot]:
-    """Return the slots (references to messages) of another history that an agent's history lacks.
+    """Return the slots (references to messages) that another history adds to an agent's history.
 
-    These are the messages that are not in ``known``. If the agent's history has no message of such
-    a message's turn, all messages of this turn are returned.
+    These are the slots of all messages that are not in ``known``. If the agent's history has no
+    message of the turn of such a message, the turn's known messages are also returned.
 
     Args:
         window: The agent's history.
@@ -180,7 +180,7 @@ def rebase_window(
         ancestor: The stored history before the edits.
         stored: The stored history now.
         own: Keys of this process's unsaved turns. Their messages are left out, except those in
-            ``ancestor``.
+            ``ancestor``, because the caller adds them.
 
     Returns:
         The edited history with the added messages. None: the edits cannot be kept, because the
@@ -202,7 +202,7 @@ def _carried_over(older: Record, newer: Record) -> Record:
     kept. After an expiry or a rewind, these parts are kept:
 
     - turns that were not in the log (list of all turns) yet, and their redactions
-    - redactions of turns that the newer record has, too
+    - redactions of other turns that the newer record still has
 
     Args:
         older: The record of the ended incarnation.
@@ -231,11 +231,11 @@ def _carried_over(older: Record, newer: Record) -> Record:
 
 
 def _is_known_by_log(newer: Record, older: Record, key: TurnKey, logged: Lengths) -> bool:
-    """Return whether the newer record's author knew a turn, as far as the log shows this.
+    """Return whether the log shows that the author (writer) of the newer record knew a turn.
 
-    The author (writer) knew every turn in the log (list of all turns) that is too old for the
-    author's list of known turns, ``seen``. For other turns, the result is False, and ``seen`` shows
-    whether the author knew them.
+    The log (list of all turns) is only used for a turn that is too old for the author's list of
+    known turns, ``seen``. If the log has the turn, the author knew it. For other turns, the result
+    is False, and the caller looks them up in ``seen``.
 
     Args:
         newer: The newer record.
@@ -247,10 +247,10 @@ def _is_known_by_log(newer: Record, older: Record, key: TurnKey, logged: Lengths
 
 
 def _unseen_slots(newer: Record, older: Record, logged: Lengths) -> list[Slot]:
-    """Return the messages of the older record that the newer record's author did not know.
+    """Return slots of the older record's messages that the newer record's author did not know.
 
-    The author is the writer of the record. If the newer history has evicted (removed) the turn of
-    such a message, all messages of the turn are returned.
+    A slot is a reference to a message. The author is the writer of the record. If the newer history
+    has no message of the turn of such a message, all messages of the turn are returned.
 
     Args:
         newer: The newer record.
