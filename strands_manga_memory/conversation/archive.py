@@ -114,10 +114,10 @@ class MessageArchive:
     with BM25. All data is in memory. A message takes about 700 bytes in addition to its text. Each
     message has a number, counted from 1.
 
-    With ``embed``, a search also finds messages by their meaning: among the latest 5,000 messages,
-    those whose similarity to the question is above average. A message is embedded (turned into a
-    vector) at the first search after it was added. If ``embed`` fails, the messages are searched by
-    words alone.
+    With ``embed``, a search also finds messages by their meaning. The latest 5,000 messages are
+    compared with the question, and those of more than average similarity are found. A message is
+    embedded (turned into a vector) at the first search after it was added. If ``embed`` fails, the
+    messages are searched by words alone.
 
     The method ``update`` copies new and changed messages from an agent's history into the archive.
     A message is copied after the end of its turn, because a guardrail may redact the message until
@@ -128,17 +128,17 @@ class MessageArchive:
     the messages of another user.
 
     Args:
-        embed: Function that turns a list of texts into vectors of one length. It may block. A
-            quarter of the similarity of the vectors is added to the BM25 score. None: BM25 alone.
+        embed: Function that turns a list of texts into vectors of one length. It may block. The
+            BM25 score of a message is raised by its similarity to the question, by at most 0.25.
+            None: search with BM25 alone.
         source: Function that returns the messages from before the start of this process. It is
             called once, and once more after the archive was emptied. A failed call is repeated at
             most twice.
 
     Attributes:
-        version: Function that returns a value which changes when a message was redacted or removed
-            from the session. ``update`` compares the value with that of its last call, and empties
-            the archive after a change. After a false value, such as None (the default), nothing is
-            emptied.
+        version: Function that returns a version of the session, which changes when a message is
+            redacted or removed. ``update`` empties the archive if the version has changed since its
+            last call. The default function returns None, which means that changes are not detected.
     """
 
     def __init__(self, embed: Embed | None = None, *, source: Source | None = None) -> None:
@@ -164,7 +164,7 @@ class MessageArchive:
     # --- Search -----------------------------------------------------------------------------------
 
     def search(self, question: str, limit: int) -> list[RecallHit]:
-        """Search the archive for a question. Return at most ``limit`` messages, the best first."""
+        """Return at most ``limit`` archived messages that fit a question, the best first."""
         with self._lock:
             scores = self._words.search(question, limit=limit)
             alike: dict[int, float] = {}
@@ -182,10 +182,10 @@ class MessageArchive:
             ][:limit]
 
     def _search_vectors(self, embed: Embed, question: str, limit: int) -> dict[int, float]:
-        """Find the messages that are similar to a question, at most ``limit``.
+        """Return at most ``limit`` messages with a similar meaning to a question, and their scores.
 
-        The result maps the numbers of the messages to their scores. The most similar message has
-        the score 1.
+        The scores are keyed by message number. The most similar message has the score 1, and a
+        message of average similarity would have 0. Messages below the average are left out.
         """
         numbers = list(self._messages)[-_MOST_EMBEDDED:]
         missing = [number for number in numbers if number not in self._vectors]
@@ -262,9 +262,9 @@ class MessageArchive:
     # --- Conversation -----------------------------------------------------------------------------
 
     def record(self, message: Message, at: float) -> None:
-        """Note a new message of the conversation, which a later :meth:`update` adds to the archive.
+        """Queue a new message of the conversation for the archive.
 
-        The message is added by the first update after the end of its turn.
+        The first call of :meth:`update` after the end of the message's turn adds it to the archive.
 
         Args:
             message: The message.
@@ -275,15 +275,15 @@ class MessageArchive:
     def begin_turn(self) -> None:
         """Record that a new turn of the conversation begins.
 
-        The next :meth:`update` archives the recorded messages of all earlier turns.
+        The next :meth:`update` adds the messages that :meth:`record` queued in earlier turns.
         """
         self._completed = len(self._pending)
 
     def update(self, history: Sequence[Message]) -> None:
         """Add the new and changed messages of an agent's history to the archive.
 
-        Messages noted by :meth:`record` are added too, even if they have left the history. Messages
-        of the current turn are not added yet, but by the first call after the turn.
+        Messages queued by :meth:`record` are added too, even if they have left the history.
+        Messages of the current turn wait for the first call after the end of the turn.
 
         If the history belongs to another conversation, the archive is emptied first.
 
@@ -343,15 +343,15 @@ class MessageArchive:
 def archived_messages(
     messages: Iterable[TimedMessage], *, with_truncated: bool = False
 ) -> Iterator[ArchivedMessage]:
-    """Convert messages of an agent to the form that the archive stores and searches.
+    """Yield messages of an agent in the form that the archive stores and searches.
 
     Identifiers, such as card numbers, are redacted. These messages are skipped: summaries,
-    truncated messages, quotes of earlier messages, small talk, failed tool results, and the
-    assistant's message after tool results that all failed.
+    truncated messages (unless ``with_truncated``), quotes of earlier messages, small talk, failed
+    tool results, and the assistant's message after tool results that all failed.
 
     Args:
         messages: The messages and their times, oldest first.
-        with_truncated: If true, truncated messages are converted too.
+        with_truncated: If true, truncated messages are yielded too.
     """
     has_failed = False
     for message, at in messages:

@@ -1,8 +1,9 @@
 """Background tasks: coroutines that run in daemon threads, each with its own event loop.
 
 Strands runs every ``agent()`` call in a new event loop and closes this loop before the answer is
-returned. The end of this loop would cancel a background task, and would wait for a function in its
-executor. A daemon thread is neither cancelled nor waited for, not even at the exit of the process.
+returned. A background task in this loop would be cancelled at the end of the call, and a function
+in the loop's executor would delay the answer. A daemon thread is neither cancelled nor waited for,
+not even at the exit of the process.
 """
 
 from __future__ import annotations

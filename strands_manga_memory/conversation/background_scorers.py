@@ -40,7 +40,7 @@ MOST_SCORES = 10_000
 
 
 class Line(NamedTuple):
-    """Message to be rated, as a judge (rating function) gets it: role and beginning of the text."""
+    """Message in the form that a judge (rating function) gets: role and beginning of the text."""
 
     role: str
     text: str
@@ -57,9 +57,9 @@ class BackgroundScorer:
     """Scorer that rates the importance of messages with a slow function, in the background.
 
     The slow function, called the judge, can for example ask a model. The method ``score`` never
-    waits for the judge. A message has the score of a ``RuleScorer`` (a scorer with rules) until the
-    judge has rated it, or for good if the judge fails. The judge rates each message once. Tool
-    calls, tool results and messages without text are always scored by rules.
+    waits for the judge. Until the judge has rated a message, a ``RuleScorer`` (a scorer with rules)
+    gives its score. The judge gets each message once. If the judge fails, the score by rules stays.
+    Tool calls, tool results and messages without text are always scored by rules.
 
     Args:
         judge: Function that gets messages as ``Line`` objects, and returns the importance of each
@@ -244,9 +244,9 @@ class EmbeddingScorer(BackgroundScorer):
         examples: Example sentences of each dialogue act, typical of your application. Default: a
             few in English and Japanese.
         weights: Score of each dialogue act. Default ``ImportanceWeights()``.
-        least: Least similarity to an example, from -1 to 1. A message with less similarity to all
-            examples gets the score ``weights.unmatched``. Default 0.5. A good value depends on the
-            vectors.
+        least: Least similarity to an example, from -1 to 1, with which a message gets the example's
+            score. A message with less similarity to all examples gets the score
+            ``weights.unmatched``. Default 0.5. A good value depends on the embedding model.
 
     Raises:
         ValueError: ``embed`` is not a function, or ``examples`` has an unknown act or no sentence.

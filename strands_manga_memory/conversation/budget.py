@@ -95,12 +95,13 @@ def budget_plan(
 ) -> BudgetPlan:
     """Plan the number of tokens for each part of a model request.
 
-    The plan counts the current message and its tool results twice: in ``history``, and on their own
-    as ``current`` and ``tool_results``. They therefore fit even if the history is full. The total
-    is an upper bound of the size of a request.
+    The current message and its tool results belong to the history. The plan also has separate
+    tokens for them, ``current`` and ``tool_results``, so that they fit even if earlier messages
+    fill the history. The total is an upper bound of the size of a request.
 
     Args:
-        window: Tokens of the model's context window. None if the window is unknown.
+        window: Tokens of the model's context window, for the default of ``history``. None if
+            unknown.
         history: Tokens for the conversation so far. Default: a quarter of ``window``, at most
             16,384 tokens; 4,096 tokens without a window.
         **parts: Tokens for the other parts, named as in :class:`BudgetPlan`.
@@ -134,7 +135,7 @@ class Thresholds:
     Attributes:
         window: Size of the model's context window.
         trigger: Size at which the history is compacted.
-        target: Size that the compaction has to reach.
+        target: Size to which the compaction must reduce the request.
         hard: Size at which a model call waits for the end of the compaction.
     """
 
@@ -154,12 +155,12 @@ def thresholds(window: int | None, *, trigger: float = 0.80) -> Thresholds:
     """Return the sizes of a request, in tokens, that control the compaction of a history.
 
     Compaction makes the history smaller. It starts when a request fills the share ``trigger`` of
-    the context window. It starts earlier if the request leaves too few tokens of the window unused:
-    13,000 as a safety margin, and 20,000 for writing a summary. For a window of less than 100,000
-    tokens, these reserves are proportionally smaller.
+    the context window. It starts earlier if otherwise fewer than 33,000 tokens of the window would
+    stay unused: 13,000 are a safety margin, and 20,000 are for writing a summary. In a window of
+    less than 100,000 tokens, 33 % must stay unused.
 
     Args:
-        window: Size of the context window in tokens. None for 128,000 tokens.
+        window: Size of the context window in tokens. None if unknown; 128,000 are then assumed.
         trigger: Share of the window, above 0 and at most 1, that a request may fill before
             compaction.
 

@@ -106,7 +106,7 @@ class ToolResultCap:
     can read the full text with the tool ``read_cut_message``.
 
     Args:
-        characters: Most characters of all tool results in a message together. Default 10,000.
+        characters: Maximum characters of a message's tool results, in total. Default 10,000.
 
     Raises:
         ValueError: ``characters`` is less than 200.
@@ -211,8 +211,8 @@ class VerifiedSummary:
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
         """Replace older turns by a finished summary, and start to write the next summary.
 
-        The next summary is written in the background. If the model's context window has overflowed,
-        there is no time for that, and a list of facts, which rules extract, replaces older turns.
+        The next summary is written in the background. After an overflow of the model's context
+        window, a list of facts replaces older turns instead: rules extract the list without delay.
 
         Returns:
             Always None, because the agent's list of messages is changed in place.
@@ -266,7 +266,7 @@ def _truncate_results(
     Args:
         compaction: The history and the size to reach.
         until: Number of messages at the start of the history that may be truncated.
-        max_size: Function that returns the maximum characters of a message's tool results.
+        max_size: Function that takes a message, and returns the maximum characters of its results.
         until_enough: If true, stop as soon as the history is small enough.
     """
     excess, cut = compaction.excess, dict[int, Message]()
@@ -368,8 +368,8 @@ class TieredCompactionConversationManager(StackedConversationManager):
     turns by a summary. The last halves the history, but only after the context window has
     overflowed. Each stage runs only if the earlier stages did not free enough tokens.
 
-    The last 10 messages stay, except that their large tool results are truncated. Only if these
-    messages alone are too large can they be truncated or removed, too.
+    The last 10 messages stay, except that their large tool results are truncated. If these messages
+    alone are too large, some of them are truncated further or removed, too.
 
     After three failures in a row, compaction logs a warning and stops. A compaction that finds
     nothing to do is not a failure.
@@ -380,8 +380,8 @@ class TieredCompactionConversationManager(StackedConversationManager):
     Args:
         stages: The stages in their order. Default: all five.
         trigger: Share of the context window at which the history is compacted. Default 0.80.
-            Compaction starts earlier if fewer than 33,000 tokens (in a window below 100,000: 33 %)
-            would stay free.
+            Compaction starts earlier if otherwise fewer than 33,000 tokens would stay free (33 % of
+            a window below 100,000 tokens).
         untouched: Number of latest messages that stay unchanged, apart from truncated tool results.
             Default 10.
         window: Tokens of the context window. Default: as the model states, or 128,000.
@@ -515,7 +515,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
         return self._history.tokens(agent.messages[:])
 
     def _set_limits(self, agent: Agent) -> Thresholds:
-        """Set the sizes of the history, in tokens, that control compaction.
+        """Set and return the sizes of the history, in tokens, that control compaction.
 
         The system prompt and the tools are not part of these sizes. The wrapped managers, which
         write summaries and evict messages, get the sizes as their limits.

@@ -94,7 +94,8 @@ class Layout:
         keys: One key for each message: the tracking id of a logged message, or a key of ``bodies``.
         bodies: Full messages that a restore cannot read from the log, because they were changed or
             are too old.
-        after: Tracking id of the last message of the log. None if the history equals the log.
+        after: Tracking id of the message that was the last of the log when this layout was
+            computed. None if the history equals the log.
     """
 
     skip: int = 0
@@ -150,12 +151,12 @@ class Layout:
         """Rebuild the agent's history from the messages that a session manager restored.
 
         Args:
-            restored: Usually, the messages of the log from index ``skip`` on. From some session
-                managers, the history itself.
+            restored: The restored messages, usually those of the log from index ``skip`` on. Some
+                session managers restore the history itself.
 
         Returns:
-            The history. None if ``restored`` must be used unchanged, because it is the history
-            already, or lacks a message of the history.
+            The history. None if ``restored`` is the history already, or lacks a message of the
+            history. The caller then uses ``restored`` unchanged.
         """
         ids = [message.get("tracking_id") for message in restored]
         found = dict(zip(ids, restored, strict=True)) | self.bodies
@@ -183,7 +184,8 @@ class MessageLog:
     with the log without reading the log.
 
     Args:
-        skipped: Number of earlier messages in the log, which are not added to the index.
+        skipped: Number of messages at the beginning of the log that the session did not restore.
+            They count in ``length``, but are not in the index.
     """
 
     def __init__(self, skipped: int = 0) -> None:
@@ -214,8 +216,8 @@ class MessageLog:
     def drop_unconfirmed(self) -> None:
         """Remove the last message from the index if :meth:`confirm` was not called for it.
 
-        The session's log may contain the message nevertheless. This does no harm: the state that
-        the conversation manager saves then contains the message in full.
+        Even if the log contains the message, a restart restores it correctly: the conversation
+        manager saves in full each message that is missing in the index.
         """
         if not self._is_confirmed:
             self._is_confirmed = True
@@ -315,14 +317,14 @@ class LogTail:
     agent's history. This copy keeps these messages in full, and the trimmer selects each new
     history from it.
 
-    If a plugin edits a message in the history, the copy takes over the edit. If other code removes
-    or inserts messages, as a summarizer does, the copy loses all messages evicted so far. They
-    cannot return.
+    If a plugin edits a message in the history, the message is edited in this copy, too. If code
+    other than the trimmer removes or inserts messages, as a summarizer does, all messages evicted
+    so far are removed from this copy, and cannot return.
 
     Attributes:
-        discarded_until: Tracking id of the message that was the last one when other code last
-            removed or inserted messages. Evicted messages up to this message never return. None if
-            other code never did so.
+        discarded_until: Tracking id of the conversation's last message at the time of the latest
+            removal or insertion by other code. Evicted messages up to this message never return.
+            None if there was no such change.
     """
 
     def __init__(self) -> None:
@@ -378,9 +380,9 @@ class LogTail:
     def restore(self, log: Sequence[Message]) -> None:
         """Add messages from the session's log that were evicted or truncated before a restart.
 
-        Nothing is added if the log contradicts this copy: if it has the messages in another order,
-        or lacks a message between two of them. A tool result at the beginning of ``log`` is not
-        added either, because its call is missing.
+        Nothing is added if ``log`` contradicts this copy: messages have another order in ``log``,
+        or ``log`` lacks a message of this copy, but has earlier and later ones. If ``log`` begins
+        with a tool result, this result is not added, because its call is missing.
 
         Args:
             log: Latest messages of the conversation's log, oldest first.
@@ -407,9 +409,10 @@ class LogTail:
             }
 
     def _full_message(self, id_: str, logged: Message) -> Message:
-        """Return the full form of a message: as stored in this copy, or as in the log (``logged``).
+        """Return the full form of a message, usually from this copy.
 
-        The logged form is used if the stored one was truncated before a restart.
+        The form in the log (``logged``) is returned if this copy lacks the message, or has only a
+        form that was truncated before a restart.
         """
         stored = self._messages.get(id_, logged)
         if id_ in self._truncated or not is_truncated(stored) or is_truncated(logged):

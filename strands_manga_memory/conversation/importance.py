@@ -57,8 +57,8 @@ class ImportanceScorer(Protocol):
             message: The message.
             act: Dialogue act (purpose) of the message, found by rules. For messages of tools,
                 ``"tool_use"`` or ``"tool_result"``.
-            context: Messages of the conversation that are being rated, oldest first. Evicted
-                messages can be among them.
+            context: Messages of the conversation, oldest first: the history and, in some calls,
+                evicted messages.
         """
 
 
@@ -212,10 +212,10 @@ class MessageFeatures:
         tokens: Number of tokens in the message.
         score: Importance of the message as rated by the scorer, from 0 to 1.
         act: Dialogue act of the message. For tool messages ``"tool_use"`` or ``"tool_result"``.
-        traits: Properties of the text alone, such as numbers and names.
+        traits: Properties of the text that do not depend on other messages, such as names.
         answers: Whether the message may answer a question: the previous message ends with a
-            question and is not a recommendation.
-        new: Number of words that appear in this message for the first time in the conversation.
+            question, and its dialogue act is not a recommendation.
+        new: Number of words of the message that no earlier message of the conversation has.
         may_revoke: Whether the message may revoke an earlier instruction of the user.
         condensed: Shortened form of the message and its number of tokens. None if not computed yet.
     """
@@ -231,11 +231,11 @@ class MessageFeatures:
 
 
 def signals_of(features: MessageFeatures, *, service_style: float, age: float) -> dict[str, float]:
-    """Return the weighted properties of a message that decide whether it stays in the history.
+    """Return the weighted properties by which a selection keeps or evicts a message.
 
-    The result maps names of properties to numbers, for example ``number`` if the text contains a
-    number. A positive number speaks for keeping the message, a negative number against it.
-    Properties with the number 0 are left out.
+    The keys are names of properties, for example ``number`` if the text contains a number. A
+    positive value is a reason to keep the message, and a negative value is a reason to evict it.
+    Properties with the value 0 are left out.
 
     Args:
         features: Measured properties of the message, such as its tokens and importance score.
@@ -268,9 +268,9 @@ def signals_of(features: MessageFeatures, *, service_style: float, age: float) -
 
 
 def size_of(value: Any) -> int:
-    """Estimate the size of a message or of another nested value, in characters and bytes.
+    """Estimate the size of a message or of another nested value.
 
-    Numbers and other items that are neither text nor bytes count as 8 each.
+    A character of a text and a byte count as 1. Every other item, such as a number, counts as 8.
     """
     size, left = 0, [value]
     while left:
@@ -301,8 +301,8 @@ def _key(message: Message) -> int:
 class TextStatistics:
     """Statistics on the texts of a conversation so far.
 
-    The known words show which words of a later message are new. The numbers of messages and tokens
-    show whether the assistant acts like a help desk or like a companion.
+    The words are collected to find the new words of later messages. Messages and tokens are counted
+    to find out whether the assistant acts like a help desk or like a companion.
     """
 
     _MOST_WORDS = 20_000
@@ -344,10 +344,11 @@ class TextStatistics:
     def service_style(self) -> float:
         """Style of the assistant, from 0 (companion) to 1 (help desk).
 
-        Old messages of a help desk are less important than those of a companion. A companion talks
-        about itself in at least 15 % of its messages, and writes at most twice as much as the user.
-        A help desk talks about itself in at most 5 %, or writes at least four times as much. A new
-        conversation has the value 1.
+        Old messages of a help desk are less important than those of a companion. The value is 0 if
+        the assistant talks about itself in at least 15 % of its messages, and writes at most twice
+        as much as the user. The value is 1 in a new conversation, and if the assistant talks about
+        itself in at most 5 % or writes at least four times as much. Between these limits, the value
+        is between 0 and 1.
         """
         rate = self._texts_of_self / (self._texts + self._PRIOR_TEXTS)
         tells = (rate - self._SERVING_RATE) / (self._COMPANION_RATE - self._SERVING_RATE)

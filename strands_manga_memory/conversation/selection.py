@@ -8,7 +8,7 @@ Three kinds of messages always stay:
 
 If these messages exceed the budget, they are truncated, but pinned messages stay whole. All other
 messages are optional: the most important ones stay. Among equally important messages, those with
-more benefit per token stay, then the newest.
+the highest value in relation to their size stay, then the newest.
 
 A tool call and its result stay together or are evicted together. A question may stay without its
 answer. An answer may stay without its question, unless it is unimportant, such as "you're welcome".
@@ -65,9 +65,9 @@ class SelectionBudget:
             exceed this number.
         service_style: Style of the assistant, from 0 (companion) to 1 (help desk). Old messages of
             a help desk are worth less.
-        fill_to: Size up to which optional messages are added, in tokens. Messages that always stay
-            may use all ``tokens``. None: same as ``tokens``.
-        headroom: Part of ``tokens`` that only the user's message of the current turn may use.
+        fill_to: Total tokens up to which optional messages are added. Only messages that always
+            stay may exceed this number, up to ``tokens``. None: same as ``tokens``.
+        headroom: Part of ``tokens`` that is reserved for the user's message of the current turn.
         keeps_request_whole: Whether the user's message of the current turn must not be truncated.
         turns_until_next: Number of turns until the next selection. Messages are rated by their age
             at that time.
@@ -143,10 +143,10 @@ def select(
 ) -> Selection:
     """Select the messages of a history that stay within a token budget.
 
-    Messages that always stay are truncated if they are too large. Never truncated are pinned
-    (protected) messages, reasoning, tool calls without results and, with
-    ``budget.keeps_request_whole``, the user's message of the current turn. Only these can make the
-    result exceed the budget.
+    Messages that always stay are truncated if they are too large. The following are never
+    truncated, and can thus exceed the budget: pinned (protected) messages, reasoning, tool calls
+    without results and, with ``budget.keeps_request_whole``, the user's message of the current
+    turn.
 
     Args:
         messages: The agent's history, or the last messages of the session's log.
@@ -334,9 +334,10 @@ def _make_room(
         demand: Tokens of the optional messages of each importance level. No more room is made than
             these messages need.
         wanted_by_user: Tokens of the user's optional messages, of any importance.
-        budget: Maximum tokens of the messages to keep.
-        fill_to: Maximum tokens of the history with optional messages. At most ``budget``.
-        headroom: Part of ``fill_to`` that only the user's message of the current turn may use.
+        budget: Maximum tokens of the messages that always stay.
+        fill_to: Maximum tokens of these messages and the optional ones together. At most
+            ``budget``.
+        headroom: Part of ``fill_to`` that is reserved for the user's message of the current turn.
     """
     was_over, usual = truncator.tokens > fill_to, fill_to - headroom
     first = [at for at, reason in required.items() if reason == FIRST_TURN]
@@ -389,8 +390,9 @@ def _make_room(
 class _Item:
     """Messages that a selection keeps or leaves out together, such as a tool call and its result.
 
-    If the last message of a group has a short form (an excerpt), the group is two items: the group
-    with the short form, and the rest of that message. The full message stays if both are selected.
+    If the last message of a group has a short form (an excerpt), the group becomes two items. The
+    first is the group with the short form of this message. The second replaces the short form by
+    the full message, and is selected only if there is room for the additional tokens.
 
     Attributes:
         rank: Importance level, benefit per token, and position of the messages. The highest rank is
@@ -399,8 +401,8 @@ class _Item:
         tokens: Tokens that the item adds to the selection.
         turn: Number of the turn of the messages, counted from 0.
         condensed: Short form of the group's last message. None if the item has no short form.
-        needs: Item that must be selected with this one. For the rest of a message, this is the item
-            with the short form. None for all other items.
+        needs: Item without which this one cannot be selected. For the second item of a group, this
+            is the first. None for all other items.
         is_minor_answer: Whether the item is an unimportant message of the assistant, which is
             selected only if another message of its turn stays.
         is_selected: Whether the item has been selected.

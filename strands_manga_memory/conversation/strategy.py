@@ -119,8 +119,8 @@ class PolicyStrategy:
     def _restore(self, event: AgentInitializedEvent[Agent]) -> None:
         """Restore the conversation manager's state from ``agent.state`` after a restart.
 
-        A session that logs all messages also restores the messages that the manager had removed.
-        This method removes them again.
+        The session restores all logged messages, also those that the manager had removed from the
+        history before the restart. This method removes them again.
         """
         agent, state = event.agent, event.agent.state.get(STATE_KEY)
         if not isinstance(state, dict) or state.get("__name__") != type(self.policy).__name__:

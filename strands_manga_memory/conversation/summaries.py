@@ -52,13 +52,14 @@ Strategy = Literal["background", "async", "inline"]
 
 @dataclass(frozen=True, kw_only=True)
 class SummaryTrigger:
-    """Size of a history at which old turns are summarized, and number of turns that stay.
+    """Conditions for summarizing old turns, and number of latest turns that are not summarized.
 
     Attributes:
-        tokens: Tokens of history at which older turns are summarized. Default 8,000. None: nearly
-            twice the budget of the history after a summary, at most half of the model's context
-            window.
-        turns: Number of turns without a summary at which older turns are summarized. Default 20.
+        tokens: Size of the history, in tokens, at which older turns are summarized. Default 8,000.
+            None: nearly twice the size that the history may have after a summary, but at most half
+            of the model's context window.
+        turns: Number of turns that have no summary yet, at which older turns are summarized.
+            Default 20.
         keep_recent_turns: Number of latest turns that are not summarized, including the current
             turn. Default 3.
 
@@ -78,7 +79,7 @@ class SummaryTrigger:
 
 @dataclass(frozen=True, kw_only=True)
 class SummarySchedule:
-    """Rules for the warning before a summary, and for waiting for the summary.
+    """Settings for waiting for a summary, and for a warning before the summary.
 
     Attributes:
         strategy: ``background`` (default): the summary is written in the background. ``async``: the
@@ -86,8 +87,8 @@ class SummarySchedule:
             turn ends only when the summary is written; this blocks the event loop.
         wait_seconds: Longest wait for a summary, in seconds. Default 30. If the history is still
             too large after this time, facts that rules extract replace the older turns.
-        warn_share: Share of the size at which old turns are summarized. When the history reaches
-            this share, a warning is logged. Default 0.75.
+        warn_share: Share of the history size at which old turns are summarized. When the history
+            reaches this share, a warning is logged. Default 0.75.
 
     Raises:
         ValueError: ``strategy`` is none of these, ``wait_seconds`` is below 0, or ``warn_share`` is
@@ -135,9 +136,10 @@ class SummarySpan:
         return sum(is_turn_start(message) for message in (*self.unsummarized, *self.recent))
 
     def ending_at(self, last: str) -> SummarySpan | None:
-        """Divide the same history again, so that the old turns end with a given message.
+        """Return another division of the same history, whose old turns end with a given message.
 
-        The new division is for a summary that was begun when the history was shorter.
+        A summary that was begun when the history was shorter covers only the turns up to this
+        message.
 
         Args:
             last: Tracking id of the last message of the old turns.
@@ -178,9 +180,9 @@ def split_history(history: Sequence[Message], keep_recent_turns: int) -> Summary
 def split_at(history: Sequence[Message], split: int) -> SummarySpan:
     """Divide a history at a position into old messages, to be summarized, and recent messages.
 
-    The messages before position ``split`` are old. Those that an earlier summary covers are not
-    summarized again: they are still in the history because their turn has a pinned message. If such
-    messages are directly before ``split``, they count as recent.
+    The messages before position ``split`` are old. If their turn has a pinned message, an earlier
+    summary may cover them, although they are still in the history. Such messages are not summarized
+    again. Directly before ``split``, they count as recent.
 
     Raises:
         CorruptRecordError: The summary record is malformed, or has another format version.
@@ -346,7 +348,7 @@ class SummaryStats:
         attempts: Number of requests to the summarizer.
         tokens_spent: Tokens that the summarizer read and wrote.
         cache_hit_rate: Share of summary texts that were found in the cache. 0.0 without a cache.
-        resting: Whether the summarizer is not called for a while, after several failures in a row.
+        resting: Whether calls of the summarizer are paused, after several failures in a row.
         tokens_freed: Tokens by which summaries made the history smaller.
         enough: Number of summaries after which the history was smaller than ``trigger_tokens``.
     """
@@ -393,9 +395,9 @@ class SummaryJobs:
     pending: SummaryRun | None = None
 
     def resume(self, agent: Agent) -> None:
-        """Take over the summary that an earlier agent of this conversation began in this process.
+        """Take over a summary that an earlier agent of this conversation began in this process.
 
-        If there is one, the summary is used as if this agent had begun it.
+        This agent then uses the summary like its own. Without such a summary, nothing happens.
         """
         if not self.has_pending:
             self.pending = None

