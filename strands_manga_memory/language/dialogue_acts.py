@@ -311,12 +311,10 @@ def act_of_reply(
 ) -> str:
     """Correct the dialogue act (purpose) of a user's message that replies to the assistant.
 
-    The act ``act`` was found by the words of the user's message alone. The assistant's previous
-    message changes the act in these cases:
+    ``act`` was determined from the user's message alone, and is corrected in these cases:
 
-    - After a refusal, a message that proposes something else is a correction: "how about eight?"
-      after "there is no table at seven". This applies to the acts constraint, decision and
-      unmatched.
+    - A constraint, a decision or an unmatched message becomes a correction if it proposes something
+      else after a refusal: "how about eight?" after "there is no table at seven".
     - A decision with a number or a time is a constraint.
     - An unmatched message with a number, a time or a name is a constraint.
     - "No, just the address" only declines an offer. Its act is the act of "just the address".
@@ -328,8 +326,8 @@ def act_of_reply(
         answer: Text of the assistant's previous message.
         act: Dialogue act of the user's message, from ``dialogue_act``.
         features: Features of the user's message, from ``text_features``.
-        answers_question: Whether the user's message answers a question. An unmatched answer is a
-            constraint, unless it ends with a question.
+        answers_question: Whether the user's message answers a question. If it does, an unmatched
+            message is a constraint, unless it ends with a question.
 
     Returns:
         The corrected dialogue act, or ``"unmatched"``.
@@ -372,8 +370,8 @@ def _gives_value(text: str, act: str, features: TextFeatures) -> bool:
     """Return whether a user's message is a constraint, because it gives a value such as a time.
 
     - A decision is a constraint if it has a number or a time.
-    - A message without a dialogue act is a constraint if a sentence without words such as "it" or
-      "that" has a number, a time or a name.
+    - A message without a dialogue act is a constraint if one of its sentences has a number, a time
+      or a name. Sentences with words such as "it" or "that" do not count.
     - For messages with other dialogue acts, the result is False.
     """
     if act == DialogueAct.DECISION:

@@ -49,8 +49,8 @@ class EntityType:
         canonical: Function that returns the canonical form of a match, or None if the match is no
             entity. If it raises an error, the match is ignored, too.
         is_exact: Whether a value identifies a single thing, as an order number does.
-        has_digits: Whether every value has a digit, including kanji digits. Texts without digits
-            are then not searched.
+        has_digits: Whether every value of this type has a digit, including kanji digits. If True, a
+            text without digits is not searched for this type.
         cues: Lower-case texts. A text is searched only if it contains at least one cue. Without
             cues, every text is searched.
         is_single: Whether a conversation has only one current value of this type. A newer value

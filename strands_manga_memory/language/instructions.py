@@ -162,9 +162,11 @@ def _clauses(text: str) -> list[str]:
 
 
 def _is_about_same(clause: str, text: str, before: str, earlier: str) -> bool:
-    """Return whether an order ("use tables") and a prohibition ("no tables") conflict.
+    """Return whether an order ("use tables") and a prohibition ("no tables") have the same subject.
 
-    The order must contain all subject words of the prohibition, and few other subject words.
+    The order must contain all subject words of the prohibition. Over half of the order's subject
+    words must be in both instructions. ``clause`` is a clause of the later instruction, ``text``,
+    and ``before`` a clause of the earlier instruction, ``earlier``.
     """
     later, first = subject_terms(clause), subject_terms(before)
     forbidden, ordered = (later, first) if forbids(clause) else (first, later)
@@ -173,10 +175,11 @@ def _is_about_same(clause: str, text: str, before: str, earlier: str) -> bool:
 
 
 def _sides(text: str) -> dict[str, bool]:
-    """Return the length and style of all answers that an instruction asks for.
+    """Return the sides that an instruction takes for all answers, such as long or short answers.
 
-    ``{"length": True}`` means long answers, and ``{"length": False}`` means short answers. The
-    result is empty if the instruction is not about all answers.
+    ``{"length": True}`` means long answers, and ``{"length": False}`` means short answers. Other
+    keys, for styles, have the same form. The result is empty if the instruction is not about all
+    answers.
     """
     if subject_terms(_SIDE_WORDS.sub(" ", text)) - _OF_ANSWERS:
         return {}
@@ -199,7 +202,7 @@ def subject_terms(text: str) -> frozenset[str]:
 def forbids(text: str) -> bool:
     """Return whether an instruction forbids something, or a statement denies something.
 
-    "Never without tax" requires tax, and so forbids nothing.
+    Two negations cancel each other: "never without tax" requires tax, and forbids nothing.
     """
     lower = lower_case(text)
     found = _FORBIDDING.intersection(_INSTRUCTION_WORD.findall(lower))

@@ -128,12 +128,12 @@ def _asking_part(text: str) -> str:
 def _brings_answer(text: str, asked: str) -> bool:
     """Return whether a message of the assistant gives an answer that the assistant had postponed.
 
-    The message must have content, and must not postpone the answer again. One of two signs is
-    enough:
+    The message (``text``) must have content, and must not postpone the answer again. In addition,
+    one of these conditions must hold:
 
     - The message announces the answer, as in "I checked".
-    - The user's message before it (``asked``) is only small talk, such as "OK, thanks", and the
-      message promises nothing.
+    - The message promises nothing, and follows a message of the user (``asked``) that is only small
+      talk, such as "OK, thanks".
     """
     is_next = not has_content(asked) and ANY.given.promise.search(text) is None
     return (
@@ -146,8 +146,8 @@ def _brings_answer(text: str, asked: str) -> bool:
 def _is_no_answer(text: str, question: str) -> bool:
     """Return whether a reply of the assistant leaves a question without an answer.
 
-    A reply with content is an answer. A reply that is empty or only small talk is none, with two
-    exceptions: "OK" answers a request, and "Yes" answers a yes-or-no question.
+    A reply with content answers the question, and an empty reply does not. A reply that is only
+    small talk is an answer in two cases: "OK" answers a request, and "Yes" a yes-or-no question.
     """
     if not text or has_content(text, "assistant"):
         return not text
@@ -182,10 +182,10 @@ def is_answer(answer: str, question: str, asked: str = "") -> bool:
     Only two kinds of questions can have a certain answer: yes-or-no questions, and questions for a
     value such as a price. The answer must meet two conditions:
 
-    - One of its sentences says yes or no, or gives the value. All other terms of the sentence are
-      in the question.
-    - The answer, together with the user's message before it, contains most terms of the question,
-      and all its numbers and names.
+    - One of its sentences says yes or no, or gives the value. All other content words of this
+      sentence are also in the question.
+    - The answer, together with the user's message before it, contains most content words of the
+      question, and all its numbers and names.
 
     A shorter answer is enough in two cases:
 

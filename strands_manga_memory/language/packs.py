@@ -33,12 +33,12 @@ class Rule:
             whole word.
         at_clause: Whether the pattern is tried only at the beginning of a clause.
         revokes_instruction: Whether a matching message ends a standing instruction.
-        check: Name of the function that validates a match; empty if every match is valid. In the
-            table ``answers``, whose patterns match questions: name of the pattern in the section
-            ``answered`` that the answer must match.
+        check: Name of the function that validates a match; empty if every match is valid. A rule of
+            the table ``answers`` matches a question: its ``check`` is the name of a pattern in the
+            section ``answered``, which the answer to the question must match.
         unless: Name of a pattern in the section ``around``. If it matches the text around a match,
             the match is invalid. In the table ``answers``: name of a pattern in the section
-            ``asked_about`` that excludes a question.
+            ``asked_about``. If it matches the question, the rule is not applied.
     """
 
     key: str
@@ -55,11 +55,11 @@ _OPTIONS = ("role", "at_clause", "revokes_instruction", "check", "unless")
 
 
 class Section:
-    """Regular expressions of one section of language packs, as attributes.
+    """Object that has the regular expressions of one section of language packs as attributes.
 
-    A language pack is a file with patterns of a language. Each expression is compiled at its first
-    use. If several packs have an expression of the same name, the attribute is a regular expression
-    that matches any of them.
+    A language pack is a file with patterns of a language. Each expression is compiled when it is
+    first read. If several packs have an expression of the same name, the attribute is a regular
+    expression that matches any of them.
     """
 
     def __init__(self, *packs: tuple[LanguagePack, dict[str, dict[str, Any]]]) -> None:
@@ -157,7 +157,7 @@ class LanguagePack(PatternSections):
         return re.compile(self.source(entry), _flags(entry))
 
     def source(self, entry: dict[str, Any]) -> str:
-        """Join the patterns of an entry of the pack's file, which are alternatives, to one pattern.
+        """Return one pattern for an entry of the pack's file, which lists alternative patterns.
 
         Names of fragments (shared parts of patterns) are replaced by the fragments.
         """
@@ -254,7 +254,7 @@ def groups_of_all(name: str) -> tuple[tuple[str, ...], ...]:
 
 
 def canonical_words(name: str) -> dict[str, str]:
-    """Map each word in a list of synonyms to its standard word, such as "allergies" to "allergy".
+    """Return the standard word for each word with synonyms, such as "allergy" for "allergies".
 
     Synonyms form a group in a language pack, and the first word of a group is its standard word.
 

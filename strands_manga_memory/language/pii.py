@@ -273,8 +273,9 @@ def rule_matches(rule: PiiRule, plain: str) -> Iterator[re.Match[str]]:
     """Yield the parts of a text that are personal data of one kind, such as card numbers.
 
     A match of the rule's pattern counts only if it passes the rule's check, such as a checksum. If
-    it fails, later beginnings within it are tried: in "2024 4111 1111 1111 1111", the card number
-    begins at the second group of digits. The text ``plain`` must have half-width characters.
+    the check fails, the pattern is searched again from the next character of the match: in "2024
+    4111 1111 1111 1111", the card number begins at the second group of digits. The text ``plain``
+    must have half-width characters.
     """
     end = 0
     for match in find_matches(rule.pattern, plain):

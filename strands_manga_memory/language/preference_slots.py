@@ -81,8 +81,8 @@ class Preference:
             ``name``. Empty for a statement that fits no standard key.
         value: Preferred value, or the whole statement.
         liked: True if the user wants the value, False if not. None ends an earlier preference: the
-            user no longer wants the value or, in the slot ``dislikes``, no longer dislikes it.
-            Without a slot, None retracts all earlier statements about the value.
+            user no longer wants the value or, in the slot ``dislikes``, no longer dislikes it. If
+            ``slot`` is empty, None ends all earlier preferences about the value.
         adds: Whether the value is added to earlier values of the slot instead of replacing them.
     """
 
@@ -183,8 +183,8 @@ def as_preferences(
 ) -> list[Preference]:
     """Convert values found in a text, such as genres, to preferences.
 
-    Liked values of the same slot (standard key, such as ``genre``) become one preference. Each
-    other value becomes a preference of its own.
+    If ``liked`` is true, the values of a slot (standard key, such as ``genre``) become one
+    preference. Otherwise, each value becomes a separate preference.
     """
     found: list[Preference] = []
     for slot in dict.fromkeys(slot for slot, _, _ in named):
@@ -218,11 +218,12 @@ def remove_values(text: str, value: str) -> str:
 
 
 def _without_subject(slot: str, text: str, subject: str) -> str:
-    """Return the stored text of a slot without the values about a subject.
+    """Remove the values about a subject from the stored text of a slot, and return the rest.
 
     A slot is a standard key of preferences, such as ``genre``. A value is about the subject if the
-    value and its slot together contain all words of the subject: "mechs" removes "anything with
-    mechs", and "son's allergy" removes the value "nuts" of the slot ``son's allergy``.
+    value and its slot together contain all words of the subject. For example, the subject "mechs"
+    removes "anything with mechs", and the subject "son's allergy" removes the value "nuts" of the
+    slot ``son's allergy``.
     """
     gone, terms, named = canonical_value(subject), subject_terms(subject), subject_terms(slot)
     values = split_values(text) if slot in (*TASTES, *_MOST_VALUES, STYLE) else [text]
@@ -237,9 +238,9 @@ def _without_subject(slot: str, text: str, subject: str) -> str:
 def contradicts_statement(said: Preference, statement: str) -> bool:
     """Return whether a new preference of a user contradicts an earlier statement.
 
-    The preference then replaces the statement: "I enjoy long fight scenes" replaces "I find long
-    fight scenes exhausting". The earlier statement is stored as a whole sentence, because no slot,
-    such as ``genre``, fits it.
+    The earlier statement was stored as a whole sentence, because no slot, such as ``genre``, fits
+    it. If the new preference contradicts the statement, it replaces the statement: "I enjoy long
+    fight scenes" replaces "I find long fight scenes exhausting".
     """
     side, terms = _taste(said.value)
     before, earlier = _taste(statement)

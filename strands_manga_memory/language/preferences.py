@@ -129,8 +129,8 @@ def _changed_budget(
 ) -> list[Preference]:
     """Return the user's new budget if a sentence changes an earlier budget, as in "make that 35".
 
-    The earlier budget is in ``found``, the preferences of the message so far, or in the last text
-    of ``before``, the user's previous messages. Without an earlier budget, the result is empty.
+    The earlier budget must be in ``found`` (preferences of this message so far) or in the last text
+    of ``before`` (the user's previous messages). Otherwise, the result is empty.
     """
     if (amount := BOTH.changes_amount.search(sentence)) is None:
         return []
@@ -148,9 +148,9 @@ def _corrected_value(
 ) -> list[Preference]:
     """Return the changes of an earlier preference if a sentence corrects it, as in "X, not Y".
 
-    A sentence with both values changes a preference for one of them, in ``found`` (the message so
-    far) or ``before`` (previous messages). A sentence with only the new value changes the last fact
-    in ``stated`` (previous sentence), such as a name. Otherwise, the result is empty.
+    A sentence with the old and the new value corrects a preference in ``found`` (this message) or
+    ``before`` (previous messages). A sentence with only the new value corrects the last fact, such
+    as a name, in ``stated`` (previous sentence). Otherwise, the result is empty.
     """
     last = stated[-1] if stated else None
     has_moved = last is not None and (last.slot, last.liked) == ("home", None)
@@ -176,11 +176,11 @@ def _retraction(said: Preference) -> Preference:
 
 
 def _changed_taste(clause: str, stated: Sequence[Preference]) -> list[Preference]:
-    """Return the preferences that replace the last one of the previous sentence, ``stated``.
+    """Return preferences that replace the last preference in ``stated``, if a clause changes it.
 
-    The clause may retract the last preference ("scratch that"), correct it ("no wait, romance"),
-    give examples ("stuff like Monster"), make it a dislike, or end a dislike ("now I love it").
-    Otherwise, the result is empty.
+    The clause follows the text of ``stated``. It may retract the preference ("scratch that"),
+    correct it ("no wait, romance"), give examples ("stuff like Monster"), make it a dislike, or end
+    a dislike ("now I love it"). Otherwise, the result is empty.
     """
     last = stated[-1] if stated else None
     if last is None:
@@ -247,7 +247,7 @@ def collect_preferences(texts: Iterable[str]) -> dict[str, str]:
 
 
 def _sentence_preferences(sentence: str, before: Sequence[Preference] = ()) -> list[Preference]:
-    """Return the preferences in a sentence, given those in the previous sentence (``before``)."""
+    """Return the preferences in a sentence. ``before`` has those of the previous sentence."""
     if len(sentence) > _READ or not _SAYS.search(sentence):
         return []
     sentence = EN.clauses.tag.sub("", sentence)
@@ -354,9 +354,9 @@ def _facts_and_wishes(said: str) -> list[Preference]:
 
 
 def _is_taste_or_supposition(statement: str, value: tuple[int, int]) -> bool:
-    """Return whether a statement in the form of a fact, such as "I'm a horror fan", is no fact.
+    """Return whether a statement only has the form of a fact, such as "I'm a horror fan".
 
-    It is no fact if it states a taste (a genre, format or language), a quote or a supposition.
+    Such a statement is a taste (for a genre, format or language), a quote or a supposition.
     ``value`` is the range of the value in the statement.
     """
     start, end = value
@@ -374,7 +374,7 @@ def _is_somebody_elses(sentence: str) -> bool:
 def _whole_sentence_preferences(sentence: str) -> Iterator[Preference]:
     """Yield the whole sentence as a preference, if it states one that no other rule recognizes.
 
-    A standing instruction gets the slot ``style``, and any other preference or fact no slot.
+    A standing instruction has the slot ``style``. Any other preference or fact has no slot.
     """
     if BOTH.request.search(sentence):
         sentence = sentence.rstrip("?？ ")
@@ -450,7 +450,7 @@ def _object_preferences(
 ) -> list[Preference]:
     """Return the preferences in the object of a verb such as "love".
 
-    They are the known values in the object, such as genres, or else the object as a whole.
+    The preferences are the known values in the object, such as genres, or else the whole object.
     """
     whole = _SENTENCE_ENDS.sub("", rest.strip()).strip(" ,;:-\"'")
     thing = ENGLISH.ends.sub("", whole).strip(" ,;:-\"'")
@@ -537,7 +537,7 @@ def _habit_score(rest: str, slots: set[str]) -> int:
 def _japanese_preferences(sentence: str) -> list[Preference]:
     """Return the preferences of a user in a Japanese sentence.
 
-    A word of liking or disliking follows its object, so the first one after a value decides.
+    The first word of liking or disliking after a value decides, as verbs follow their objects.
     """
     found: list[Preference] = []
     parts = [part for part in JAPANESE.clauses.split(sentence) if part.strip(" 。！!")]

@@ -91,8 +91,8 @@ def content_terms(question: str) -> frozenset[str]:
     A text with one of these terms is relevant. Grammatical words, words that are common in requests
     (such as "recommend"), single digits and most single kanji are left out.
 
-    A question about the user or the assistant, such as "What do I love?", may contain no other
-    words. From such a question, only grammatical words are left out.
+    If no term remains of a question about the user or the assistant, such as "What do I love?",
+    only the grammatical words are left out.
     """
     question = unicodedata.normalize("NFKC", question[:_READ]).lower()
     stripped = ANY.search.request_words.sub(" ", question)
@@ -317,8 +317,8 @@ def _record_starts(parts: Sequence[str]) -> list[int]:
 def _first_fields(record: str) -> str:
     """Return the first two fields of a line such as ``title: Uzumaki, price: 19.90, stock: 3``.
 
-    A quote from the middle of the line begins with them, because they usually name the item. The
-    result is empty if the two fields have over 80 characters.
+    The first fields usually name the item, so a quote from the middle of the line begins with them.
+    The result is empty if the two fields have over 80 characters.
     """
     lead = ", ".join(_FIELD.split(record.strip(), maxsplit=_LEAD_FIELDS)[:_LEAD_FIELDS])
     return lead + GAP if len(lead) <= _LEAD_CHARACTERS else ""
@@ -327,14 +327,14 @@ def _first_fields(record: str) -> str:
 def _join_records(parts: Sequence[str], chosen: Sequence[int], starts: Sequence[int]) -> str:
     """Join chosen passages of a text in which each line describes one item by named fields.
 
-    An example of a line is ``title: Uzumaki, price: 19.90``. Chosen passages of one line are joined
-    to one line. If the beginning of a line was not chosen, its first two fields are added, because
-    they usually name the item.
+    An example of a line is ``title: Uzumaki, price: 19.90``. Chosen passages of the same line are
+    joined to one line. If the beginning of a line was not chosen, the first two fields of the line
+    are added, because they usually name the item.
 
     Args:
-        parts: All passages of the text. Each line has one or more.
-        chosen: Positions of the chosen passages, in order.
-        starts: Position of the first passage of the line, for each passage.
+        parts: All passages of the text. A line consists of one or more passages.
+        chosen: Positions of the chosen passages in ``parts``, in order.
+        starts: For each passage, the position of the first passage of its line.
     """
     lines: list[str] = []
     before = -1
@@ -417,8 +417,8 @@ class LexicalIndex(Generic[_Name]):
     """Index in memory that finds texts by their words. Thread-safe.
 
     Each text has a name, and optionally the text of its neighbors, such as the turns before and
-    after. The neighbors' words count less, with weight 0.3. With them, an answer is also found by
-    the words of its question.
+    after. The neighbors' words count less, with weight 0.3. An answer is thus also found by the
+    words of its question, which is in the turn before.
     """
 
     def __init__(self) -> None:
@@ -512,8 +512,9 @@ class LexicalIndex(Generic[_Name]):
     def _rarest_terms(self, asked: Sequence[str]) -> list[str]:
         """Return the terms of a question to search for in the index, the rarest term first.
 
-        Common terms are left out to keep the search fast: the numbers of texts with each term must
-        add up to at most 1,500. The rarest term is always returned, and at most 24 terms in all.
+        At most 24 terms are returned. To keep the search fast, common terms are left out: the
+        number of texts with a term, added up for all returned terms, is at most 1,500. The rarest
+        term is always returned.
         """
         placeholders = ",".join("?" * len(asked))
         known = self._database.execute(

@@ -470,7 +470,7 @@ def resolve_summarizer(model: Model | SessionSummarizer | None) -> SessionSummar
 def summarize_session(
     summarizer: SessionSummarizer, lines: Sequence[Line], *, max_tokens: int, timeout: float = 30.0
 ) -> SessionSummary:
-    """Summarize a session with a summarizer, or by rules if the summarizer hangs or fails.
+    """Summarize a session with a summarizer, or by rules if the summarizer hangs or fails twice.
 
     Preferences, open questions and important facts that the summary lacks are added.
 
@@ -478,7 +478,7 @@ def summarize_session(
         summarizer: Summarizer to use.
         lines: Role and text of each message.
         max_tokens: Maximum number of tokens of the summary's text.
-        timeout: Seconds to wait in each attempt. After a timeout, no further attempt is made.
+        timeout: Seconds to wait for each call of the summarizer. No call follows after a timeout.
     """
     source = render_lines(lines)
     for _ in range(0 if isinstance(summarizer, RuleSessionSummarizer) else _ATTEMPTS):
@@ -506,7 +506,7 @@ def required_facts(lines: Sequence[Line], max_tokens: int) -> list[Fact]:
     """Select the facts that the summary of a session must mention.
 
     Selected are the most important preferences, corrections, decisions, outcomes and open
-    questions, with at most 60 % of ``max_tokens`` together.
+    questions. Together, they have at most 60 % of ``max_tokens``, the limit of the summary.
     """
     messages: list[Message] = [
         {"role": role, "content": [{"text": text}], "tracking_id": str(at)}  # type: ignore[typeddict-item]
@@ -536,7 +536,7 @@ def missing_facts(summary: SessionSummary, required: Sequence[Fact]) -> list[Fac
 
 
 def _states_fact(said: SearchableText, text: str, fact: Fact) -> bool:
-    """Return whether a summary contains all values of a fact and 75 % of its words."""
+    """Return whether a summary contains all values and 75 % of the words of a fact."""
     found = said.types.find(fact.text)
     if not all(said.mentions_value(entity.type, entity.value, entity.text) for entity in found):
         return False
@@ -546,10 +546,10 @@ def _states_fact(said: SearchableText, text: str, fact: Fact) -> bool:
 def complete_summary(
     summary: SessionSummary, lines: Sequence[Line], max_tokens: int
 ) -> SessionSummary:
-    """Complete the summary of a session with the findings of rules in its messages, ``lines``.
+    """Add the facts, preferences and open questions that a session's summary lacks.
 
-    Facts are appended to the summary's text if it then has at most ``max_tokens`` tokens.
-    Preferences and open questions are added to its fields.
+    Rules find them in the messages, ``lines``. A fact is appended to the summary's text if the text
+    then has at most ``max_tokens`` tokens. Preferences and questions are added to other fields.
     """
     text = summary.text
     for fact in missing_facts(summary, required_facts(lines, max_tokens)):
@@ -575,8 +575,8 @@ def complete_summary(
 def run_with_timeout(work: Callable[[], Any], timeout: float) -> Any:
     """Run a function on a separate thread, with a time limit, and return its result.
 
-    If the function returns a coroutine, the coroutine is run, too. A function that blocks gets half
-    a second more, and its thread continues after the ``TimeoutError``.
+    If the function returns a coroutine, the coroutine is run, and cancelled at the time limit. If
+    the function blocks, its thread continues after the ``TimeoutError``.
 
     Raises:
         TimeoutError: The function takes longer than ``timeout`` seconds.

@@ -56,8 +56,8 @@ class SubjectTracker:
     Sentences are read in order, because "she prefers horror" may follow "I have a sister".
 
     Args:
-        before: Texts of the user's earlier messages. They only show whether the message is about a
-            gift, and its recipient.
+        before: Texts of the user's earlier messages. They are only searched for the purchase of a
+            gift, and for its recipient.
     """
 
     def __init__(self, before: Sequence[str] = ()) -> None:
@@ -73,7 +73,7 @@ class SubjectTracker:
         self._names_other = False
 
     def own_part(self, sentence: str) -> str:
-        """Read the next sentence of a message, and return the part that may be about the user.
+        """Read the next sentence of a message, and return the part to search for preferences.
 
         Call this method for all sentences of a message in order, because a sentence may continue
         the subject of the last one.
@@ -81,8 +81,9 @@ class SubjectTracker:
         - If the sentence mentions another person and has clauses about the user, only these clauses
           are returned.
         - Otherwise, the whole sentence is returned. After a sentence about the user's sister, "She
-          likes horror" becomes "my sister likes horror". ``is_own`` then tells whether a preference
-          in it is the user's.
+          likes horror" becomes "my sister likes horror".
+
+        ``is_own`` returns whether a preference in the returned part is to be stored.
         """
         clauses = split_clauses(sentence)
         asks = len(clauses) > 1 and has_question_mark(sentence)
@@ -136,12 +137,11 @@ class SubjectTracker:
         return sentence if named else f"{self._person}は{JA.subjects.pronoun.sub('', sentence)}"
 
     def is_own(self, slot: str) -> bool:
-        """Return whether a preference is to be stored for the user.
+        """Return whether a preference in the sentence that ``own_part`` read last is to be stored.
 
-        The preference is from the sentence that ``own_part`` read last. It is stored if it is the
-        user's own and lasting. The budget for a gift and the name of a pet are not the user's own.
-        A wish for today, or until Friday, is not lasting. Tastes of other people are stored, too,
-        under slots that name the person, such as "sister's likes".
+        A lasting preference of the user is stored. Not stored are the budget for a gift, the name
+        of a pet, and a wish for today or until Friday. A taste of another person is stored only
+        under a slot that names the person, such as "sister's likes".
 
         Args:
             slot: Slot (standard key) of the preference, such as ``genre``.

@@ -61,9 +61,9 @@ class Fact:
         kind: Kind of the fact.
         text: The fact in few words, as the model reads it.
         source: ``tracking_id`` of the message that contains the fact.
-        key: Subject of the fact, or empty. A later fact of the same kind with the same subject
-            replaces this fact. Corrections, preferences, decisions and statements with the same
-            subject also replace each other.
+        key: Subject of the fact, or empty. A later fact with the same subject and of the same kind
+            replaces this fact. Corrections, preferences, decisions and statements count as one kind
+            here.
         weight: Amount of specific information in the fact, from ``information_weight``.
         corrects: ``tracking_id`` of each message that this fact corrects.
     """
@@ -128,8 +128,9 @@ _COMPARED = frozenset(
 def _correctable_values(text: str, types: EntityTypes) -> dict[tuple[str, str], Entity]:
     """Return the values in a text that a later message may correct, such as dates and prices.
 
-    A value is keyed by its entity type and, for a quantity, its unit. A later value with the same
-    key corrects the earlier value. Of several values with the same key, the last is returned.
+    Each value is keyed by its entity type and, for a quantity, its unit. A later value corrects an
+    earlier one with the same key. If the text has several values with one key, the last is
+    returned.
     """
     compared = (entity for entity in types.find(text) if entity.type in _COMPARED)
     return {
@@ -143,10 +144,10 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
 
     Example: "not 3 books, 4 books" changes the earlier fact "I want 3 books".
 
-    A correction changes an earlier fact with a value of the same entity type and unit. It may
-    change an identifier (such as an order number) or a quantity with a unit in any earlier message,
-    other values only in the user's previous message with facts. If several facts qualify, the one
-    that shares most words with the correction is changed.
+    A correction changes only a fact with a value of the same entity type and unit. An identifier
+    (such as an order number) or a quantity with a unit is changed in any earlier message. Another
+    value is changed only in the user's previous message that has facts. If several facts qualify,
+    the one that shares most words with the correction is changed.
 
     If the changed fact is itself a correction, the facts that it changed are changed, too.
 
@@ -229,10 +230,10 @@ def _topic(text: str) -> frozenset[str]:
 
 
 def _are_successive(before: int, at: int, facts: Sequence[Fact]) -> bool:
-    """Return whether no other message of the user with facts is between the messages of two facts.
+    """Return whether two facts are from the same message or from successive messages of the user.
 
-    A value without a unit, as in "make it 5", corrects an earlier fact only in this case.
-    ``before`` and ``at`` are the positions of the two facts.
+    Messages without facts do not count. ``before`` and ``at`` are the positions of the two facts. A
+    value without a unit, as in "make it 5", corrects a fact only if the result is True.
     """
     ends = {facts[before].source, facts[at].source}
     return all(fact.source in ends for fact in facts[before + 1 : at] if fact.kind in USER_KINDS)
@@ -480,14 +481,14 @@ def merge_facts(
 ) -> list[Fact]:
     """Return the facts of a conversation that are still valid, the oldest fact first.
 
-    Outdated values are first replaced by those of later corrections. Then a fact is removed if a
-    later fact contains all its words, or has the same kind and subject (``key``). For this,
-    corrections, preferences, decisions and statements count as one kind.
+    Outdated values are first replaced by the values of later corrections. Then a fact is removed if
+    a later fact contains all its words, or if a later fact has the same kind and the same subject
+    (``key``). Corrections, preferences, decisions and statements count as one kind here.
 
     Args:
         facts: New facts.
-        earlier: Result of the previous call. These facts are compared with ``facts``, but not again
-            with each other.
+        earlier: Result of the previous call. Its facts are compared with ``facts``, but not with
+            each other, because the previous call did so.
         types: Entity types whose values are compared.
     """
     together = apply_corrections([*earlier, *facts], types, since=len(earlier))
@@ -498,7 +499,8 @@ def _without_outdated(facts: Sequence[Fact], *, since: int) -> list[Fact]:
     """Remove the facts that a later fact contains or replaces, by the rules of ``merge_facts``.
 
     A fact of the user stays, even if the assistant repeats it. ``since`` is the position of the
-    first new fact. The facts before it have been compared with each other by an earlier call.
+    first new fact. Earlier facts are compared only with the new facts, because an earlier call has
+    compared them with each other.
     """
     newest: list[Fact] = []
     keys: set[tuple[FactKind, str]] = set()

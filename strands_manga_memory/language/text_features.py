@@ -22,10 +22,10 @@ _WORK, _PAUSE = 0.001, 0.000_1
 
 
 def with_pauses(items: Iterable[_T]) -> Iterator[_T]:
-    """Yield items with short pauses, in which other threads can run.
+    """Yield items, with a pause for other threads after each millisecond of work.
 
-    A pause follows each millisecond of work. Without pauses, long work would delay the event loop
-    by 5 ms at a time.
+    Without pauses, long work would stop other threads, such as the event loop's, for 5 ms at a
+    time.
     """
     began = time.perf_counter()
     for item in items:

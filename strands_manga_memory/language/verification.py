@@ -29,9 +29,9 @@ _MOST_CHATTER = 3
 
 
 class SearchableText:
-    """Text, such as a summary, that can be searched for facts.
+    """Text, such as a summary, in which facts can be searched.
 
-    Values in a fact, such as dates, are found in any spelling.
+    A value in a fact, such as a date, is found in any spelling.
 
     Args:
         text: Text to search.

@@ -3,9 +3,10 @@
 There are two kinds of added text. Placeholders replace removed content. Tagged blocks, such as
 ``<context>``, hold data for one request, and are not in the history.
 
-Plugins add sections, such as quotes, to the ``<context>`` block. The block precedes the user's text
-in the message that opened the turn. The sections have a fixed order and share one token budget. The
-metadata of the message contains the number of added content blocks, so that they can be removed.
+Plugins add sections, such as quotes, to the ``<context>`` block, which precedes the text in the
+user's message that began the turn. The sections have a fixed order and share one token budget. The
+metadata of this message contains the number of added content blocks, so that ``without_injected``
+can remove these blocks.
 """
 
 from __future__ import annotations
@@ -136,10 +137,10 @@ def strip_own_blocks(text: str) -> str:
 
 
 def escape_own_tags(text: str) -> str:
-    """Escape only the tags of this package, such as ``<context>``, in a text.
+    """Escape only the tags of this package, such as ``<context>``, in a trusted text.
 
-    Other tags stay, because the function is for trusted texts, such as instruction files. Invisible
-    characters are removed.
+    Other tags stay. For a text that is not trusted, use ``escape_tags``, which escapes all tags.
+    Invisible characters are removed.
     """
     return _OWN_TAG.sub("&lt;", _INVISIBLE.sub("", text))
 
@@ -176,7 +177,7 @@ def is_injected_text(text: str) -> bool:
 
 
 def strip_placeholders(text: str) -> str:
-    """Remove the notes on removed content, such as ``[image, not kept]``, from a text."""
+    """Remove placeholders of removed content, such as ``[image, not kept]``, from a text."""
     if "[" not in text:
         return text
     plain, count = _MARKS.subn("", text)
@@ -184,7 +185,7 @@ def strip_placeholders(text: str) -> str:
 
 
 def message_text(message: Message) -> str:
-    """Return the text of a message, without notes such as ``[image, not kept]``.
+    """Return the text of a message without placeholders, such as ``[image, not kept]``.
 
     The text has one line for each ``text``, ``guardContent`` and ``citationsContent`` block.
     """
@@ -192,10 +193,10 @@ def message_text(message: Message) -> str:
 
 
 def preceding_texts(messages: Iterable[Message]) -> dict[str, str]:
-    """Return the assistant's text before each message of the user that can begin a turn.
+    """Return the text of the assistant that precedes each message of the user, keyed by message id.
 
-    The texts are keyed by the id of the user's message. A text is empty if the message before is
-    not the assistant's.
+    The ids are those of user messages that can begin a turn. Earlier messages without text are
+    skipped. A text is empty if the nearest earlier message with text is not the assistant's.
     """
     texts, before = {}, ""
     for message in messages:
@@ -229,8 +230,9 @@ CONTEXT_FRAME = f"{_HEAD}\n{_FOOT}\n\n"
 def opening_position(messages: Sequence[Message]) -> int | None:
     """Return the position of the user's message that began the current turn.
 
-    This is the last user message without tool results. The result is None if there is no such
-    message, or if the last message of all is the assistant's.
+    This is the last message that can begin a turn, see ``is_turn_start``. The result is None if
+    there is no such message, or if an assistant message is the last message of all: then no message
+    of the user waits for an answer.
     """
     if not messages or messages[-1]["role"] != "user":
         return None
@@ -278,11 +280,12 @@ class InjectedBlocks(NamedTuple):
 
 
 def without_injected(context: InvokeModelContext) -> tuple[list[Message], InjectedBlocks]:
-    """Return the messages of a request without injected blocks, and these blocks.
+    """Return the messages of a request without injected blocks, and the removed blocks.
 
-    Plugins inject the blocks for one request. ``with_injected`` inserts them again. If the request
-    ends with tool results, all blocks are then inserted before the user's text, because Llama and
-    Mistral on Bedrock refuse text next to tool results.
+    Injected blocks are content that plugins added for this request only. ``with_injected`` inserts
+    the removed blocks again. If the request ends with tool results, ``with_injected`` inserts all
+    of them before the user's text, because Llama and Mistral on Bedrock refuse text next to tool
+    results.
     """
     messages = list(context.messages)
     opening = opening_position(messages)

@@ -122,7 +122,7 @@ def _scan(text: str) -> list[Documents]:
 
 
 def _parse_nested(value: Any, depth: int) -> Any:
-    """Parse the strings in a JSON value that are JSON documents themselves.
+    """Return a JSON value in which strings that are JSON documents are replaced by their values.
 
     Objects and lists that are nested deeper than ``depth`` levels are replaced by a note.
     """
@@ -201,9 +201,10 @@ def describe_json(value: Any) -> str:
 
 
 def _record_lines(value: Any) -> Iterator[str]:
-    """Yield the lines of text with which ``describe_json`` describes a value.
+    """Yield the lines of the text that ``describe_json`` returns for a JSON value.
 
-    Each object in a list has its own line. All other fields of the value share one line.
+    Each object in a list of objects has a line of its own. All other fields of a dict share one
+    line, which precedes the lines of the lists.
     """
     if isinstance(value, list) and _holds_records(value):
         yield from filter(None, map(_describe, value))

@@ -63,9 +63,10 @@ GUARD = "guard"
 
 
 def guard_details(result: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the data that the tool guard added to the result of a failed call, such as ``code``.
+    """Return the data that a tool guard added to the result of a failed call, such as ``code``.
 
-    The data are empty for any other result.
+    A guard is a wrapper of a tool with a deadline and a fallback. For any other result, an empty
+    mapping is returned.
     """
     metadata = result.get("metadata")
     details = metadata.get(GUARD) if isinstance(metadata, Mapping) else None
@@ -188,9 +189,10 @@ def is_user_input(message: Message) -> bool:
 
 
 def is_turn_start(message: Message) -> bool:
-    """Return whether a message can begin a turn: a user message without tool results.
+    """Return whether a message can begin a turn.
 
-    Messages that Strands adds within a turn, see :func:`mark_within_turn`, begin no turn.
+    The message must be a user message without tool results. A user message that Strands adds within
+    a turn, see :func:`mark_within_turn`, cannot begin a turn.
     """
     return is_user_input(message) and not custom_metadata(message).get(_WITHIN_TURN)
 
@@ -213,8 +215,9 @@ def starts_turn(message: Message, previous: Message | None) -> bool:
 def turns(messages: Sequence[Message]) -> list[range]:
     """Divide a history into turns, as ranges of message positions.
 
-    Each user message without tool results begins a turn here, even directly after another user
-    message. Messages before the first turn are a separate range.
+    A range begins with each message for which ``is_turn_start`` is true. Unlike in ``starts_turn``,
+    consecutive user messages are thus separate turns. Messages before the first turn are a range,
+    too.
     """
     bounds = [at for at, message in enumerate(messages) if at == 0 or is_turn_start(message)]
     return list(map(range, bounds, [*bounds[1:], len(messages)]))
@@ -250,9 +253,9 @@ _MOST_PARTS = 1_000_000
 
 
 def _parts(value: Any) -> Iterator[tuple[type, Any]]:
-    """Yield the parts of a nested value from which its hash is computed.
+    """Yield the type and content of each item of a nested value, from which its hash is computed.
 
-    For a container, a part is its type and length. For any other value, it is the type and content.
+    For a container, such as a list, its length is yielded instead of its content, then its items.
     """
     remaining = [value]
     while remaining:
@@ -269,7 +272,8 @@ def _parts(value: Any) -> Iterator[tuple[type, Any]]:
 def text_of(value: Any, written: Callable[[Any], str] = str) -> str:
     """Convert a value to text with the function ``written``.
 
-    If the function fails, the text is the type of the value, such as ``<Order>``.
+    If the function raises an error, the result is the name of the value's type, such as
+    ``<Order>``.
     """
     try:
         return written(value)
@@ -306,9 +310,10 @@ def _block_fingerprint(block: Any) -> Any:
 def is_message(value: Any) -> bool:
     """Return whether a value is a message that Strands can process.
 
-    An invalid message makes every turn fail, so messages from stores and files are checked. The
-    role, the tracking id, the list of blocks, the texts of an assistant, and the ids and names in
-    tool blocks are checked. Inputs and results of tools are not checked.
+    Messages from stores and files are checked, because an invalid message makes every turn fail.
+    The check includes the role, the tracking id, the list of blocks, the ids and names in tool
+    blocks, and, in an assistant message, the types of the texts. Inputs and results of tools are
+    not checked.
     """
     if (
         not isinstance(value, dict)

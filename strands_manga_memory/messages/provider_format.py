@@ -46,14 +46,15 @@ def for_model(messages: list[Message]) -> list[Message]:
 
     Consecutive messages of one role are merged. The last of several consecutive user messages stays
     separate, after a placeholder message of the assistant, so that the model answers only this
-    message. Placeholders also fill empty messages, precede a history that starts with the
-    assistant, and separate tool results from the user's next text.
+    message. Placeholder messages also precede a history that starts with the assistant, and
+    separate tool results from the user's next text. An empty message gets a placeholder as its
+    text.
 
     Each tool call gets exactly one result: its last result, or an error if it has none. Other
     results are left out. A repeated id of a tool call gets a suffix, in the call and in the result.
 
-    ``messages`` is not changed, and is the result if nothing needs a change. Unchanged messages
-    are not copied.
+    ``messages`` is never modified. If no change is needed, ``messages`` itself is returned.
+    Unchanged messages are not copied.
     """
     if not messages:
         return messages
@@ -216,12 +217,12 @@ def _calls_with_results(messages: list[Message]) -> dict[int, list[tuple[str, de
     """Find the tool calls of each message of a history, and their results.
 
     A result belongs to the latest earlier message with a tool call of the same id. If a call has
-    several results, the last one is used. If several calls of a message have the same id, they get
-    their results in order.
+    several results, only the last result is used. Several calls of a message with the same id share
+    one queue of results, from which each call takes the next result.
 
     Returns:
-        For each message with calls, keyed by its position: the unique id of each call, and its
-        results with their positions. Calls of a message with the same id share their results.
+        Calls of each message with calls, keyed by the position of the message. For each call: an id
+        that is unique in the history, and the queue of its results with their positions.
     """
     unique = _unique_names(_MOST_IN_ID, "_{}")
     calls: dict[int, list[tuple[str, deque[Any]]]] = {}
@@ -255,10 +256,11 @@ def _with_id(block: Any, kind: str, id_: str) -> Any:
 
 
 def _result_message(results: list[Any], following: Sequence[Message]) -> Message:
-    """Return the message with the results of tool calls, which follows the calls.
+    """Return the user message with the results of tool calls, which must follow the calls.
 
-    If the message after the calls (``following``) has tool results, the returned message replaces
-    it and keeps its cache points. Otherwise, the returned message is an additional one.
+    ``following`` contains the message after the calls, if there is one. If it has tool results, the
+    returned message replaces it and keeps its cache points. Otherwise, the returned message is
+    additional.
     """
     for message in following:
         if message["role"] == "user" and not is_user_input(message):
@@ -306,9 +308,9 @@ def needs_placeholder(before: Message | None, message: Message, after: Message |
 
 
 def placeholder_count(messages: Sequence[Message]) -> int:
-    """Count the placeholder messages that a request adds to a history.
+    """Count the placeholder messages that must be added to a history before a model gets it.
 
-    They make user and assistant alternate, as providers require.
+    Placeholder messages make user and assistant alternate, as providers require.
     """
     around: list[Message | None] = [None, *messages, None]
     return sum(map(needs_placeholder, around, messages, around[2:]))
@@ -357,9 +359,9 @@ def media_bytes(medium: Any) -> int:
 def limit_media(messages: Sequence[Message]) -> list[Message]:
     """Replace the oldest media of a request by notes, if it exceeds the limits of model providers.
 
-    There are limits for images, documents, and bytes of all media. The newest medium stays even if
-    it alone exceeds the limit of bytes, because some providers accept more. Documents with equal
-    names get different names.
+    The number of images, the number of documents, and the total bytes of all media are limited. The
+    newest medium stays even if it alone has too many bytes, because some providers accept more.
+    Documents with equal names get different names.
     """
     left: dict[str, float] = {"image": MOST_IMAGES, "document": MOST_DOCUMENTS}
     room: float = math.inf
@@ -394,7 +396,8 @@ def _map_media(
 ) -> Any:
     """Apply the function ``change`` to each image or other medium in a message.
 
-    Media in tool results are included. With ``step=-1``, the last medium is changed first.
+    Media in tool results are included. The first medium is changed first or, with ``step=-1``, the
+    last one.
     """
     after = []
     for block in owner["content"][::step]:
@@ -421,10 +424,10 @@ _CACHED_TOKENS_APART = frozenset(
 def prompt_tokens(usage: Mapping[str, Any], model_class: type) -> int:
     """Return the number of tokens of a whole prompt, including cached tokens; 0 if not reported.
 
-    Some providers include cached tokens in ``inputTokens``. Others report them separately, so they
-    must be added. They are added in these cases:
+    Some providers include cached tokens in ``inputTokens``, and others report them separately.
+    Cached tokens are added to ``inputTokens`` in these cases:
 
-    - ``model_class`` is known to report them separately.
+    - ``model_class`` is known to report cached tokens separately.
     - There are more cached tokens than ``inputTokens``.
     - ``inputTokens`` and ``outputTokens`` do not add up to ``totalTokens``.
 

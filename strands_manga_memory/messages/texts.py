@@ -67,8 +67,8 @@ def find_matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]
     """Yield the matches of a pattern in a text, in a time proportional to the text's length.
 
     The matches are those of ``re.finditer``. A text of over 4,500 characters is searched in parts
-    of 4,000 characters. A match may be missed if it depends on text more than 500 characters after
-    the part in which it begins.
+    of 4,000 characters. In such a text, a match may be missed if it extends, or looks ahead, over
+    500 characters beyond the part in which it begins.
     """
     return pattern.finditer(text) if len(text) <= _PART + _BEYOND else _find_in_parts(pattern, text)
 
@@ -130,7 +130,7 @@ _MARKUP = {
 
 
 def strip_markup(text: str) -> str:
-    """Reduce HTML to its visible text, and each long base64 value in a text to its beginning.
+    """Remove HTML markup from a text, and shorten each long base64 value in it to its beginning.
 
     Rows of HTML tables become lines with tabs between their cells. Other text is unchanged.
     """
@@ -199,8 +199,9 @@ def _word(first: str, last: str, length: int) -> float:
 def truncate_to_tokens(text: str, max_tokens: int) -> str:
     """Shorten a text to at most ``max_tokens`` estimated tokens by removing its end.
 
-    The result ends with a whole sentence if at least half of the characters that fit remain.
-    Otherwise, it ends at the limit, with ``…``. A text that fits is returned unchanged.
+    If a sentence ends in the second half of the text that fits, the result ends with the last such
+    sentence. Otherwise, it has as much text as fits, and ``…``. A text that fits is returned
+    unchanged.
     """
     if estimate_tokens(text) <= max_tokens:
         return text

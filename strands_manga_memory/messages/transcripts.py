@@ -31,7 +31,8 @@ class Utterance:
 class Transcript:
     """Texts of the messages of a conversation, from its first message until its end.
 
-    A conversation that is deleted and created again with the same ids has a separate transcript.
+    If a conversation is deleted and then created again with the same ids, the new conversation has
+    its own transcript.
 
     Attributes:
         user_id: Id of the user.
@@ -41,7 +42,8 @@ class Transcript:
         mark: Text that distinguishes the conversation from a deleted one with the same ids.
         utterances: Texts of the messages, in order.
         turns: Number of turns (user requests).
-        covered: Number of messages of the conversation, including messages without text.
+        covered: Number of messages of the conversation, including messages without text, which
+            ``utterances`` lacks.
         revisions: Number of times that a message was replaced, for example by a redaction.
         ended_at: Time of the last message, in seconds since 1970.
     """

@@ -39,9 +39,9 @@ class Cause(StrEnum):
         PROMPT: The agent's system prompt changed.
         CONSTRAINTS: The text that plugins add to the system prompt changed.
         TOOLS: The tool specifications changed.
-        VARIANT: The model id, or the configured variant of the prompt, changed.
+        VARIANT: The model id, or the monitor's argument ``variant``, changed.
         HISTORY: Earlier messages changed or were removed.
-        GAP: The last request is older than the lifetime of the cache.
+        GAP: The time since the previous request exceeds the lifetime of the cache.
         DEPLOY: The conversation is new to this process, as after a deployment.
         UNKNOWN: None of these reasons applies.
     """
@@ -62,15 +62,16 @@ OF_PREFIX = frozenset({Cause.PROMPT, Cause.CONSTRAINTS, Cause.TOOLS, Cause.VARIA
 
 @dataclass(frozen=True)
 class CacheMiss:
-    """Model call that the provider's prompt cache did not serve, or whose prefix has changed.
+    """Model call that missed the provider's prompt cache, or whose prefix has changed.
 
-    The prefix is the system prompt, the tools, the model and the prompt variant.
+    A call misses the cache if less than half of its input tokens are read from the cache. The
+    prefix is the system prompt, the tools, the model and the prompt variant.
 
     Attributes:
         at: Time of the call, in seconds since 1970.
         agent_id: Id of the calling agent.
         causes: All causes that apply.
-        tokens: Number of input tokens that the cache did not serve.
+        tokens: Number of input tokens that were not read from the cache.
     """
 
     at: float
@@ -106,14 +107,14 @@ class CacheStats(CacheUse):
     Attributes:
         by_hour: Cache use in the last 31 days, keyed by hour in UTC, such as ``2026-11-03 14:00``.
         worst_day: Day with the lowest hit rate, and its hit rate. None without calls.
-        saved_tokens: Saved cost, as a number of uncached input tokens with the same price. Reading
-            a token from the cache costs 0.1 of an uncached token, and writing it 1.25. Negative if
-            writing cost more than reading saved.
+        saved_tokens: Cost that the cache saved, in prices of an uncached input token. Reading a
+            token from the cache costs 0.1 of this price, and writing it 1.25. Negative if writing
+            cost more than reading saved.
         drops: Number of calls that missed the cache or had a changed prefix, for each cause.
         prefix_changes: Number of calls with a changed prefix.
         prefix_stability: Share of calls with an unchanged prefix. 1 without calls.
-        whole_prefixes: Share of requests that began with all messages of the previous request. 1
-            without calls. Text that plugins add to a single request does not count.
+        whole_prefixes: Share of requests that began with all messages of the previous request,
+            apart from text that plugins add to a single request. 1 without calls.
     """
 
     by_hour: dict[str, CacheUse]

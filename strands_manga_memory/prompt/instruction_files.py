@@ -33,7 +33,7 @@ Strands.
 
 
 class InstructionFiles:
-    """Instruction files of the working directory, the user and the machine.
+    """Reader of files with instructions for the model, such as ``AGENT.md``, in some folders.
 
     The files ``AGENT.md``, ``MEMORY.md`` and ``.agent-context.md`` of each folder are read in this
     order. Each text is returned with the path of its file. All files together have at most 16 KB.
@@ -266,9 +266,10 @@ def access_of(path: Path) -> Access:
 def can_change(path: Path, *, look: Callable[[Path], Access] = access_of) -> bool:
     """Return whether this process can change or replace the file at an absolute path.
 
-    The result is True if the process owns or may write to the file or a folder above the file. The
-    right to write to a folder with the sticky bit, such as ``/tmp``, does not count. If the path
-    cannot be inspected, the result is True. ``look`` returns the permissions on a path.
+    The function ``look`` returns the permissions on a path. The result is True if the process owns
+    or may write to the file or a folder above the file. The right to write to a folder with the
+    sticky bit, such as ``/tmp``, does not count. If the path cannot be inspected, the result is
+    True.
     """
     try:
         file, *folders = map(look, (path, *path.parents))

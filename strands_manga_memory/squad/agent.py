@@ -64,13 +64,14 @@ class SessionStrandsAgent(SquadAgent):
         squad.add_agent(SessionStrandsAgent(options, build))
 
     Args:
-        options: Name, description and callbacks. ``save_chat`` is always off.
+        options: Name, description and callbacks. ``save_chat`` is always off, because the session
+            stores the messages.
         build: Function that returns a new Strands agent for a scope, with the scope's ``agent_id``
             and with new session and conversation managers. Called on a thread for each request.
         streaming: Whether to stream responses. Default False.
-        hot: Hot store in which a running request holds a lease (lock with an expiry), so that other
-            processes wait. With None (default), only requests of this process wait, and the session
-            managers merge turns that two processes save.
+        hot: Hot store in which a running request holds a lease (lock with an expiry), so that
+            requests in other processes wait. With None (default), only requests in this process
+            wait, and the session managers merge turns that two processes save at the same time.
         handoffs: Store of the messages that other agents leave for this agent, read once per
             request. Default: None.
         tenant: Tenant of all users. None (default): no tenant; the users are separate from those of
@@ -81,8 +82,8 @@ class SessionStrandsAgent(SquadAgent):
         grace: Seconds for which a cancelled request may continue to its end, before its task is
             cancelled. Default 5.
         failed_text: Answer to a request that failed.
-        busy_text: Answer to a request that waited too long for earlier requests, and that is not
-            stored.
+        busy_text: Answer to a request that waited too long for earlier requests. Such a request is
+            not stored.
         cancelled_text: Answer stored in the session for a request that was cancelled before its
             answer.
 
@@ -167,8 +168,9 @@ class SessionStrandsAgent(SquadAgent):
     ) -> AsyncGenerator[AgentStreamResponse, None]:
         """Answer a request in a task of its own, and yield the chunks of the answer.
 
-        If Agent Squad closes the stream early, the agent is cancelled, and the task ends at the
-        latest after ``grace`` seconds. If Agent Squad only stops reading, the task continues.
+        If Agent Squad closes the stream early, the Strands agent gets a cancel signal, and the task
+        is cancelled if it still runs after ``grace`` seconds. If Agent Squad only stops reading,
+        the task continues.
         """
         channel: asyncio.Queue[AgentStreamResponse | None] = asyncio.Queue()
         gone = threading.Event()

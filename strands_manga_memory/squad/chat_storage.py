@@ -133,9 +133,10 @@ class SessionChatStorage(ChatStorage):
             session_id: Id of the session, unique within the user.
             agent_id: Id of the agent.
             new_message: Message to store. Only its text is stored.
-            max_history_size: Maximum number of messages to return, in this and in later calls for
-                the agent. The stored log keeps all messages. Odd numbers are rounded down. The
-                maximum is at least 2, and at most 100. Default: the previous maximum.
+            max_history_size: Maximum number of messages to return, in this call and in later calls
+                for the agent. All messages are stored in any case. Odd numbers are rounded down,
+                numbers below 2 count as 2, and numbers above 100 as 100. Default: the maximum of
+                the agent's previous call, or else 100.
 
         Returns:
             The latest messages of the agent, oldest first.
@@ -183,8 +184,8 @@ class SessionChatStorage(ChatStorage):
             session_id: Id of the session, unique within the user.
             agent_id: Id of the agent.
             max_history_size: Maximum number of messages; odd numbers are rounded down. Default: the
-                limit that the last saved messages set for the agent, or else 100. A number above
-                this limit has no effect.
+                maximum that ``save_chat_message`` has got for the agent, or else 100. A number
+                above the default has no effect.
 
         Raises:
             ValueError: An id is not allowed.
@@ -209,8 +210,9 @@ class SessionChatStorage(ChatStorage):
     async def fetch_all_chats(self, user_id: str, session_id: str) -> list[ConversationMessage]:
         """Return the latest messages of all agents of a session, oldest first.
 
-        Each answer begins with ``[agent_id]``. The agents are listed in the durable store. Agents
-        that this object has used are included even before the durable store lists them.
+        Each answer begins with ``[agent_id]``. The agents are those that the durable store lists
+        for the session, and those that this object has used, which the durable store may not list
+        yet.
 
         While the durable store is unavailable, the result contains only agents that this object has
         used, and only messages of their current histories.

@@ -115,9 +115,9 @@ class Handoffs:
         ]
 
     def remove(self, scope: ConversationScope, handoffs: list[Handoff]) -> None:
-        """Remove messages from other agents (handoffs) after their delivery to an agent.
+        """Remove messages (handoffs) that the agent in ``scope`` has received from other agents.
 
-        A handoff that the sender has replaced since the delivery stays.
+        If a sender has replaced its handoff since the delivery, the new handoff stays.
         """
         manager = self._memory.session(scope)
         delivered = [handoff for handoff in self.read(scope) if handoff in handoffs]

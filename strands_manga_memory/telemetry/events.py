@@ -36,12 +36,12 @@ class Event:
     """Kind of telemetry event, with its metrics and its span.
 
     Args:
-        name: Name of the event in the statistics, such as ``turn``. The span is then named
-            ``manga_memory.turn``. Calls of stores differ: their statistics have names such as
-            ``hot.write``, and their spans ``write conversations``.
+        name: Name of the event in the statistics, such as ``turn``. The span has the same name with
+            a prefix: ``manga_memory.turn``. Only for calls of stores, the names differ:
+            ``hot.write`` in the statistics, for example, and ``write conversations`` for the span.
         duration: Histogram of the event's duration in seconds; None for events without a duration.
-        counts: Metrics of the other values that the event records, keyed by the name of the value,
-            such as ``tokens``.
+        counts: Metrics of the values that the event records besides its duration, keyed by the name
+            of the value, such as ``tokens``.
         labels: Names of the attributes that become labels of the metrics. The span has all
             attributes.
         has_span: Whether the event creates a span.

@@ -293,7 +293,7 @@ atexit.register(flush)
 
 
 def with_turn_timing(registry: HookRegistry) -> HookRegistry:
-    """Return a wrapper of a hook registry, which measures the time of the registered callbacks.
+    """Return a wrapper of a hook registry that measures the callbacks registered through it.
 
     At the end of each turn, a telemetry event records the duration of the turn, and the total
     duration of this package's callbacks. If telemetry is disabled, ``registry`` itself is returned.
@@ -371,7 +371,7 @@ _ITERATED = ("expired", "query")
 
 @with_repr("observes")
 class ObservedStore:
-    """Wrapper of a store that records each call except ``close`` in telemetry.
+    """Wrapper of a store that records each call in telemetry. Calls of ``close`` are not recorded.
 
     Args:
         store: The wrapped hot store or table.
@@ -503,8 +503,8 @@ class OperationStats:
         p95: 95th percentile in seconds, up to 12 % too high.
         p99: 99th percentile in seconds, up to 12 % too high.
         longest: Longest duration in seconds.
-        sums: Sums of the values that the operations recorded, keyed by name, such as ``tokens`` for
-            evicted tokens.
+        sums: Sum of each value that the operations recorded, keyed by its name. For example, the
+            sum ``tokens`` of trims is the number of evicted tokens.
     """
 
     count: int

@@ -78,8 +78,8 @@ class UserPage:
     """Page in a list of users.
 
     Attributes:
-        users: Entries of the page, sorted by the text ``tenant:user``, or ``user`` without a
-            tenant, in percent-encoded form.
+        users: Entries of the page, sorted by the percent-encoded text ``tenant:user``, or ``user``
+            if the user has no tenant.
         next: Argument ``after`` of ``list_users`` for the next page; None on the last page.
     """
 

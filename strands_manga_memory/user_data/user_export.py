@@ -81,10 +81,10 @@ def export_user(
         clock: Function that returns seconds since 1970.
 
     Returns:
-        Data of the user, keyed by kind. ``deletions`` has digests and times of deleted memories and
-        retracted messages, which an import respects. ``not_looked_at`` lists stores that were not
-        read.
-        ``unreadable`` lists records that are damaged or were written by a later version.
+        Data of the user, keyed by kind, such as ``sessions``. ``deletions`` has digests and times
+        of deleted memories and retracted messages, so that an import does not restore them.
+        ``not_looked_at`` lists stores that were not read. ``unreadable`` lists records that are
+        damaged or were written by a later version.
 
     Raises:
         ValueError: An id is not allowed.
