@@ -150,13 +150,15 @@ class Layout:
     def replay(self, restored: Sequence[Message]) -> list[Message] | None:
         """Rebuild the agent's history from the messages that a session manager restored.
 
+        Most session managers restore the log (all messages of the conversation) from the index
+        ``skip`` of this layout on. Some restore the trimmed history instead.
+
         Args:
-            restored: The restored messages, usually those of the log from index ``skip`` on. Some
-                session managers restore the history itself.
+            restored: The restored messages.
 
         Returns:
-            The history. None if ``restored`` is the history already, or lacks a message of the
-            history. The caller then uses ``restored`` unchanged.
+            The trimmed history. None if ``restored`` is the history already, or lacks a message of
+            the history. The caller then uses ``restored`` unchanged.
         """
         ids = [message.get("tracking_id") for message in restored]
         found = dict(zip(ids, restored, strict=True)) | self.bodies

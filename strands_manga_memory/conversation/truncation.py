@@ -324,7 +324,10 @@ class _JsonText:
 
     @classmethod
     def parse(cls, text: str, max_characters: int, *, is_excerpt: bool = False) -> _JsonText | None:
-        """Parse the JSON in a text. None if less than half of the text's characters are JSON."""
+        """Find and parse all JSON in a text, which may also contain other text.
+
+        The result is None if less than half of the text's characters are JSON.
+        """
         source, found = find_json(text)
         if not is_mostly_json(found, source):
             return None

@@ -311,10 +311,11 @@ def act_of_reply(
 ) -> str:
     """Correct the dialogue act (purpose) of a user's message that replies to the assistant.
 
-    ``act`` was determined from the user's message alone, and is corrected in these cases:
+    ``act`` was determined from the user's message alone. It is ``"unmatched"`` if no rule applies
+    to the message. It is corrected in these cases:
 
-    - A constraint, a decision or an unmatched message becomes a correction if it proposes something
-      else after a refusal: "how about eight?" after "there is no table at seven".
+    - A constraint, a decision or an unmatched message becomes a correction if the assistant refused
+      and the user proposes something else: "how about eight?" after "there is no table at seven".
     - A decision with a number or a time is a constraint.
     - An unmatched message with a number, a time or a name is a constraint.
     - "No, just the address" only declines an offer. Its act is the act of "just the address".

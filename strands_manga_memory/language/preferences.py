@@ -176,11 +176,11 @@ def _retraction(said: Preference) -> Preference:
 
 
 def _changed_taste(clause: str, stated: Sequence[Preference]) -> list[Preference]:
-    """Return preferences that replace the last preference in ``stated``, if a clause changes it.
+    """Return changes of the last preference in ``stated`` by the clause that follows it.
 
-    The clause follows the text of ``stated``. It may retract the preference ("scratch that"),
-    correct it ("no wait, romance"), give examples ("stuff like Monster"), make it a dislike, or end
-    a dislike ("now I love it"). Otherwise, the result is empty.
+    The clause may retract the preference ("scratch that"), correct it ("no wait, romance"), give
+    examples ("stuff like Monster"), make it a dislike, or end a dislike ("now I love it"). The
+    result replaces the preference. It is empty if the clause does not change the preference.
     """
     last = stated[-1] if stated else None
     if last is None:
@@ -354,10 +354,10 @@ def _facts_and_wishes(said: str) -> list[Preference]:
 
 
 def _is_taste_or_supposition(statement: str, value: tuple[int, int]) -> bool:
-    """Return whether a statement only has the form of a fact, such as "I'm a horror fan".
+    """Return whether a statement only looks like a personal fact, such as "I'm a horror fan".
 
-    Such a statement is a taste (for a genre, format or language), a quote or a supposition.
-    ``value`` is the range of the value in the statement.
+    It may be a taste (for a genre, format or language), a quote or a supposition. ``value`` is the
+    start and end position in the statement of the words that would be the fact.
     """
     start, end = value
     return (

@@ -46,7 +46,7 @@ def split_clauses(sentence: str) -> list[str]:
 
 
 def lasting_text(text: str) -> str:
-    """Return a text without the sentences that hold for a time only, such as "until Friday"."""
+    """Return a text without sentences that are true for a time only, as with "until Friday"."""
     return "\n".join(each for each in split_sentences(text) if not ANY.subjects.until.search(each))
 
 

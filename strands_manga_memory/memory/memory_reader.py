@@ -98,8 +98,8 @@ class MemoryReader:
     def start(self) -> None:
         """Read the user's memories into this process at the start of a session.
 
-        The read is skipped if the memories have just been read to build the system prompt. Recent
-        facts and messages follow in the background.
+        The memories of the system prompt are read before the call returns, unless they have just
+        been read. Recent facts and messages are then read in the background.
         """
         if not self._is_fresh:
             self._read()

@@ -305,7 +305,7 @@ class AgentConversation:
         return bool(found)
 
     def _messages_in_memory(self, identity: str | None) -> Iterator[tuple[TurnKey, int]]:
-        """Yield turn key and index of each message in memory with ``tracking_id=identity``."""
+        """Yield turn key and index of each message in this process with the id ``identity``."""
         for key, turn in reversed(self.local.held_turns.items()) if identity else ():
             for number, data in enumerate(turn.messages):
                 if has_identity(data, identity):

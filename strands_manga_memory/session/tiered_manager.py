@@ -221,11 +221,11 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             saver.block(saver.request())
 
     def redact_latest_message(self, redact_message: Message, agent: Agent, **kwargs: Any) -> None:
-        """Replace a message by its redacted version in all stores.
+        """Replace a message by its redacted version, ``redact_message``, in all stores.
 
-        The replaced message is the one with the same ``tracking_id``. The call waits until the new
-        message is stored, at most for ``durable_deadline``. On an event loop, the call returns at
-        once, and the agent waits at the next beginning or end of a turn instead. A redaction that
+        The replaced message is the one with the ``tracking_id`` of the redacted version. The call
+        waits until the new message is stored, at most for ``durable_deadline``. On an event loop,
+        it returns at once, and the agent waits when its turn next begins or ends. A redaction that
         takes longer, such as during an outage, is completed in the background. No later write
         stores the original message.
 

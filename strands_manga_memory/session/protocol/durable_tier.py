@@ -392,7 +392,10 @@ class DurableTier:
         return join(head, found)
 
     def incarnations(self) -> list[int]:
-        """Return the numbers of the conversation's runs (incarnations) with a log, in order."""
+        """Return, in ascending order, the numbers of the incarnations that have a log.
+
+        An incarnation (run) of a conversation ends with a deletion, expiry or rewind.
+        """
         before = f"{self._member}#TURN#"
         sorts = self._sort_values(before, f"{before}\U0010ffff")
         found = {sort.removeprefix(before).partition("#")[0] for sort in sorts}

@@ -442,7 +442,7 @@ class LocalCopy:
                 self.base = self.base.with_turns(turns).normalize()
 
     def reset_to(self, record: Record) -> None:
-        """Replace this copy, with its unsaved changes, by the state of a new incarnation (run)."""
+        """Replace this copy by a new run of the conversation, and discard its unsaved changes."""
         self.is_reset = True
         self.base, self.own_turns, self._changes = record, {}, {}
         self.new_manager_state, self.evicted = None, {}

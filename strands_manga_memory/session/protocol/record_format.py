@@ -247,15 +247,15 @@ _NUMBERS: dict[str, type[int] | type[float]] = {
 
 
 def record_to_json(record: Record, held: Lengths) -> JsonObject:
-    """Convert a conversation's record (its state) to JSON, without separately stored parts.
+    """Convert the record of a conversation to JSON, without the parts with fields of their own.
 
-    The parts that are stored separately are the turns, the states, and the messages that
-    ``body_fields`` returns. The field ``seen``, the number of messages of each turn, omits turns
-    that are stored with all their messages, because a reader can count these.
+    These parts are the turns, the agent's states such as ``agent.state``, and the messages that
+    ``body_fields`` returns. The field ``seen`` has the number of messages of each turn. It omits
+    turns of which all messages are stored next to the JSON, because a reader can count these.
 
     Args:
         record: The record.
-        held: The turns that are stored with the record, with their number of stored messages.
+        held: Number of messages of each turn that are stored next to the JSON.
     """
     # The author has seen all turns that are stored with the record, also old ones.
     lengths = {
