@@ -9,7 +9,7 @@ import pytest
 from tests.benchmarks.rivals import measures
 from tests.benchmarks.rivals.catalogue import RIVALS, Rival
 from tests.benchmarks.rivals.stage import RivalError, Stage, driven, stage_of
-from tests.benchmarks.rivals.table import BEGIN, END, Column, markdown, write
+from tests.benchmarks.rivals.table import BEGIN, END, Column, markdown, setups, write
 
 pytestmark = pytest.mark.xdist_group("rivals")  # its servers and processes are started once
 
@@ -66,20 +66,25 @@ def test_the_table_tells_of_everyone(tmp_path: Path) -> None:
     ]
     table = markdown(
         columns,
-        today=dt.date(2026, 1, 2),
-        breakers={"strands_manga_memory_probes_of_100": 1, "pybreaker_x": 2},
+        breakers={
+            "strands_manga_memory_probes_of_100": 1,
+            "strands_manga_memory_admits": 0,
+            "pybreaker_x": 2,
+        },
     )
+    details = setups(columns, today=dt.date(2026, 1, 2))
     assert f"| {OURS.name} 1 | 1 | yes |" in table
     assert f"| {FILE.name} 2 | 2.5 | no |" in table
     assert (
-        "- Equal for all packages to which it applies: lost: 0." in table
+        "- Equal for all packages to which it applies: lost: 0." in details
     )  # an equal answer has no column
     assert (
         f"- {RIVALS[3].name} 3 could not be measured: not installed on Python 3.11: no network."
-        in table
+        in details
     )
-    assert "2026-01-02" in table
+    assert "2026-01-02" in details
     assert "| probes of 100 | 1 |" in table
+    assert "| admits | no |" in table
     path = tmp_path / "R.md"
     path.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     write(path, table)
@@ -90,7 +95,7 @@ def test_the_table_tells_of_everyone(tmp_path: Path) -> None:
 
 
 def test_the_guide_holds_a_table_of_this_form() -> None:
-    text = GUIDE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+    text = GUIDE.read_text(encoding="utf-8").partition(BEGIN)[2]
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert rows[0].startswith("| package | ")
     assert rows[1].startswith(f"| {OURS.name} ")
@@ -99,7 +104,7 @@ def test_the_guide_holds_a_table_of_this_form() -> None:
             f"{rival.name} is missing: python -m tests.benchmarks rivals --write"
             " strands_manga_memory/guide/comparison.md"
         )
-    assert "Measured on 20" in text
+    assert "measured on 20" in text
     tables = [row for row in rows if row.startswith("| package | ")]
     assert sum(row.count("|") - 2 for row in tables) > 15
     assert sum(row.startswith(f"| {OURS.name} ") for row in rows) == len(tables)

@@ -14,7 +14,15 @@ from tests.benchmarks import progress
 from tests.benchmarks.rivals.catalogue import RIVALS, Rival, installed
 from tests.benchmarks.rivals.measures import MEASURES, by_age
 from tests.benchmarks.rivals.stage import RivalError, stage_of
-from tests.benchmarks.rivals.table import Column, in_short, markdown, write
+from tests.benchmarks.rivals.table import (
+    SETUPS_BEGIN,
+    SETUPS_END,
+    Column,
+    in_short,
+    markdown,
+    setups,
+    write,
+)
 
 
 def measured(rival: Rival, version: str) -> Column:
@@ -53,10 +61,11 @@ def main(*, as_json: bool, into: Path | None, only_installed: bool) -> int:
 
         breakers = breaker.run()
     today = dt.datetime.now(dt.UTC).date()
-    table = markdown(columns, today=today, breakers=breakers)
-    print(table)
+    table, details = markdown(columns, breakers=breakers), setups(columns, today=today)
+    print(f"{table}\n\n{details}")
     if into is not None:
         write(into, table)
+        write(into, details, SETUPS_BEGIN, SETUPS_END)
         write(Path("README.md"), in_short(into.read_text(encoding="utf-8")))
     if as_json:
         found = [

@@ -10,6 +10,10 @@ from tests.benchmarks.rivals.catalogue import Rival
 from tests.benchmarks.rivals.measures import Cell
 
 BEGIN, END = "<!-- rivals: begin -->", "<!-- rivals: end -->"
+"""Markers of the tables in the guide and in the README."""
+
+SETUPS_BEGIN, SETUPS_END = "<!-- setups: begin -->", "<!-- setups: end -->"
+"""Markers of the setups at the end of the guide."""
 
 
 @dataclass
@@ -24,8 +28,14 @@ class Column:
 
 GROUPS: dict[str, tuple[str, dict[str, str]]] = {
     "Work of a turn": (
-        "Fewer bytes, round trips and commands are better. A pause of the event loop delays all"
-        " agents of the process.",
+        "Less is better in all columns. *Turn 10* and *turn 100* are means of five turns: 6 to"
+        " 10, and 96 to 100.\n\n"
+        "- **bytes**: sent to the stores or, by managers of files, written.\n"
+        "- **round trips**: waits for an answer of a store. Requests that are sent together are"
+        " one round trip.\n"
+        "- **commands**: commands to Redis, and requests to DynamoDB.\n"
+        "- **event loop blocked, ms**: longest pause of the event loop in a turn, with stores 50 ms"
+        " away. It delays all agents of the process.",
         {
             "bytes written a turn, after 10 turns": "bytes, turn 10",
             "bytes written a turn, after 100 turns": "bytes, turn 100",
@@ -37,39 +47,47 @@ GROUPS: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "Restores and losses": (
-        "Fewer round trips and losses are better. A session that is in use for longer than its time"
-        " to live (TTL) should keep all 6 turns. MIXED: two later processes found different"
-        " messages of the session.",
+        "- **restore, 100 turns**: round trips until a new process has a session of 100 turns."
+        " Fewer are better.\n"
+        "- **restore, crowded**: round trips to restore one turn from a Redis with 5,000 keys of"
+        " others. Fewer are better.\n"
+        "- **trimmed window restored**: after a trim, a new process has the same window, pinned"
+        " messages included. *Yes* is right.\n"
+        "- **lost turns, of 3**: two processes that know a session of one turn add one turn each."
+        " 0 is right.\n"
+        "- **message of 500 KB**: it and the turn after it are stored. *Kept* is right. An"
+        " error is shown by its class.\n"
+        "- **kept turns, of 6**: turns that are left of a session that was in use for longer than"
+        " its time to live (TTL), with shorter pauses. 6 is right.\n"
+        "- **continues after expiry**: a live agent continues an expired session, and later"
+        " processes find its new turns. *Yes* is right. MIXED: two later processes found different"
+        " messages.",
         {
-            "round trips to restore 100 turns": "round trips for 100 turns",
-            "round trips to restore 1 turn with 5,000 foreign keys": (
-                "round trips for 1 turn, with 5,000 keys of others"
-            ),
+            "round trips to restore 100 turns": "restore, 100 turns",
+            "round trips to restore 1 turn with 5,000 foreign keys": "restore, crowded",
             "window after trimming with pins restored exactly": "trimmed window restored",
-            "of 3 turns of two writers lost": "turns lost by two writers, of 3",
+            "of 3 turns of two writers lost": "lost turns, of 3",
             "a message of 500 KB": "message of 500 KB",
-            "of 6 turns in use past the TTL left": "turns kept in use past the TTL, of 6",
-            "a live agent goes on after its session expired": "agent continues after expiry",
-        },
-    ),
-    "Ids of sessions and agents": (
-        'The correct results are "no" in three columns and "apart" in the last. If a package raised'
-        " an error, the table has the class of the error.",
-        {
-            "deleting a session whose id is a pattern of another's deletes that too": (
-                "deleting session `a*` deletes session `ab`"
-            ),
-            "deleting a session whose id is a beginning of another's deletes that too": (
-                "deleting session `a` deletes session `ab`"
-            ),
-            "an agent 'a?' gets the messages of 'a1'": "agent `a?` gets messages of `a1`",
-            "agents 'x', 'x:msgs', 'x#msg' and 'x:messages' in one session": (
-                "agents `x`, `x:msgs`, `x#msg`, `x:messages`"
-            ),
+            "of 6 turns in use past the TTL left": "kept turns, of 6",
+            "a live agent goes on after its session expired": "continues after expiry",
         },
     ),
 }
 """Tables of the guide: title, explanation, and columns by question."""
+
+IDS = {
+    "deleting a session whose id is a pattern of another's deletes that too": (
+        "deleting session `a?` deletes session `ab`"
+    ),
+    "deleting a session whose id is a beginning of another's deletes that too": (
+        "deleting session `a` deletes session `ab`"
+    ),
+    "an agent 'a?' gets the messages of 'a1'": "agent `a?` gets messages of `a1`",
+    "agents 'x', 'x:msgs', 'x#msg' and 'x:messages' in one session": (
+        "agents `x`, `x:msgs`, `x#msg`, `x:messages`"
+    ),
+}
+"""Columns by question of the table of ids, among the setups."""
 
 EQUAL = {
     "restored of 200 messages": "restored messages, of 200",
@@ -79,54 +97,81 @@ EQUAL = {
 """Labels of questions that all packages answer equally."""
 
 _BREAKERS = (
-    "An open breaker lets one call, a *probe*, test whether the tool works again. 100 calls arrive"
-    " when a probe is due: 1 should reach the tool. A probe that is cancelled, or that fails"
-    " because of its caller (an *ignored* probe), shows nothing about the tool. The breaker should"
-    " then admit the next call and stay half-open (not yet closed). In the last three rows, 1 means"
-    " yes, and 0 no."
+    "An open breaker lets one call, a *probe*, test whether the tool works again.\n\n"
+    "- **probes of 100**: calls that reach the tool, if 100 arrive when a probe is due. 1 is"
+    " right.\n"
+    "- **probes of 100 failing**: the same, if the tool still fails. 1 is right.\n"
+    "- **admits after ...**: the breaker admits the next call. *Yes* is right.\n"
+    "- **half open after ...**: the breaker admits one call, and opens again if this call fails."
+    " *Yes* is right.\n\n"
+    "If a probe is cancelled, or fails by its caller's mistake (*ignored*), it shows nothing about"
+    " the tool."
 )
 
 
-def markdown(
-    columns: Sequence[Column], *, today: dt.date, breakers: Mapping[str, float] | None = None
-) -> str:
+def markdown(columns: Sequence[Column], *, breakers: Mapping[str, float] | None = None) -> str:
     """Return the tables as Markdown, with a row for each rival.
 
-    Questions that all rivals answer equally are listed below the tables.
+    A table of its own has the questions that are neither in ``GROUPS`` nor in ``IDS``, unless all
+    rivals answer them equally. ``setups`` returns the rest.
     """
-    questions = list(dict.fromkeys(name for column in columns for name in column.cells))
+    questions = _questions(columns)
     shown = [column for column in columns if not column.failed]
-    lines = [
-        (
-            f"Measured on {today:%Y-%m-%d} by `uv run python -m tests.benchmarks rivals`, Strands"
-            f" Agents {importlib.metadata.version('strands-agents')}. Bytes, commands and losses"
-            " are counts. Round trips vary a little if a client sends several commands at once."
-            " The pause of the event loop is a timing on a busy machine."
-        )
-    ]
-    grouped = {question for _, labels in GROUPS.values() for question in labels}
-    rest = [question for question in questions if question not in grouped]
-    equal = [question for question in rest if len(_answers(question, shown)) == 1]
-    others = {question: question for question in rest if question not in equal}
-    same = [f"{EQUAL.get(name, name)}: {_answers(name, shown)[0]}" for name in equal]
-    groups = {**GROUPS, "Further questions": ("", others)}
-    for title, (explanation, labels) in groups.items():
+    grouped = {*IDS, *(question for _, labels in GROUPS.values() for question in labels)}
+    others = {
+        question: question
+        for question in questions
+        if question not in grouped and len(_answers(question, shown)) > 1
+    }
+    lines: list[str] = []
+    for title, (explanation, labels) in {**GROUPS, "Further questions": ("", others)}.items():
         asked = {question: label for question, label in labels.items() if question in questions}
         if asked:
-            lines += ["", f"### {title}", ""] + [explanation, ""] * bool(explanation)
-            lines += _table(shown, asked)
-    lines += [
-        "",
-        "Further results and setups:",
+            lines += [f"### {title}", ""] + [explanation, ""] * bool(explanation)
+            lines += [*_table(shown, asked), ""]
+    if breakers:
+        lines += ["## Circuit breakers", "", _BREAKERS, "", *_breaker_lines(breakers)]
+    return "\n".join(lines).strip()
+
+
+def setups(columns: Sequence[Column], *, today: dt.date) -> str:
+    """Return the date, the setups, equal results and the table of ids as Markdown."""
+    shown = [column for column in columns if not column.failed]
+    grouped = {*IDS, *(question for _, labels in GROUPS.values() for question in labels)}
+    same = [
+        f"{EQUAL.get(name, name)}: {answers[0]}"
+        for name in _questions(columns)
+        if name not in grouped and len(answers := _answers(name, shown)) == 1
+    ]
+    lines = [
+        (
+            f"Session managers: measured on {today:%Y-%m-%d}, Strands Agents"
+            f" {importlib.metadata.version('strands-agents')}. Bytes, commands and losses are"
+            " counts. Round trips vary a little if a client sends several commands at once. The"
+            " pause of the event loop is a timing on a busy machine."
+        ),
         "",
         *([f"- Equal for all packages to which it applies: {'; '.join(same)}."] if same else []),
     ]
     lines += [f"- {c.rival.name}: {c.rival.note}." for c in shown if c.rival.note]
     failed = [column for column in columns if column.failed]
     lines += [f"- {_name(column)} could not be measured: {column.failed}." for column in failed]
-    if breakers:
-        lines += ["", "## Circuit breakers", "", _BREAKERS, "", *_breaker_lines(breakers)]
+    asked = {name: label for name, label in IDS.items() if name in _questions(columns)}
+    if asked:
+        lines += [
+            "",
+            (
+                "Ids of sessions and agents. *No* is right in three columns, and *apart* in the"
+                " last. An error is shown by its class."
+            ),
+            "",
+            *_table(shown, asked),
+        ]
     return "\n".join(lines)
+
+
+def _questions(columns: Sequence[Column]) -> list[str]:
+    return list(dict.fromkeys(name for column in columns for name in column.cells))
 
 
 def _table(columns: Sequence[Column], labels: Mapping[str, str]) -> Iterator[str]:
@@ -159,42 +204,41 @@ def _breaker_lines(values: Mapping[str, float]) -> Iterator[str]:
     from tests.benchmarks.breaker import LIBRARIES
 
     names = ["strands_manga_memory", *LIBRARIES]
+    heads = [names[0], *(f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES)]
     asked = [
         name.removeprefix("strands_manga_memory_")
         for name in values
         if name.startswith("strands_manga_memory_")
     ]
-    yield "| breaker | " + " | ".join(names) + " |"
+    yield "| breaker | " + " | ".join(heads) + " |"
     yield "|---|" + "---|" * len(names)
     for question in asked:
-        cells = [values.get(f"{name}_{question}") for name in names]
-        yield (
-            f"| {question.replace('_', ' ')} | "
-            + " | ".join("–" if cell is None else f"{cell:g}" for cell in cells)
-            + " |"
-        )
+        cells: list[Cell] = [values.get(f"{name}_{question}") for name in names]
+        if not question.startswith("probes"):
+            cells = [None if cell is None else ("yes" if cell else "no") for cell in cells]
+        yield f"| {question.replace('_', ' ')} | {' | '.join(map(_cell, cells))} |"
 
 
-def write(path: Path, table: str) -> None:
-    """Write the table between its markers in a file.
+def write(path: Path, table: str, begin: str = BEGIN, end: str = END) -> None:
+    """Write text between its markers in a file.
 
     Raises:
         ValueError: The file has no markers.
     """
     text = path.read_text(encoding="utf-8")
-    if BEGIN not in text or END not in text:
-        raise ValueError(f"{path} must have the markers {BEGIN} and {END}")
-    head, tail = text.partition(BEGIN)[0], text.partition(END)[2]
-    path.write_text(f"{head}{BEGIN}\n{table}\n{END}{tail}", encoding="utf-8")
+    if begin not in text or end not in text:
+        raise ValueError(f"{path} must have the markers {begin} and {end}")
+    head, tail = text.partition(begin)[0], text.partition(end)[2]
+    path.write_text(f"{head}{begin}\n{table}\n{end}{tail}", encoding="utf-8")
 
 
 IN_SHORT = {
     "bytes, turn 100": "bytes written by one turn",
     "round trips, turn 100": "round trips of one turn",
-    "round trips for 100 turns": "round trips to restore 100 turns",
+    "restore, 100 turns": "round trips to restore 100 turns",
     "event loop blocked, ms": "event loop blocked, ms",
     "trimmed window restored": "trimmed window restored",
-    "turns lost by two writers, of 3": "turns lost by two writers, of 3",
+    "lost turns, of 3": "turns lost by two writers, of 3",
 }
 """Columns of the guide that the README's table has, with its labels."""
 
