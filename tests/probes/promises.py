@@ -23,6 +23,14 @@ FOLDERS = {
 }  # fmt: skip
 """Names of the pages of folders."""
 
+TOPICS_OF_TESTS = {
+    "after_a_turn": "background writes", "cli": "commands", "heard": "learned preferences",
+    "mcp_agents": "MCP agents", "mcp_scenarios": "MCP scenarios", "one_user": "errors of one user",
+    "pii": "personal data", "session_ttl": "session TTL", "state_parts": "parts of the state",
+    "summary_runs_apart": "summary runs of processes",
+}  # fmt: skip
+"""Topics of tests whose files have other names."""
+
 CONDITIONS = {
     "Summaries": 'With `history="summarize"` or `VerifiedSummarizingConversationManager`.',
     "User memory": "With `MangaMemory.open(memories=True)`.",
@@ -84,17 +92,29 @@ def name_of(page: str) -> str:
     return FOLDERS.get(Path(path).parent.name) or Path(path).stem.capitalize()
 
 
+def topic_of(file: str) -> str:
+    """Return the text of a link to a test."""
+    name = Path(file).stem.removeprefix("test_")
+    if name.startswith("probes_"):
+        return f"{name.removeprefix('probes_')} (probe)"
+    return TOPICS_OF_TESTS.get(name) or name.replace("_", " ")
+
+
 def table() -> str:
     """Build the page of the guide."""
     lines = [
         "# Promises",
         "",
         (
-            "Guarantees of the package by topic. The second column links to an explanation, the"
-            " third to the test files. The five most important ones are in the"
-            " [README](../../README.md#promises)."
+            "All promises of the package with their tests, to look one up."
+            " [Sessions](sessions.md#guarantees) explains the guarantees of storage. The five most"
+            " important promises are in the [README](../../README.md#promises)."
         ),
         "",
+        (
+            "- **Tests.** `uv run pytest tests/probes` runs the probes: tests through the public"
+            " API only. The other tests are linked by their topic."
+        ),
         (
             "- **Stores.** The promises hold while the stores keep the data that they have"
             " confirmed. [Limits](sessions.md#limits) lists the exceptions."
@@ -111,7 +131,7 @@ def table() -> str:
         lines += ["| promise | explained in | tests |", "|---|---|---|"]
         for text, promise in tested.items():
             files = dict.fromkeys(test.partition("::")[0] for test in promise.tests)
-            links = ", ".join(f"[{number}](../../{file})" for number, file in enumerate(files, 1))
+            links = ", ".join(f"[{topic_of(file)}](../../{file})" for file in files)
             explained = f"[{name_of(promise.page)}]({promise.page})"
             lines.append(f"| {text} | {explained} | {links} |")
     return "\n".join(lines) + "\n"

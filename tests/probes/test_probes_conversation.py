@@ -100,7 +100,7 @@ def test_a_conversation_lives_by_its_policy(
 
 def test_what_weighs_most_stays_longest(deployment: Deployment) -> None:
     """A window over its budget evicts recognized small talk first and recognized preferences last,
-    in English and Japanese. The first and the current turn stay.
+    in English and Japanese.
     """
     memory = deployment.process()
     agent, model = deployment.agent(
@@ -294,7 +294,7 @@ def test_at_turn_fifty_the_context_is_small(deployment: Deployment) -> None:
 
 
 def test_a_pin_survives_a_restore(deployment: Deployment) -> None:
-    """A restart restores the trimmed or compacted window exactly, pinned messages included."""
+    """After a trim or a compaction, too, a restart restores the window exactly, with its pins."""
     memory = deployment.process()
     agent, _ = deployment.agent(
         memory, max_tokens=700, reply=lambda _: "An answer of some length. " * 10

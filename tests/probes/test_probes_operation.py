@@ -455,8 +455,8 @@ def test_a_quick_start_needs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_redaction_of_the_log_reaches_both_tiers(deployment: Deployment) -> None:
-    """A redacted message becomes unreadable in the history, in the log and, as soon as they answer,
-    in both tiers. Later processes cannot read it either.
+    """A redacted message becomes unreadable in the window and the log, and in each tier as soon as
+    the tier answers. Later processes cannot read it either.
     """
     memory = deployment.process(codec=Codec(cipher=AesGcmCipher({"k": bytes(32)}, current="k")))
     agent, _ = deployment.agent(memory)

@@ -57,8 +57,8 @@ def test_a_conversation_has_statistics(deployment: Deployment) -> None:
 
 
 def test_the_history_keeps_to_its_budget(deployment: Deployment) -> None:
-    """The trimmed window is within its budget at every model call, and keeps its first and last
-    turn. Pinned messages, reasoning, open tool calls and the current message may exceed the budget.
+    """At every model call, the trimmed window is within its budget, except for pinned messages,
+    reasoning, open tool calls and the current message. Its first and last turn stay.
     """
     memory = deployment.process()
     agent, model = deployment.agent(

@@ -93,9 +93,7 @@ def test_each_layer_lives_as_long_as_it_should(deployment: Deployment) -> None:
 
 
 def test_entities_are_checked_replaced_and_dropped(deployment: Deployment) -> None:
-    """Only entities of a valid form are kept. A newer one of the same type replaces an entity, and
-    a change of subject removes it.
-    """
+    """Only entities of a valid form are kept, and a newer one replaces an entity of its type."""
     memory = deployment.process()
     agent, _ = deployment.agent(memory, task_state=True)
     active = state_of(agent).entities.active
@@ -258,7 +256,7 @@ def test_a_sick_tool_is_fallen_back_from(deployment: Deployment) -> None:
 
 def test_a_tool_that_hangs_ends(deployment: Deployment) -> None:
     """A call that hangs ends in time, with an error that tells the model how to continue, unless
-    its tool blocks the event loop. Wrong arguments never count as failures.
+    its tool blocks the event loop.
     """
     import threading
 
