@@ -219,22 +219,11 @@ def _with_links(page: Path, source: Path) -> str:
         if own and line.startswith("### "):
             name = line.removeprefix("### ")
             lines += ["", f"[Reference]({api}/{name}.md)"]
-    if own:
-        lines[3:3] = [
-            "",
-            "| name | purpose |",
-            "|---|---|",
-            *(_index_row(name, api) for name in NAMES),
-        ]
-    return "\n".join(lines) + "\n"
-
-
-def _index_row(name: str, api: str) -> str:
-    """Return the row of a public name in the index of the API."""
-    return (
-        f"| [`{name}`]({api}/{name}.md) |"
-        f" {_first_sentence(inspect.getdoc(getattr(strands_manga_memory, name)) or '')} |"
-    )
+    text = "\n".join(lines) + "\n"
+    if own:  # the index links the pages of the names, which have their examples, too
+        index, heading, entries = text.partition("\n## ")
+        text = re.sub(r"(\[`(\w+)`\])\(#\w+\)", rf"\1({api}/\2.md)", index) + heading + entries
+    return text
 
 
 def _add_searches(source: Path) -> None:
