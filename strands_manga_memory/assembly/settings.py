@@ -134,7 +134,8 @@ class MangaMemorySettings(BaseModel):
     durable_deadline: float = _number(
         2.0,
         "seconds",
-        "Longest wait of a turn for the durable tier, if no other survives the process",
+        "Longest wait of a turn for the durable tier; a turn waits for it only without Redis or"
+        " Valkey",
         gt=0,
         le=60,
     )
@@ -167,13 +168,14 @@ class MangaMemorySettings(BaseModel):
         "importance", description="Method that limits the window, unless set in `memory.agent`"
     )
     max_tokens: int | None = _tokens(
-        "Budget of the window; unset: a quarter of the context window, at most 16,384; "
-        "with summaries at most 4,096, as for an unknown context window"
+        "Budget of the window; unset: a quarter of the context window, at most 16,384. With"
+        " summaries: at most 4,096. If the model does not state its window: 4,096"
     )
     trim_every: int = _number(
         7,
         "turns",
-        "Later turns for which trimming a full window makes room; 0: none",
+        "When a full window is trimmed, room is made for about this many further turns, so that not"
+        " every turn trims; 0: none",
         ge=0,
         le=1000,
     )
