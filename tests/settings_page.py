@@ -120,7 +120,7 @@ def _cells(value: Any, text: str) -> tuple[str, str]:
             shown = stated[1]
         text = (text[: stated.start()] + text[stated.end() :]).strip()
     if value is not None:
-        text = text.replace(" (default)", "")
+        text = text.replace(" (default)", "").replace(", the default)", ")")
     return shown or ("" if value is inspect.Parameter.empty else "see right"), text
 
 
