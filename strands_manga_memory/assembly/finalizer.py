@@ -57,7 +57,7 @@ class SessionFinalizer:
         memory_codec: Codec of the memories, the same as that of ``UserMemoryStore``.
         pii: Policy for personal data in memories. Default ``PiiPolicy()``.
         timeout: Seconds to wait for the model. Default 30.
-        retention: Storage time, importance and half-life of each type of memory. Default
+        retention: Storage time, importance and decay of each type of memory. Default
             ``RETENTION``.
 
     Raises:
