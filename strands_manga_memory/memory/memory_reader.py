@@ -106,15 +106,15 @@ class MemoryReader:
         self._is_fresh = False
         self._with_recent()
 
-    def drop_snapshot(self, *, is_own_change: bool = False) -> None:
+    def drop_snapshot(self, *, is_cache_stale: bool = False) -> None:
         """Discard this process's copy of the memories, because they changed.
 
-        The next use of the memories reads them again. If this process made the change, they are
-        read from the table, because the cache in the hot tier may lack the change.
+        The next use of the memories reads them again. With ``is_cache_stale``, it reads the table,
+        because the cache in the hot tier may lack the change.
         """
         with self._lock:
             self._snapshot = None
-            self._is_cache_usable &= not is_own_change
+            self._is_cache_usable &= not is_cache_stale
 
     def read_changes(self) -> None:
         """Read the memories again, because other processes may have changed them.
@@ -123,7 +123,7 @@ class MemoryReader:
         may be outdated, because a process that made a change may use another hot tier.
         """
         self._wait_for_statements()
-        self.drop_snapshot(is_own_change=True)
+        self.drop_snapshot(is_cache_stale=True)
         self._read()
 
     def known_records(self) -> list[MemoryRecord]:

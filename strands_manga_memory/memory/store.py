@@ -282,7 +282,7 @@ class UserMemoryStore(MemoryStore):
             },
         )
         changed = self.preference_log.apply(PreferenceChange(record=record))
-        self.reader.drop_snapshot(is_own_change=True)
+        self.reader.drop_snapshot(is_cache_stale=True)
         for each in changed.values():
             if each is not None and slot_of(each) == slot_of(record):
                 return self.pii.opened_record(each)
@@ -430,7 +430,7 @@ class UserMemoryStore(MemoryStore):
             return exists
         removal = Removal.of_preference(*slot_and_value(record), max(now, record.updated_at))
         self.preference_log.apply(PreferenceChange(removals=[removal], dropped=memory_id))
-        self.reader.drop_snapshot(is_own_change=True)
+        self.reader.drop_snapshot(is_cache_stale=True)
         return True
 
     def retract(
@@ -468,7 +468,7 @@ class UserMemoryStore(MemoryStore):
         except StoreError:
             self.preference_log.apply_later(change)
             raise
-        self.reader.drop_snapshot(is_own_change=True)
+        self.reader.drop_snapshot(is_cache_stale=True)
         if session_id is None:
             return len(changed)
         summaries = self.partition.load([MemoryType.SUMMARY]).records.values()
@@ -554,7 +554,7 @@ class UserMemoryStore(MemoryStore):
         self.preference_log.notify_agents(drops_context=record.type == MemoryType.SUMMARY)
         if record.type == MemoryType.SUMMARY and record.version > 1:
             delete_word_list(self.partition)
-        self.reader.drop_snapshot(is_own_change=True)
+        self.reader.drop_snapshot(is_cache_stale=True)
         return self.pii.opened_record(record)
 
     def _importance(self, type_: MemoryType, given: float | None) -> float:
@@ -569,7 +569,7 @@ class UserMemoryStore(MemoryStore):
                 episodes = self.partition.episode_ids(id_)
                 deleted += [question_id(id_), *episodes, *self._rollups_of(id_)]
         self.partition.delete_many(deleted)
-        self.reader.drop_snapshot(is_own_change=True)
+        self.reader.drop_snapshot(is_cache_stale=True)
         self.preference_log.notify_agents(is_removal=True)
         delete_word_list(self.partition)
 

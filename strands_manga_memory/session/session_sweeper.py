@@ -384,7 +384,7 @@ class SessionSweeper:
         if version is None:  # the head is missing
             return True
         until = int(self._tiers.clock() + 2 * self._tiers.ttl.session)
-        mark = {"session_id": partition, "sk": sort, "v": version, "expires_at": until}
+        mark = {"session_id": partition, "sk": sort, "v": version, self._table.schema.ttl: until}
         self._table.put(mark)
         return True
 
@@ -411,7 +411,7 @@ class SessionSweeper:
                     return now + self._lease, is_finalized
             durable.purge(conversation.record.incarnation)
             return now + ttl.grace + self._lease, is_finalized
-        expires_at = int(durable.head_item.get("expires_at") or 0)
+        expires_at = int(durable.head_item.get(self._table.schema.ttl) or 0)
         if expires_at > now:
             return expires_at, False
         if not durable.remove_head():

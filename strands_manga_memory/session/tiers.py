@@ -168,7 +168,7 @@ def put_group_tombstone(table: Table, partition: str, *, now: float, until: floa
     before = (table.get(partition, TOMBSTONE) or {}).get(ENDED_BELOW)
     incarnation = max(int(now), int(before) + 1 if isinstance(before, int | float) else 0)
     key = {"session_id": partition, "sk": TOMBSTONE}
-    ended = {ENDED_BELOW: incarnation, "state": DELETED, "expires_at": math.ceil(until)}
+    ended = {ENDED_BELOW: incarnation, "state": DELETED, table.schema.ttl: math.ceil(until)}
     table.put(key | ended)
     return incarnation
 
@@ -388,7 +388,7 @@ def remove_listing(
     if copies_until is None:
         table.delete(entry["session_id"], entry["sk"])
     else:
-        table.put({**entry, "state": DELETED, "expires_at": int(copies_until) + 1})
+        table.put({**entry, "state": DELETED, table.schema.ttl: int(copies_until) + 1})
 
 
 def is_in_hot(table: Table, session: str) -> bool:

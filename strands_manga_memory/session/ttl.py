@@ -190,7 +190,7 @@ class ReturnGaps:
         key = {"session_id": PARTITION, "sk": f"{day}#{self._process}"}
         try:
             stored = {str(bucket): count for bucket, count in counts.items()}
-            table.put({**key, "counts": stored, "expires_at": int(now + KEPT_SECONDS)})
+            table.put({**key, "counts": stored, table.schema.ttl: int(now + KEPT_SECONDS)})
         except StoreError as error:
             kind = type(error).__name__
             logger.debug("error=<%s> | the gaps between turns are stored later", kind)

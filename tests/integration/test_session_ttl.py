@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from strands.multiagent import GraphBuilder
 
-from strands_manga_memory import CorruptRecordError, SessionSweeper, TtlPolicy
+from strands_manga_memory import SESSIONS, CorruptRecordError, SessionSweeper, TtlPolicy
 from strands_manga_memory.exceptions import StoreRefusedError
 from strands_manga_memory.session import EndedConversation
 from strands_manga_memory.session.tiers import ConversationKey
@@ -507,6 +508,22 @@ def test_a_reader_in_between_is_not_told_a_lie(timed: Timed) -> None:
     seen.append(list(timed.manager().history()))
     assert [len(history) for history in seen] == [4, 4]
     assert same(seen[0], seen[1])
+
+
+def test_every_stored_record_has_the_expiry_attribute_of_its_table() -> None:
+    """A table may name this attribute differently, for example an existing DynamoDB table."""
+    timed = Timed.made()
+    timed.durable.schema = replace(SESSIONS, ttl="ends")
+    live = timed.agent()
+    live("Is volume 3 in stock?")
+    live._session_manager.flush()
+    stored = list(timed.durable.rows.values())
+    timed.manager().delete_session()
+    tombstones = [row for row in timed.durable.rows.values() if row.get("state") == "deleted"]
+    assert any("ends" in row for row in stored)
+    assert tombstones
+    assert all(row["ends"] > timed.clock() for row in tombstones)
+    assert not [row["sk"] for row in (*stored, *tombstones) if "expires_at" in row]
 
 
 def test_sweeper_takes_urls_of_its_stores(tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ class DurableTier:
         is_tombstone, ttl = record.is_empty, self._tiers.ttl
         kept_seconds = ttl.tombstone_seconds if is_tombstone else ttl.session + ttl.grace
         expires_at = math.ceil(self._tiers.clock() + kept_seconds)
-        attributes: dict[str, Any] = {"v": secrets.randbits(50), "expires_at": expires_at}
+        attributes: dict[str, Any] = {"v": secrets.randbits(50), self._table.schema.ttl: expires_at}
         attributes["state"] = DELETED if is_tombstone else ACTIVE
         if not is_tombstone and "member" in record.ids:
             attributes["member"] = record.ids["member"]
@@ -255,7 +255,7 @@ class DurableTier:
     def _is_expired(self, item: Item) -> bool:
         return (
             item.get("state") == DELETED
-            and 0 < (item.get("expires_at") or 0) <= self._tiers.clock()
+            and 0 < (item.get(self._table.schema.ttl) or 0) <= self._tiers.clock()
         )
 
     # The log
@@ -516,7 +516,7 @@ def put_split(
     item: Item = {"session_id": key[0], "sk": key[1], **attributes}
     if len(chunks) > 1:
         item |= {"parts": len(chunks), "tag": secrets.token_hex(8)}
-        expiry = {name: value for name, value in attributes.items() if name == "expires_at"}
+        expiry = {name: value for name, value in attributes.items() if name == table.schema.ttl}
         for part, chunk in zip(part_keys(item), chunks[1:], strict=True):
             table.put({"session_id": part[0], "sk": part[1], "data": chunk, **expiry})
     when = Condition(equals={guard: before.get(guard)}) if before else ABSENT
