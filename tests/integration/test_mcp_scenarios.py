@@ -281,7 +281,11 @@ async def test_a_server_killed_between_calls_is_connected_anew(
     assert {shop.state(name) for name in ("ok", "boom", "hang")} == {"closed"}
 
 
-async def test_a_server_killed_during_calls_opens_no_breaker(mortal: tuple[Shop, Any]) -> None:
+async def test_a_server_killed_during_calls_opens_no_breaker(
+    mortal: tuple[Shop, Any], kind: tuple[str, str]
+) -> None:
+    if IS_CLIENT_1 and kind == ("sdk", "http"):
+        pytest.skip("the client of the 1.x SDK waits until the deadline of each call")
     shop, server = mortal
     calls = [asyncio.create_task(shop.call("hang")) for _ in range(6)]
     await until(lambda: shop["hang"].status()["calls"] == 6)
