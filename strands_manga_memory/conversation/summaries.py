@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from opentelemetry import metrics
 from strands.types.content import Message
@@ -20,7 +20,6 @@ from strands.types.content import Message
 from strands_manga_memory.arguments import check_int
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, State
 from strands_manga_memory.conversation.background import BackgroundTask
-from strands_manga_memory.conversation.selection import is_pinned
 from strands_manga_memory.conversation.summary_record import (
     RULES,
     Summary,
@@ -135,26 +134,6 @@ class SummarySpan:
         """Number of turns in the history that no summary covers, including the recent turns."""
         return sum(is_turn_start(message) for message in (*self.unsummarized, *self.recent))
 
-    def ending_at(self, last: str) -> SummarySpan | None:
-        """Return another division of the same history, whose old turns end with a given message.
-
-        A summary that was begun when the history was shorter covers only the turns up to this
-        message.
-
-        Args:
-            last: Tracking id of the last message of the old turns.
-
-        Returns:
-            The new division. None if the message is not in ``unsummarized``.
-        """
-        history = (*self.old, *self.recent)
-        found = [
-            at
-            for at, message in enumerate(history)
-            if message.get("tracking_id") == last and message in self.unsummarized
-        ]
-        return split_at(history, found[0] + 1) if found else None
-
 
 MessageVersions = list[tuple[str | None, int]]
 """Id and fingerprint of each message that a summary replaces."""
@@ -205,19 +184,11 @@ def split_at(history: Sequence[Message], split: int) -> SummarySpan:
     )
 
 
-def pinned_positions(messages: Sequence[Message]) -> list[int]:
-    """Return the positions of all messages in turns that contain a pinned message.
-
-    A pinned message is protected from eviction. A summary of its turn therefore leaves all messages
-    of the turn in the history.
-    """
-    return [
-        at for turn in turns(messages) if any(is_pinned(messages[at]) for at in turn) for at in turn
-    ]
+# --- Runs -----------------------------------------------------------------------------------------
 
 
-# --- Failures of the summarizer -------------------------------------------------------------------
-
+_RUN, _REST = "summary_run", "summary_rest"
+"""Keys in the saved state: the current summary, and failures of the summarizer."""
 
 MOST_FAILURES = 3
 _REST_SECONDS = 300.0
@@ -228,55 +199,15 @@ _run_counter = metrics.get_meter("strands_manga_memory").create_counter(
 )
 
 
-def summarizer_breaker(clock: Callable[[], float] = time.monotonic) -> CircuitBreaker:
-    """Create a circuit breaker that stops calls of a failing summarizer.
-
-    After 3 failures in a row, the breaker blocks all calls for 5 minutes.
-    """
-
-    def warn(event: BreakerEvent) -> None:
-        if event.after is State.OPEN:
-            logger.warning(
-                "failures=<%d>, seconds=<%.0f> | the breaker of the summarizer is open, importance"
-                " decides what stays",
-                breaker.failures,
-                _REST_SECONDS,
-            )
-
-    breaker = CircuitBreaker(
-        MOST_FAILURES, _REST_SECONDS, name="summarizer", clock=clock, on_event=warn
-    )
-    return breaker
+def _warn_of_rest(event: BreakerEvent) -> None:
+    if event.after is State.OPEN:
+        logger.warning(
+            "seconds=<%.0f> | the breaker of the summarizer is open, importance decides what stays",
+            _REST_SECONDS,
+        )
 
 
-def breaker_to_state(breaker: CircuitBreaker) -> dict[str, Any]:
-    """Return the state of a circuit breaker as JSON values, so that a session can store it.
-
-    The values are the number of failures in a row, and the time until which calls are blocked
-    (seconds since the epoch, or 0).
-    """
-    wait = breaker.retry_after
-    return {"failures": breaker.failures, "until": round(time.time() + wait, 3) if wait else 0}
-
-
-def restore_breaker(breaker: CircuitBreaker, state: Any) -> None:
-    """Restore a circuit breaker from the state that ``breaker_to_state`` returned.
-
-    If the restored breaker blocks calls, it does so for at most five more minutes. An unreadable
-    state counts as no failures.
-    """
-    match state:
-        case {"failures": int(failures), "until": int(until) | float(until)}:
-            breaker.restore(failures, min(_REST_SECONDS, until - time.time()))
-        case _:
-            breaker.restore(0, 0.0)
-
-
-# --- Runs -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class CoveredRange:
+class CoveredRange(NamedTuple):
     """Range of messages, from the beginning of a history, of which a summary is being written.
 
     A session stores the range, so that other processes do not summarize the same messages.
@@ -288,14 +219,6 @@ class CoveredRange:
 
     last: str
     begun: float
-
-    @classmethod
-    def from_state(cls, state: Any) -> CoveredRange | None:
-        """Create the range from stored JSON values; None if they are missing or unreadable."""
-        match state:
-            case {"last": str(last), "begun": int(begun) | float(begun)}:
-                return cls(last, begun)
-        return None
 
 
 class SummaryRun(BackgroundTask[Summary]):
@@ -367,32 +290,74 @@ class SummaryStats:
     enough: int = 0
 
 
-@dataclass
 class SummaryJobs:
     """Writes summaries of a conversation in the background, and returns the finished summaries.
 
     If an agent ends before a summary is finished, the writing continues. The next agent of the
     conversation in this process then uses the summary (see ``resume``).
 
-    Attributes:
+    After three failures of the summarizer in a row, rules write the summaries for 5 minutes.
+
+    Args:
         writer: Writer of the summaries.
         summarizer: Function that the writer asks for summary texts. None: the agent's ``aux_model``
             is asked.
-        breaker: Circuit breaker, which opens after failures of the summarizer. While it is open,
-            rules write the summaries.
+        clock: Function that returns monotonic seconds.
+
+    Attributes:
         stats: Counts of summaries and waits, updated in place.
         covered: Range of messages of which a summary is being written, by this or another process.
             None if no summary is being written.
-        pending: Background run that writes the summary in this process. None if there is no such
-            run.
     """
 
-    writer: SummaryWriter
-    summarizer: Summarizer | None
-    breaker: CircuitBreaker
-    stats: SummaryStats = field(default_factory=SummaryStats)
-    covered: CoveredRange | None = None
-    pending: SummaryRun | None = None
+    def __init__(
+        self, writer: SummaryWriter, summarizer: Summarizer | None, clock: Callable[[], float]
+    ) -> None:
+        self.writer = writer
+        self.summarizer = summarizer
+        self.stats = SummaryStats()
+        self.covered: CoveredRange | None = None
+        self._pending: SummaryRun | None = None
+        self._breaker = CircuitBreaker(
+            MOST_FAILURES, _REST_SECONDS, name="summarizer", clock=clock, on_event=_warn_of_rest
+        )
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether the summarizer is not asked for now, because of several failures in a row."""
+        return self._breaker.state is State.OPEN
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether this process writes a summary, or has one that is not in the history yet."""
+        return self._pending is not None and not self._pending.is_lost
+
+    def to_state(self) -> dict[str, Any]:
+        """Return the range in progress and the failures of the summarizer, as JSON values."""
+        state: dict[str, Any] = {}
+        if self.covered is not None:
+            state[_RUN] = self.covered._asdict()
+        if failures := self._breaker.failures:
+            wait = self._breaker.retry_after
+            until = round(time.time() + wait, 3) if wait else 0
+            state[_REST] = {"failures": failures, "until": until}
+        return state
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore the values that :meth:`to_state` returned. Unreadable values are ignored.
+
+        The summarizer rests for at most five more minutes.
+        """
+        failures, wait = 0, 0.0
+        match state.get(_REST):
+            case {"failures": int(failures), "until": int(until) | float(until)}:
+                wait = min(_REST_SECONDS, until - time.time())
+        self._breaker.restore(failures, wait)
+        match state.get(_RUN):
+            case {"last": str(last), "begun": int(begun) | float(begun)}:
+                self.covered = CoveredRange(last, begun)
+            case _:
+                self.covered = None
 
     def resume(self, agent: Agent) -> None:
         """Take over a summary that an earlier agent of this conversation began in this process.
@@ -400,10 +365,10 @@ class SummaryJobs:
         This agent then uses the summary like its own. Without such a summary, nothing happens.
         """
         if not self.has_pending:
-            self.pending = None
+            self._pending = None
             if self.covered is not None:
                 name = summarizer_name(self._summarizer_of(agent))
-                self.pending = _find_run((self.covered.last, name))
+                self._pending = _find_run((self.covered.last, name))
 
     def is_overdue(self, seconds: float) -> bool:
         """Return whether another process has been writing a summary for ``seconds`` or longer.
@@ -415,11 +380,6 @@ class SummaryJobs:
             and not self.has_pending
             and abs(time.time() - self.covered.begun) >= seconds
         )
-
-    @property
-    def has_pending(self) -> bool:
-        """Whether this process writes a summary, or has one that is not in the history yet."""
-        return self.pending is not None and not self.pending.is_lost
 
     def begin(self, span: SummarySpan, agent: Agent) -> None:
         """Start to summarize the old turns of a history in the background.
@@ -433,65 +393,60 @@ class SummaryJobs:
         key = self.covered.last, summarizer_name(summarizer)
         known = _find_run(key)
         if known is not None and known.replaced == replaced:
-            self.pending = known
+            self._pending = known
             return
         is_stateful = isinstance(summarizer, ModelSummarizer) and summarizer.model.stateful
-        uses_summarizer = self.breaker.state is not State.OPEN and not is_stateful
+        asked = None if self.is_resting or is_stateful else summarizer
         self.stats.runs += 1
 
         async def written() -> Summary:
             with measured(SUMMARY):
-                return await self.writer.write(
-                    span.summary, span.unsummarized, summarizer if uses_summarizer else None
-                )
+                return await self.writer.write(span.summary, span.unsummarized, asked)
 
-        self.pending = SummaryRun(written, key, replaced, uses_summarizer=uses_summarizer)
-        _runs.append(self.pending)
+        self._pending = SummaryRun(written, key, replaced, uses_summarizer=asked is not None)
+        _runs.append(self._pending)
 
-    def pop_finished(self) -> tuple[Summary, MessageVersions] | None:
-        """Return the finished summary, and the ids and content hashes of the messages it replaces.
+    def pop_finished(self) -> SummaryRun | None:
+        """Return the current run if it has written a summary, and end it.
 
         The result is None if no summary is finished, or if its writing failed.
         """
-        pending = self.pending
-        if pending is None or not pending.done():
+        run = self._pending
+        if run is None or not run.done():
             return None
         summary: Summary | None = None
         with logged_errors(logger, "no summary was written, leaving the history as it is"):
-            summary = pending.result()
+            summary = run.result()
         if summary is None:
             self.discard()
             self._count("failed")
             return None
         # The run stays among those of the process: this agent may end before its session has saved
         # the summary.
-        self.pending = self.covered = None
+        self._pending = self.covered = None
         self.stats.attempts += summary.attempts
         self.stats.tokens_spent = max(self.stats.tokens_spent, summary.tokens)
-        self._count(
-            "rested"
-            if not pending.uses_summarizer
-            else "failed"
-            if summary.model == RULES
-            else "written"
-        )
-        return summary, pending.replaced
+        if not run.uses_summarizer:
+            self._count("rested")
+        else:
+            self._count("failed" if summary.model == RULES else "written")
+        return run
 
     def discard(self) -> None:
         """Discard the current summary, finished or not, for example because turns have changed."""
-        if self.pending is not None:
+        if self._pending is not None:
             with suppress(ValueError):  # newer runs may have displaced it
-                _runs.remove(self.pending)
-        self.pending = self.covered = None
+                _runs.remove(self._pending)
+        self._pending = self.covered = None
 
     async def wait(self, seconds: float) -> None:
         """Wait at most ``seconds`` seconds until the current summary has been written.
 
         The event loop is not blocked.
         """
-        if self.pending is not None and not self.pending.done():
+        if self._pending is not None and not self._pending.done():
             self.stats.waits += 1
-            if not await self.pending.wait(seconds):
+            if not await self._pending.wait(seconds):
                 logger.warning(
                     "seconds=<%.0f> | the summary takes too long, going on without it", seconds
                 )
@@ -502,7 +457,7 @@ class SummaryJobs:
         Returns:
             False if the summary was still being written after this time.
         """
-        return self.pending is None or self.pending.is_lost or self.pending.join(seconds)
+        return self._pending is None or self._pending.is_lost or self._pending.join(seconds)
 
     def _summarizer_of(self, agent: Agent) -> Summarizer:
         return self.summarizer or ModelSummarizer(agent.aux_model)
@@ -511,4 +466,4 @@ class SummaryJobs:
         _run_counter.add(1, {"outcome": outcome})
         self.stats.failed += outcome == "failed"
         if outcome != "rested":
-            self.breaker.record(succeeded=outcome == "written")
+            self._breaker.record(succeeded=outcome == "written")

@@ -6,8 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from strands.agent.conversation_manager import ProactiveCompressionConfig
@@ -22,26 +21,23 @@ from strands.types.content import Message
 from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory.arguments import check_positive_int, checked, with_repr
-from strands_manga_memory.circuit_breaker import State
 from strands_manga_memory.conversation.budget import window_of
 from strands_manga_memory.conversation.importance_manager import (
     ImportanceWeightedConversationManager,
     StackedConversationManager,
 )
+from strands_manga_memory.conversation.selection import is_pinned
 from strands_manga_memory.conversation.summaries import (
-    CoveredRange,
     MessageVersions,
     SummaryJobs,
+    SummaryRun,
     SummarySchedule,
     SummarySpan,
     SummaryStats,
     SummaryTrigger,
-    breaker_to_state,
     message_versions,
-    pinned_positions,
-    restore_breaker,
+    split_at,
     split_history,
-    summarizer_breaker,
 )
 from strands_manga_memory.conversation.summary_record import Summary, is_synthesized, render_summary
 from strands_manga_memory.conversation.summary_writing import (
@@ -50,12 +46,11 @@ from strands_manga_memory.conversation.summary_writing import (
     SummaryCache,
     SummaryWriter,
 )
-from strands_manga_memory.conversation.token_counter import tokens_of
 from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.language.entities import SHOP, EntityTypes
 from strands_manga_memory.language.session_summaries import Summarizer
 from strands_manga_memory.language.summary_facts import FactExtractor, RuleFactExtractor
-from strands_manga_memory.messages import id_of
+from strands_manga_memory.messages import id_of, turns
 
 if TYPE_CHECKING:
     from strands.agent.agent import Agent
@@ -63,8 +58,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_RUN, _REST, _WARNED = "summary_run", "summary_rest", "summary_warned"
-"""Keys in the saved state: the current summary, failures of the summarizer, a logged warning."""
+_WARNED = "summary_warned"
+"""Key in the saved state: whether a warning was logged that the history will be summarized."""
 
 _WORTH_A_RUN = 8
 """Divisor: a large history is summarized if at least 1/8 of the trigger size is unsummarized."""
@@ -154,22 +149,20 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
                 min(_MAX_TOKENS, trigger.tokens or _MAX_TOKENS)
             )
         super().__init__(trimmer, trimmer, proactive_compression=proactive_compression)
-        self.keep_recent_turns = trigger.keep_recent_turns
+        self.trigger_turns, self.keep_recent_turns = trigger.turns, trigger.keep_recent_turns
         self.schedule = schedule or SummarySchedule()
         self.cache = cache
         self._trigger, self._is_bound = trigger, False
-        self.trigger_turns = trigger.turns
-        self._derive_limits(None)
         self._has_warned = False
-        self._facts_tokens = trimmer.max_tokens // 2
-        self._text_tokens = partial(tokens_of, trimmer.counter)
-        self._latest: tuple[Summary, MessageVersions] | None = None
+        self._most_facts = trimmer.max_tokens // 2
+        self._installed: SummaryRun | None = None
         self._writer = SummaryWriter(
             trimmer.counter, facts or RuleFactExtractor(types), types, summary_tokens, log, cache
         )
         if isinstance(model, Model):
             model = ModelSummarizer(model)
-        self._jobs = SummaryJobs(self._writer, model, summarizer_breaker(clock))
+        self._jobs = SummaryJobs(self._writer, model, clock)
+        self._derive_limits(None)
 
     # --- Hooks ------------------------------------------------------------------------------------
 
@@ -186,22 +179,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         # An unreadable record raises now, not in a turn.
         split_history(event.agent.messages, self.keep_recent_turns)
         if not self._is_bound:
-            self._set_token_limits(event.agent)
-
-    def _set_token_limits(self, agent: Agent) -> None:
-        """Set the token limits of history, summary and facts, by the size of the context window."""
-        history, follows_window = self._history, self.trimmer.follows_window
-        if follows_window:  # the summary replaces more
-            history.max_tokens = min(history.max_tokens, _MAX_TOKENS)
-        self._derive_limits(window_of(agent.model))
-        if follows_window:
-            history.max_tokens = min(history.max_tokens, self.trigger_tokens)
-            limit = max(1, min(self._writer.summary_tokens, history.max_tokens // 4))
-            self._writer.summary_tokens = limit
-            self._facts_tokens = history.max_tokens // 2
+            self._derive_limits(window_of(event.agent.model))
 
     def _derive_limits(self, window: int | None) -> None:
-        """Set the two sizes of the history, in tokens, that decide when a summary is written.
+        """Set the token limits of history, summary and facts for a context window.
 
         When the history reaches ``trigger_tokens``, a summary is started in the background. The
         size is ``SummaryTrigger.tokens``. If that is None, the size is nearly twice the budget of
@@ -210,13 +191,22 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         When the history exceeds ``hard_tokens``, one and a half times this size, a model call waits
         for the summary.
         """
+        follows_window = self.trimmer.follows_window
         tokens, budget = self._trigger.tokens, self.trimmer.max_tokens
+        if follows_window:  # the summary replaces more
+            budget = min(budget, _MAX_TOKENS)
         if tokens is None:
             tokens = budget * _TRIGGER // _MAX_TOKENS
             tokens = tokens if window is None else min(tokens, max(budget, window // 2))
-        self.trigger_tokens = tokens
-        self.hard_tokens = tokens * 3 // 2
-        self._history.high_water_mark = self.hard_tokens
+        if follows_window:
+            budget = min(budget, tokens)
+            limit = max(1, min(self._writer.summary_tokens, budget // 4))
+            self._writer.summary_tokens = limit
+        self._set_limits(tokens, budget, tokens * 3 // 2)
+
+    def _set_limits(self, trigger_tokens: int, budget: int, hard_tokens: int) -> None:
+        self.trigger_tokens, self.hard_tokens = trigger_tokens, hard_tokens
+        self._history.max_tokens, self._history.high_water_mark = budget, hard_tokens
 
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
         """Put a finished summary into the history before a model call.
@@ -269,12 +259,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         If a summary is being written, the state contains its start time and the id of the last
         message to summarize. The recent failures of the summarizer are included, too.
         """
-        state = super().get_state()
-        if self._jobs.covered is not None:
-            state[_RUN] = asdict(self._jobs.covered)
-        if self._jobs.breaker.failures:
-            state[_REST] = breaker_to_state(self._jobs.breaker)
-        return state | ({_WARNED: True} if self._has_warned else {})
+        warned = {_WARNED: True} if self._has_warned else {}
+        return super().get_state() | self._jobs.to_state() | warned
 
     def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
         """Restore a state that :meth:`get_state` returned.
@@ -284,8 +270,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             CorruptRecordError: The state is malformed, or another version of this package wrote it.
         """
         super().restore_from_session(state)
-        self._jobs.covered = CoveredRange.from_state(state.get(_RUN))
-        restore_breaker(self._jobs.breaker, state.get(_REST))
+        self._jobs.restore(state)
         self._has_warned = state.get(_WARNED) is True
         return None
 
@@ -330,15 +315,15 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             patience: Longest wait, in seconds, for a summary of the same messages that another
                 process has begun. After this time, this process summarizes them.
         """
-        self._jobs.resume(agent)
         if self._jobs.has_pending:
             return
         with logged_errors(logger, "no summary could be begun, leaving the history unchanged"):
             span = split_history(agent.messages[:], self.keep_recent_turns)
-            begun = self._jobs.covered and span.ending_at(self._jobs.covered.last)
-            if begun:
+            covered = self._jobs.covered
+            if covered and covered.last in map(id_of, span.unsummarized):
                 if self._jobs.is_overdue(patience):
-                    self._jobs.begin(begun, agent)
+                    end = [*map(id_of, span.old)].index(covered.last) + 1
+                    self._jobs.begin(split_at(span.old, end), agent)
                 return
             self._jobs.discard()
             tokens = self._history.tokens(agent.messages[:])
@@ -357,16 +342,12 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
         If one of the messages to summarize has no ``tracking_id``, no summary is due.
         """
-        if not span.unsummarized or any(
-            not message.get("tracking_id") for message in span.unsummarized
-        ):
+        messages = span.unsummarized
+        if not messages or not all(map(id_of, messages)):
             return False
-        if span.uncovered_turns >= self.trigger_turns:
-            return True
-        is_large = tokens >= self.trigger_tokens
-        return (
-            is_large
-            and self._history.tokens(span.unsummarized) >= self.trigger_tokens // _WORTH_A_RUN
+        return span.uncovered_turns >= self.trigger_turns or (
+            tokens >= self.trigger_tokens
+            and self._history.tokens(messages) >= self.trigger_tokens // _WORTH_A_RUN
         )
 
     def _warn_early(self, tokens: int) -> None:
@@ -396,11 +377,11 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         with logged_errors(logger, "the summary could not be used, leaving the history unchanged"):
             finished = self._jobs.pop_finished()
             if finished is None:
-                if self._latest is not None and self._fits(self._latest[1], agent):
-                    self._put_in(agent, *self._latest)
-            elif self._fits(finished[1], agent):
+                if self._installed is not None and self._fits(self._installed.replaced, agent):
+                    self._put_in(agent, self._installed)
+            elif self._fits(finished.replaced, agent):
                 before = self._history.tokens(agent.messages)
-                self._put_in(agent, *finished)
+                self._put_in(agent, finished)
                 after = self._history.tokens(agent.messages)
                 self._jobs.stats.swapped += 1
                 self._jobs.stats.tokens_freed += before - after
@@ -420,16 +401,15 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             len(replaced) <= len(split_history(history, self.keep_recent_turns).old)
         )
 
-    def _put_in(self, agent: Agent, summary: Summary, replaced: MessageVersions) -> None:
-        history = agent.messages[:]
+    def _put_in(self, agent: Agent, run: SummaryRun) -> None:
+        summary, split = run.result(), len(run.replaced)
         room = min(self.trimmer.max_tokens, self.trigger_tokens * 7 // 8)
-        head = self._head(summary, history, len(replaced), room=room)
-        agent.messages[: len(replaced)] = head
-        self._latest = summary, replaced
+        agent.messages[:split] = self._head(summary, agent.messages[:], split, room=room)
+        self._installed = run
         self._has_warned = False
         logger.debug(
             "messages=<%d>, last_turn=<%d> | a summary took the place of old turns",
-            len(replaced),
+            split,
             summary.last_turn,
         )
 
@@ -468,15 +448,21 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         history has at most ``room`` tokens, if possible.
         """
         covered = [message for message in history[:split] if not is_synthesized(message)]
-        kept = [covered[at] for at in pinned_positions(covered)]
+        kept = [
+            message
+            for own in (covered[turn.start : turn.stop] for turn in turns(covered))
+            if any(map(is_pinned, own))
+            for message in own
+        ]
         # Recent turns full of tool results must not evict messages: the trimmer shortens those.
         own = room * 2 // 3
         facts = max(room - self._history.tokens(history[split:]), own) - self._writer.summary_tokens
+        most = min(self._most_facts, self.trimmer.max_tokens // 2)
         shown = render_summary(
             replace(summary, kept=tuple(filter(None, map(id_of, kept)))),
             summary_tokens=self._writer.summary_tokens,
-            facts_tokens=max(0, min(self._facts_tokens, facts)),
-            count=self._text_tokens,
+            facts_tokens=max(0, min(most, facts)),
+            count=self._writer.count,
             types=self._writer.types,
         )
         return [*shown, *kept]
@@ -507,8 +493,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def stats(self) -> SummaryStats:
         """Return the counts of summaries, waits, warnings and tokens so far."""
         rate = self.cache.hit_rate if self.cache is not None else 0.0
-        resting = self._jobs.breaker.state is State.OPEN
-        return replace(self._jobs.stats, resting=resting, cache_hit_rate=rate)
+        return replace(self._jobs.stats, resting=self._jobs.is_resting, cache_hit_rate=rate)
 
     def finish(self, agent: Agent, seconds: float = 30.0) -> bool:
         """Wait until the summary that is being written is finished, and put it into the history.
@@ -540,9 +525,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             hard_tokens: Tokens of history at which a model call waits for the summary.
         """
         self._is_bound = True
-        self.trigger_tokens, self.hard_tokens = trigger_tokens, hard_tokens
-        self._history.max_tokens, self._history.high_water_mark = target_tokens, hard_tokens
-        self._facts_tokens = min(self._facts_tokens, target_tokens // 2)
+        self._set_limits(trigger_tokens, target_tokens, hard_tokens)
 
     def begin(self, agent: Agent) -> None:
         """Put the finished summary, if any, into the history, and start to write the next one.

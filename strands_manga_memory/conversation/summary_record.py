@@ -184,11 +184,7 @@ def render_summary(
     """
     written = summary.text
     prose = SearchableText(written, types)
-    said = (
-        frozenset(fact for fact in summary.facts if prose.mentions(fact))
-        if written
-        else frozenset()
-    )
+    said = {fact for fact in summary.facts if written and prose.mentions(fact)}
     # Corrections are always listed, because they must follow the corrected facts.
     waiting = [
         fact
@@ -199,45 +195,44 @@ def render_summary(
     def line_tokens(text: str) -> int:
         return count(escape_tags(text)) + _LINE_TOKENS
 
+    def room_of(max_tokens: int, *lines: str) -> int:
+        return max(0, max_tokens - count("\n".join(lines)) - 8)
+
     head = [OPENING, HEADING, *([escape_tags(written)] if written else [])]
-    room = max(0, summary_tokens - count("\n".join([*head, APPENDED, CLOSING])) - 8)
-    more = max(
-        0, facts_tokens - count("\n".join([FACTS_OPENING, FACTS_HEADING, FACTS_CLOSING])) - 8
-    )
+    room = room_of(summary_tokens, *head, APPENDED, CLOSING)
+    more = room_of(facts_tokens, FACTS_OPENING, FACTS_HEADING, FACTS_CLOSING)
     fitting = select_facts(waiting, max_tokens=room + more, count=line_tokens)[::-1]
-    left_out = [fact for fact in waiting if fact not in fitting]
-    appended: list[Fact] = []
-    while fitting and (tokens := line_tokens(fitting[-1].text)) <= room:
-        room -= tokens
-        appended.insert(0, fitting.pop())
-    listed = [APPENDED, escape_tags(_lines(appended))] if appended else []
-    lines = [*head, *listed, CLOSING]
     # Facts without room now may have room once the recent turns are shorter.
+    left_out = [fact for fact in waiting if fact not in fitting]
     kept = said.union(
-        appended,
-        fitting,
-        select_facts(left_out, max_tokens=summary_tokens + facts_tokens, count=line_tokens),
+        fitting, select_facts(left_out, max_tokens=summary_tokens + facts_tokens, count=line_tokens)
     )
+    first = len(fitting)
+    while first and (tokens := line_tokens(fitting[first - 1].text)) <= room:
+        room -= tokens
+        first -= 1
+    earlier, latest = _lines(fitting[:first]), _lines(fitting[first:])
     record = replace(summary, facts=tuple(fact for fact in summary.facts if fact in kept))
-    messages = _synthesized("\n".join(lines), record.to_state(_lines([*fitting, *appended])))
-    if fitting:
-        lines = [FACTS_OPENING, FACTS_HEADING, escape_tags(_lines(fitting)), FACTS_CLOSING]
+    listed = [APPENDED, escape_tags(latest)] if latest else []
+    messages = _synthesized("\n".join([*head, *listed, CLOSING]), record.to_state(_lines(fitting)))
+    if earlier:
+        lines = [FACTS_OPENING, FACTS_HEADING, escape_tags(earlier), FACTS_CLOSING]
         messages = [*_synthesized("\n".join(lines)), *messages]
     return messages
 
 
 def _synthesized(text: str, record: Any = PART) -> list[Message]:
-    return [_message("user", text, record), _message("assistant", ACKNOWLEDGED, PART)]
-
-
-def _message(role: Role, text: str, record: Any) -> Message:
-    custom = {"pinned": True, KEY: record}
-    return {
-        "role": role,
-        "content": [{"text": text}],
-        "tracking_id": str(uuid.uuid4()),
-        "metadata": {"custom": custom},
-    }
+    """Return a message of the user with a record, and its acknowledgement by the assistant."""
+    parts: list[tuple[Role, str, Any]] = [("user", text, record), ("assistant", ACKNOWLEDGED, PART)]
+    return [
+        {
+            "role": role,
+            "content": [{"text": shown}],
+            "tracking_id": str(uuid.uuid4()),
+            "metadata": {"custom": {"pinned": True, KEY: value}},
+        }
+        for role, shown, value in parts
+    ]
 
 
 _LINE_TOKENS = 5
@@ -246,10 +241,6 @@ _LINE_TOKENS = 5
 _PLAIN = frozenset(
     {FactKind.STATEMENT, FactKind.ENTITY, FactKind.FINDING, FactKind.DECISION, FactKind.PREFERENCE}
 )
-
-
-def _line(fact: Fact) -> str:
-    return f"- {fact.text}" if fact.kind in _PLAIN else f"- {fact.kind.value}: {fact.text}"
 
 
 def _lines(facts: Iterable[Fact]) -> str:
@@ -261,9 +252,12 @@ def _lines(facts: Iterable[Fact]) -> str:
     lines: list[str] = []
     source: str | None = None
     for fact in facts:
-        if fact.kind in _PLAIN and fact.source == source:
+        if fact.kind not in _PLAIN:
+            lines.append(f"- {fact.kind.value}: {fact.text}")
+            source = None
+        elif fact.source == source:
             lines[-1] += f"; {fact.text}"
         else:
-            lines.append(_line(fact))
-        source = fact.source if fact.kind in _PLAIN else None
+            lines.append(f"- {fact.text}")
+            source = fact.source
     return "\n".join(lines)

@@ -7,8 +7,9 @@ import hashlib
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from strands.models import Model
 from strands.types.content import Message, Messages
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
     from strands_manga_memory.stores import HotStore
 
 logger = logging.getLogger(__name__)
-
-_T = TypeVar("_T")
 
 # --- Cached texts ---------------------------------------------------------------------------------
 
@@ -97,9 +96,11 @@ class SummaryCache:
         ``content`` is the request: the name of the summarizer, the instructions and the source
         text.
         """
-        name, codec = _cache_name_and_codec(*content)
-        found = self._or_none(lambda: self._store.get_value(name))
-        text = None if found is None else self._or_none(lambda: str(codec.decode(found, name)))
+        text = None
+        with suppress(MangaMemoryError):
+            name, codec = _cache_name_and_codec(*content)
+            if (found := self._store.get_value(name)) is not None:
+                text = str(codec.decode(found, name))
         self.hits += text is not None
         self.misses += text is None
         return text
@@ -110,17 +111,9 @@ class SummaryCache:
         ``content`` is the request: the name of the summarizer, the instructions and the source
         text.
         """
-        name, codec = _cache_name_and_codec(*content)
-        self._or_none(
-            lambda: self._store.put_value(name, codec.encode(text, name), ttl=self._seconds)
-        )
-
-    def _or_none(self, work: Callable[[], _T]) -> _T | None:
-        try:
-            return work()
-        except MangaMemoryError as error:
-            logger.debug("error=<%s> | the summary cache does not answer", type(error).__name__)
-            return None
+        with suppress(MangaMemoryError):
+            name, codec = _cache_name_and_codec(*content)
+            self._store.put_value(name, codec.encode(text, name), ttl=self._seconds)
 
 
 def _cache_name_and_codec(*content: str) -> tuple[str, Codec]:
@@ -295,14 +288,6 @@ _REQUIRED_SHARE = 0.6
 
 
 @dataclass
-class _Cost:
-    """Cost of a summary: requests to the summarizer, and tokens that it read and wrote."""
-
-    attempts: int = 0
-    tokens: int = 0
-
-
-@dataclass
 class SummaryWriter:
     """Writes summaries of a conversation with a summarizer, such as a model, or with rules alone.
 
@@ -335,29 +320,29 @@ class SummaryWriter:
         """
         earlier = earlier or Summary(version=0)
         # From the log if possible, because messages of the history may be truncated.
-        raw, before = self._read_log({id_of(message) for message in messages})
+        raw, before = self.read_log({id_of(message) for message in messages})
         if not raw:
             raw, before = list(messages), earlier.last_turn
         last_turn = before + sum(map(is_turn_start, raw))
         ruled = replace(self.from_rules(earlier, raw), last_turn=last_turn)
         if summarizer is None:
             return ruled
-        parts = split_chunks(raw, max_tokens=self._source_limit(summarizer), count=self._count)
+        drafts = _DraftWriter(self, summarizer, ruled.facts)
+        chunks = split_chunks(raw, max_tokens=drafts.source_limit, count=self.count)
         segments = list(earlier.segments)
-        cost = _Cost()
-        for part in parts:
-            text = await self._write_text(
-                part, earlier, ruled.facts, summarizer, cost, text_count=len(segments) + len(parts)
+        for chunk in chunks:
+            text = await drafts.write_text(
+                chunk, earlier.text, text_count=len(earlier.segments) + len(chunks)
             )
-            segments.append(Segment(text, id_of(part[0]), id_of(part[-1])))
-        usable = any(segment.text for segment in segments[len(earlier.segments) :])
-        segments = await self._merge_segments(segments, ruled.facts, summarizer, cost)
+            segments.append(Segment(text, id_of(chunk[0]), id_of(chunk[-1])))
+        is_usable = any(segment.text for segment in segments[len(earlier.segments) :])
+        await drafts.merge_segments(segments)
         return replace(
             ruled,
             segments=tuple(self._shorten_segments(segments)),
-            attempts=cost.attempts,
-            model=summarizer_name(summarizer) if usable else RULES,
-            tokens=earlier.tokens + cost.tokens,
+            attempts=drafts.attempts,
+            model=summarizer_name(summarizer) if is_usable else RULES,
+            tokens=earlier.tokens + drafts.tokens,
         )
 
     def from_rules(self, earlier: Summary | None, messages: Sequence[Message]) -> Summary:
@@ -380,23 +365,9 @@ class SummaryWriter:
             model=RULES,
         )
 
-    def _count(self, text: str) -> int:
+    def count(self, text: str) -> int:
+        """Count the tokens of a text."""
         return tokens_of(self.counter, text)
-
-    def _source_limit(self, summarizer: Summarizer) -> int:
-        """Return the most conversation tokens that one request to a summarizer may contain."""
-        window = window_of(summarizer.model) if isinstance(summarizer, ModelSummarizer) else None
-        return min(_SOURCE_TOKENS, window * 3 // 5 if window else _SOURCE_TOKENS)
-
-    def _source(self, messages: Sequence[Message], max_tokens: int) -> str:
-        """Render messages as a transcript of at most about ``max_tokens`` tokens.
-
-        A longer transcript loses its middle.
-        """
-        text = render_transcript(messages)
-        tokens = self._count(text)
-        size = len(text) if tokens <= max_tokens else int(len(text) * max_tokens / tokens * 0.9)
-        return head_and_tail(text, size, _LEFT_OUT)
 
     def _extract_facts(self, messages: Sequence[Message]) -> list[Fact]:
         # The extractor may be the user's own code.
@@ -408,7 +379,7 @@ class SummaryWriter:
             ]
         return RuleFactExtractor(self.types).extract(messages)
 
-    def _read_log(self, ids: set[str]) -> tuple[list[Message], int]:
+    def read_log(self, ids: set[str]) -> tuple[list[Message], int]:
         """Read the original messages from the log, from the first of the given ids to the last.
 
         Messages of the history may be truncated, those of the log are not.
@@ -425,140 +396,6 @@ class SummaryWriter:
                 return log[start : found[-1] + 1], sum(map(is_turn_start, log[:start]))
         return [], 0
 
-    # --- Prose ------------------------------------------------------------------------------------
-
-    async def _write_text(
-        self,
-        messages: Sequence[Message],
-        earlier: Summary,
-        facts: Sequence[Fact],
-        summarizer: Summarizer,
-        cost: _Cost,
-        *,
-        text_count: int,
-    ) -> str:
-        """Ask the summarizer for a text about messages. Return the best of at most three drafts.
-
-        The best draft lacks the fewest required facts. The text is empty if no draft is usable.
-
-        Args:
-            messages: The messages to summarize.
-            earlier: Summary of the messages before them.
-            facts: Facts from which the required facts are chosen.
-            summarizer: The model or function that writes the text.
-            cost: Counter to which the requests and their tokens are added.
-            text_count: Number of texts that the whole summary will have. The more texts, the
-                shorter each.
-        """
-        source = self._source(messages, self._source_limit(summarizer))
-        if not source.strip():
-            return ""
-        limit = max(40, int(self.summary_tokens * _PROSE_SHARE) // min(max(1, text_count), FAN_IN))
-        required = self._required_facts(messages, facts, limit)
-        instructions = build_prompt(limit, required, earlier.text)
-        key = (summarizer_name(summarizer), instructions, source)
-        if self.cache is not None and (cached := self.cache.get(*key)) is not None:
-            return cached
-        known = "\n".join(
-            [render_transcript(messages, limit=None), earlier.text, *(fact.text for fact in facts)]
-        )
-        known_text, source_tokens = SearchableText(known, self.types), self._count(source)
-        best: tuple[int, str] | None = None
-        material = f"<conversation>\n{escape_tags(source)}\n</conversation>"
-        note = ""
-        for _ in range(MOST_ATTEMPTS):
-            cost.attempts += 1
-            prompt = Prompt(instructions + note, material)
-            asked = self._count(prompt.instructions) + self._count(prompt.source)
-            try:
-                draft = await ask_summarizer(summarizer, prompt)
-            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - any model error
-                logger.debug("error=<%s> | the summarizer failed", type(error).__name__)
-                cost.tokens += asked
-                break
-            cost.tokens += (draft.input_tokens or asked) + (
-                draft.output_tokens or self._count(draft.text)
-            )
-            text = redact_identifiers(strip_chatter(draft.text))
-            verdict = verify_draft(
-                text,
-                source=known_text,
-                source_tokens=source_tokens,
-                required=required,
-                max_tokens=limit,
-                count=self._count,
-            )
-            note = render_complaint(verdict.problems, verdict.missing)
-            # The next request contains only the turns with the missing facts.
-            if verdict.is_usable:
-                if best is None or len(verdict.missing) <= best[0]:
-                    best = len(verdict.missing), text
-                if not best[0]:
-                    break
-                material = _with_draft(text, messages, verdict.missing)
-        text = best[1] if best else ""
-        if text and self.cache is not None:
-            self.cache.put(*key, text=text)
-        return text
-
-    def _required_facts(
-        self, messages: Sequence[Message], facts: Sequence[Fact], max_tokens: int
-    ) -> list[Fact]:
-        """Select the most important facts of the messages, which the summary must contain.
-
-        The facts together have at most 60 % of ``max_tokens``, the limit of the summary in tokens.
-        """
-        ids = {message.get("tracking_id") for message in messages}
-        own = [
-            fact
-            for fact in facts
-            if fact.source in ids and (fact.kind in _REQUIRED_KINDS or fact.weight >= 1)
-        ]
-        return select_facts(own, max_tokens=int(max_tokens * _REQUIRED_SHARE), count=self._count)
-
-    async def _merge_segments(
-        self,
-        segments: list[Segment],
-        facts: Sequence[Fact],
-        summarizer: Summarizer,
-        cost: _Cost,
-    ) -> list[Segment]:
-        """Merge four neighbouring parts of a summary into one part, as often as possible.
-
-        The original turns of the four parts are read from the log and summarized together. The four
-        parts must have gone through the same number of merges (``level``). Without a log, nothing
-        is merged.
-        """
-        while self.log is not None:
-            levels = [segment.level for segment in segments]
-            starts = range(len(levels) - FAN_IN + 1)
-            at = next((at for at in starts if len(set(levels[at : at + FAN_IN])) == 1), None)
-            if at is None:
-                break
-            raw, _ = self._read_log(
-                {
-                    id_
-                    for segment in segments[at : at + FAN_IN]
-                    for id_ in (segment.first, segment.last)
-                }
-            )
-            if not raw or self._count(render_transcript(raw)) > self._source_limit(summarizer):
-                break
-            text = await self._write_text(
-                raw,
-                Summary(segments=tuple(segments[:at])),
-                facts,
-                summarizer,
-                cost,
-                text_count=len(segments) - FAN_IN + 1,
-            )
-            if not text:
-                break
-            segments[at : at + FAN_IN] = [
-                Segment(text, id_of(raw[0]), id_of(raw[-1]), levels[at] + 1)
-            ]
-        return segments
-
     def _shorten_segments(self, segments: list[Segment]) -> list[Segment]:
         """Shorten the parts of a summary until they fit together into 60 % of ``summary_tokens``.
 
@@ -569,14 +406,157 @@ class SummaryWriter:
         kept: list[Segment] = []
         for segment in reversed(segments):
             text = segment.text
-            while text and self._count(text) > room:
+            while text and self.count(text) > room:
                 text = _without_last_sentence(text)
-            room -= self._count(text) if text else 0
+            room -= self.count(text) if text else 0
             kept.append(replace(segment, text=text))
         kept.reverse()
         while len(kept) > 2 * FAN_IN and not kept[0].text and not kept[1].text:
             kept[:2] = [Segment("", kept[0].first, kept[1].last, max(kept[0].level, kept[1].level))]
         return kept
+
+
+# --- Drafts ---------------------------------------------------------------------------------------
+
+
+@dataclass
+class _DraftWriter:
+    """Asks one summarizer for the texts of one summary, and checks its drafts.
+
+    Attributes:
+        writer: Writer of the summary.
+        summarizer: The model or function that writes the texts.
+        facts: Facts of the summary, from which the required facts of each text are chosen.
+        attempts: Number of requests to the summarizer so far.
+        tokens: Tokens that the summarizer has read and written so far.
+    """
+
+    writer: SummaryWriter
+    summarizer: Summarizer
+    facts: Sequence[Fact]
+    attempts: int = 0
+    tokens: int = 0
+
+    @property
+    def source_limit(self) -> int:
+        """Most conversation tokens that one request to the summarizer may contain."""
+        window = None
+        if isinstance(self.summarizer, ModelSummarizer):
+            window = window_of(self.summarizer.model)
+        return min(_SOURCE_TOKENS, window * 3 // 5 if window else _SOURCE_TOKENS)
+
+    async def write_text(
+        self, messages: Sequence[Message], context: str, *, text_count: int
+    ) -> str:
+        """Ask the summarizer for a text about messages. Return the best of at most three drafts.
+
+        The best draft lacks the fewest required facts. The text is empty if no draft is usable.
+
+        Args:
+            messages: The messages to summarize.
+            context: Summary of the messages before them.
+            text_count: Number of texts that the whole summary will have. The more texts, the
+                shorter each.
+        """
+        count, types, cache = self.writer.count, self.writer.types, self.writer.cache
+        source = self._render_source(messages)
+        if not source.strip():
+            return ""
+        limit = max(40, int(self.writer.summary_tokens * _PROSE_SHARE) // min(text_count, FAN_IN))
+        required = self._required_facts(messages, limit)
+        instructions = build_prompt(limit, required, context)
+        key = (summarizer_name(self.summarizer), instructions, source)
+        if cache is not None and (cached := cache.get(*key)) is not None:
+            return cached
+        known = "\n".join(
+            [render_transcript(messages, limit=None), context, *(fact.text for fact in self.facts)]
+        )
+        known_text, source_tokens = SearchableText(known, types), count(source)
+        text, fewest = "", len(required)
+        material = f"<conversation>\n{escape_tags(source)}\n</conversation>"
+        note = ""
+        for _ in range(MOST_ATTEMPTS):
+            draft = await self._ask(Prompt(instructions + note, material))
+            if draft is None:
+                break
+            verdict = verify_draft(
+                draft,
+                source=known_text,
+                source_tokens=source_tokens,
+                required=required,
+                max_tokens=limit,
+                count=count,
+            )
+            note = render_complaint(verdict.problems, verdict.missing)
+            # The next request contains only the turns with the missing facts.
+            if verdict.is_usable:
+                if len(verdict.missing) <= fewest:
+                    text, fewest = draft, len(verdict.missing)
+                if not fewest:
+                    break
+                material = _with_draft(draft, messages, verdict.missing)
+        if text and cache is not None:
+            cache.put(*key, text=text)
+        return text
+
+    async def _ask(self, prompt: Prompt) -> str | None:
+        """Return a draft without words to the reader, or None if the summarizer failed."""
+        count = self.writer.count
+        asked = count(prompt.instructions) + count(prompt.source)
+        self.attempts += 1
+        try:
+            draft = await ask_summarizer(self.summarizer, prompt)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - any model error
+            logger.debug("error=<%s> | the summarizer failed", type(error).__name__)
+            self.tokens += asked
+            return None
+        self.tokens += (draft.input_tokens or asked) + (draft.output_tokens or count(draft.text))
+        return redact_identifiers(strip_chatter(draft.text))
+
+    def _render_source(self, messages: Sequence[Message]) -> str:
+        """Render messages as a transcript for one request. A long transcript loses its middle."""
+        text = render_transcript(messages)
+        share = self.source_limit / max(1, self.writer.count(text))
+        return text if share >= 1 else head_and_tail(text, int(len(text) * share * 0.9), _LEFT_OUT)
+
+    def _required_facts(self, messages: Sequence[Message], max_tokens: int) -> list[Fact]:
+        """Select the most important facts of the messages, which a text must contain.
+
+        The facts together have at most 60 % of ``max_tokens``, the limit of the text in tokens.
+        """
+        ids = {message.get("tracking_id") for message in messages}
+        own = [
+            fact
+            for fact in self.facts
+            if fact.source in ids and (fact.kind in _REQUIRED_KINDS or fact.weight >= 1)
+        ]
+        max_tokens = int(max_tokens * _REQUIRED_SHARE)
+        return select_facts(own, max_tokens=max_tokens, count=self.writer.count)
+
+    async def merge_segments(self, segments: list[Segment]) -> None:
+        """Merge four neighbouring parts of a summary into one part, as often as possible.
+
+        The original turns of the four parts are read from the log and summarized together. The four
+        parts must have gone through the same number of merges (``level``). Without a log, nothing
+        is merged.
+        """
+        while True:
+            starts = range(len(segments) - FAN_IN + 1)
+            groups = (slice(at, at + FAN_IN) for at in starts)
+            group = next(
+                (each for each in groups if len({one.level for one in segments[each]}) == 1), None
+            )
+            if group is None:
+                return
+            own = segments[group]
+            raw, _ = self.writer.read_log({id_ for one in own for id_ in (one.first, one.last)})
+            if not raw or self.writer.count(render_transcript(raw)) > self.source_limit:
+                return
+            before = Summary(segments=tuple(segments[: group.start]))
+            text = await self.write_text(raw, before.text, text_count=len(segments) - FAN_IN + 1)
+            if not text:
+                return
+            segments[group] = [Segment(text, id_of(raw[0]), id_of(raw[-1]), own[0].level + 1)]
 
 
 _REQUIRED_KINDS = frozenset(FactKind) - {FactKind.STATEMENT, FactKind.FINDING, FactKind.TASK}
