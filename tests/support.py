@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,13 @@ from strands.types.exceptions import ContextWindowOverflowException
 from strands_manga_memory import ConversationScope, MangaMemory, TieredSessionManager
 from strands_manga_memory.cli import main
 from strands_manga_memory.conversation import EstimateCounter
-from strands_manga_memory.memory import Owner, PreferenceOutbox, PreferenceSignal
+from strands_manga_memory.memory import (
+    MemoryType,
+    Owner,
+    Preference,
+    PreferenceOutbox,
+    PreferenceSignal,
+)
 from strands_manga_memory.memory.preference_log import PreferenceLog
 from strands_manga_memory.memory.statements import PreferenceChange, Statement
 from strands_manga_memory.state import StateCoordinator, coordinator_of
@@ -33,14 +40,22 @@ DAY = 86_400.0
 estimate_tokens = EstimateCounter().text
 
 
-def store_signal(outbox: PreferenceOutbox, owner: Owner, statement: Statement) -> None:
-    """Store the signal of a statement as a process that ends before it sends the signal."""
+def store_signal(
+    outbox: PreferenceOutbox, owner: Owner, preference: Preference, at: float | None = None
+) -> None:
+    """Store the signal of a preference as a process that ends before it sends the signal."""
+    statement = Statement(preference, time.time() if at is None else at)
     log = PreferenceLog(outbox.log_of(owner).partition)
     log.apply(
         PreferenceChange(
             statements=[statement], signals=[PreferenceSignal.from_statement(owner, statement)]
         )
     )
+
+
+def summary_id(session: str, ended_at: float) -> str:
+    """Return the memory id of the summary of a session that ended at a time."""
+    return f"{MemoryType.SUMMARY}#{round(ended_at * 1000):012x}#{session}"
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -34,7 +34,6 @@ from strands_manga_memory.stores import (
     open_hot_store,
     redis_hot_store,
 )
-from strands_manga_memory.stores.hot import acquire_lease, release_lease
 from strands_manga_memory.testing import FakeClock
 from tests import clocks, servers
 from tests.faults.forks import result_of_child
@@ -210,14 +209,6 @@ def test_the_same_write_again_finds_what_it_wrote(store: HotStore) -> None:
     assert read_fields(store, "c", ["head"]) == {"head": b"h3"}
 
 
-def test_versions_are_random_and_exact_in_every_store() -> None:
-    from strands_manga_memory.stores.hot import new_version
-
-    found = {new_version() for _ in range(1000)}
-    assert len(found) == 1000
-    assert 0 < min(found) <= max(found) < 10**15
-
-
 def test_a_write_of_another_epoch_was_not_applied(store: HotStore) -> None:
     store.write("c", first())
     assert not store.write("c", first(epoch=2))
@@ -264,12 +255,12 @@ def test_names_never_cross(store: HotStore) -> None:
     assert len(set(names)) == len(names)
     for name in names:
         assert store.write(name, first(fields={"head": name.encode()}))
-        assert acquire_lease(store, name, owner=str(zlib.crc32(name.encode())), ttl=60.0)
+        store.put_value(name, name.encode(), ttl=60.0)
     for name in names[::2]:
         store.put_tombstone(name, ttl=60.0)
     for name in names[1::2]:
         assert read_fields(store, name, ["head"]) == {"head": name.encode()}
-        release_lease(store, name, owner=str(zlib.crc32(name.encode())))
+        assert store.get_value(name) == name.encode()
     for name in names[::2]:
         assert read_fields(store, name, ["head"]) == {}
 
@@ -462,26 +453,6 @@ def test_a_tombstone_goes_after_its_time(setup: Setup) -> None:
     assert store.load("c", []) is None
 
 
-# Leases
-
-
-def test_a_lease_has_one_owner(setup: Setup) -> None:
-    store = setup.store
-    assert acquire_lease(store, "c", owner="a", ttl=60.0)
-    assert acquire_lease(store, "c", owner="a", ttl=0.3)
-    assert not acquire_lease(store, "c", owner="b", ttl=60.0)
-    assert acquire_lease(store, "d", owner="b", ttl=60.0)
-    release_lease(store, "c", owner="b")
-    assert not acquire_lease(store, "c", owner="b", ttl=60.0)
-    setup.pass_time(0.3)
-    assert acquire_lease(store, "c", owner="b", ttl=60.0)
-    release_lease(store, "c", owner="a")
-    assert not acquire_lease(store, "c", owner="a", ttl=60.0)
-    release_lease(store, "c", owner="b")
-    assert acquire_lease(store, "c", owner="a", ttl=60.0)
-    assert store.load("c", []) is None
-
-
 # Process and connections
 
 
@@ -515,7 +486,7 @@ def test_memory_is_bounded_by_what_is_alive() -> None:
     store = InMemoryHotStore(clock=clock, grace=10.0)
     for number in range(5_000):
         store.write(f"c{number}", first(ttl=5.0))
-        acquire_lease(store, f"c{number}", owner="o", ttl=5.0)
+        store.put_value(f"c{number}", b"o", ttl=5.0)
         clock.advance(1.0)
     assert len(store._conversations) + len(store._values) < 128
 
@@ -557,7 +528,7 @@ def key_of(name: str, prefix: str, kind: str = "c") -> str:
 def test_redis_keys_share_the_slot_of_their_bucket(client: Any, unique: str) -> None:
     store = RedisHotStore(client, prefix=unique)
     store.write("c", first())
-    acquire_lease(store, "c", owner="o", ttl=60.0)
+    store.put_value("lease/c", b"o", ttl=60.0)
     bucket = f"{unique}:{{b{zlib.crc32(b'c') % 1024:04d}}}"
     assert client.type(f"{bucket}:c:c") == b"hash"
     assert client.type(key_of("lease/c", unique, "v")) == b"string"
@@ -681,9 +652,9 @@ def test_redis_scripts_come_back_after_a_flush(client: Any, unique: str) -> None
     client.script_flush()
     assert list(store.expired()) == []
     client.script_flush()
-    assert acquire_lease(store, "c", owner="o", ttl=1.0)
+    assert store.replace_value("c", b"o", expect=None, ttl=1.0)
     client.script_flush()
-    release_lease(store, "c", owner="o")
+    assert store.replace_value("c", b"", expect=b"o", ttl=0.0)
 
 
 @CLUSTER
@@ -839,7 +810,7 @@ def test_redis_works_for_an_acl_user_limited_to_its_keys_and_commands(unique: st
         assert store.claim("c") is not None
         assert store.drop("c", expect=(1, 1))
         assert store.put_tombstone("c", ttl=1.0) == 1
-        assert acquire_lease(store, "c", owner="o", ttl=1.0)
+        assert store.replace_value("c", b"o", expect=None, ttl=1.0)
 
 
 def test_redis_never_walks_the_keyspace(unique: str) -> None:

@@ -1,6 +1,7 @@
 """One contract for every Table: SQLite, and DynamoDB's API over a socket."""
 
 import itertools
+import json
 import os
 import sqlite3
 import stat
@@ -39,13 +40,24 @@ from strands_manga_memory.stores import (
     Write,
     dynamodb,
 )
-from strands_manga_memory.stores.dynamodb_requests import table_definition
 from strands_manga_memory.testing import FakeClock
 from tests import clocks, servers
 from tests.faults.forks import result_of_child
 
 BY_TYPE, BY_IMPORTANCE = "user_id-memory_type-index", "user_id-importance-index"
 Make = Callable[..., Table]
+
+KEYS = {
+    "KeySchema": [
+        {"AttributeName": "session_id", "KeyType": "HASH"},
+        {"AttributeName": "sk", "KeyType": "RANGE"},
+    ],
+    "AttributeDefinitions": [
+        {"AttributeName": "session_id", "AttributeType": "S"},
+        {"AttributeName": "sk", "AttributeType": "S"},
+    ],
+}
+"""Published keys of a table of sessions."""
 
 
 @pytest.fixture(
@@ -754,7 +766,7 @@ def test_dynamodb_switches_ttl_on_for_a_table_that_lacks_it(
     dynamodb_client: Any, unique: str, existing: str | None
 ) -> None:
     table = DynamoDBTable(dynamodb_client, name=unique)
-    dynamodb_client.create_table(**table_definition(table.schema, table.name))
+    dynamodb_client.create_table(TableName=unique, BillingMode="PAY_PER_REQUEST", **KEYS)
     if existing:
         dynamodb_client.update_time_to_live(
             TableName=unique, TimeToLiveSpecification={"Enabled": True, "AttributeName": existing}
@@ -1063,9 +1075,7 @@ def test_dynamodb_waits_for_a_new_table_but_not_forever(stubbed: Stubbed) -> Non
 
 
 def described(status: str) -> dict[str, Any]:
-    definition = table_definition(SESSIONS, "t")
-    parts = {name: definition[name] for name in ("KeySchema", "AttributeDefinitions")}
-    return {"Table": {"TableStatus": status, **parts}}
+    return {"Table": {"TableStatus": status, **KEYS}}
 
 
 def ttl_is(status: str) -> dict[str, Any]:
@@ -1078,11 +1088,8 @@ def test_dynamodb_table_with_other_keys_is_refused_and_gets_no_ttl(
 ) -> None:
     """An expiry of its items by one of their attributes could delete another application's data."""
     client = dynamodb_server.client()
-    definition = {**table_definition(SESSIONS, unique), "KeySchema": [], "AttributeDefinitions": []}
-    for name, kind in (("session_id", "HASH"), ("at", "RANGE")):
-        definition["KeySchema"].append({"AttributeName": name, "KeyType": kind})
-        definition["AttributeDefinitions"].append({"AttributeName": name, "AttributeType": "S"})
-    client.create_table(**definition)
+    keys = json.loads(json.dumps(KEYS).replace('"sk"', '"at"'))
+    client.create_table(TableName=unique, BillingMode="PAY_PER_REQUEST", **keys)
     with pytest.raises(StoreError, match=r"keys are .* at \(S, RANGE\), not .* sk \(S, RANGE\)"):
         DynamoDBTable(client, name=unique).create_if_missing()
     ttl = client.describe_time_to_live(TableName=unique)["TimeToLiveDescription"]

@@ -21,17 +21,19 @@ from strands_manga_memory.memory import (
     PreferenceOutbox,
     TableProfileSource,
 )
-from strands_manga_memory.memory.preference_log import bucket_of
-from strands_manga_memory.memory.profile_service import LEASE
-from strands_manga_memory.memory.records import DAY, summary_id
-from strands_manga_memory.memory.statements import Statement
-from strands_manga_memory.stores import SESSIONS, USER_MEMORY, PostgresTable, SQLiteTable, Table
-from strands_manga_memory.stores.tiered_storage import TieredStorage
+from strands_manga_memory.stores import (
+    SESSIONS,
+    USER_MEMORY,
+    PostgresTable,
+    SQLiteTable,
+    Table,
+    TieredStorage,
+)
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
-from tests.support import finish_writes, store_signal
+from tests.support import DAY, finish_writes, store_signal, summary_id
 
-USER = "u1"
+USER, LEASE = "u1", "~spool.lease"
 DERIVED = ("~by_age", "~ledger#", "~words#")
 """Beginnings of the ids of records that the package makes again from others, or deletes after they
 were counted.
@@ -231,8 +233,8 @@ def test_a_damaged_entry_of_signals_stops_no_other_user(tables: tuple[Table, Tab
     outbox = PreferenceOutbox(
         tables[1], CallablePreferenceSink(lambda signal: received.append(signal.user_id))
     )
-    store_signal(outbox, Owner("u2"), Statement(Preference("genre", "horror"), time.time()))
-    bucket = bucket_of(Owner("u2"))
+    store_signal(outbox, Owner("u2"), Preference("genre", "horror"))
+    [bucket] = (key for key in map("spool/{:02d}".format, range(16)) if list(tables[1].query(key)))
     tables[1].put({"user_id": bucket, "memory_id": "a", "owner": Owner("a").ids})
     damage(tables[1], bucket, "a")
     assert outbox.drain_all() == 1
@@ -245,7 +247,7 @@ def test_a_damaged_lease_is_replaced(tables: tuple[Table, Table], until: Any) ->
     received = list[str]()
     outbox = PreferenceOutbox(tables[1], CallablePreferenceSink(lambda s: received.append(s.value)))
     owner = Owner(USER)
-    store_signal(outbox, owner, Statement(Preference("genre", "horror"), time.time()))
+    store_signal(outbox, owner, Preference("genre", "horror"))
     lease = {"user_id": USER, "memory_id": LEASE, "holder": "h", "until": until}
     tables[1].put(lease)
     if until is None:

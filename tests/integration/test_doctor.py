@@ -19,9 +19,8 @@ from strands_manga_memory import ConversationScope, MangaMemorySettings, TieredS
 from strands_manga_memory.conversation import token_counter as tokens
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.ops import Finding, Level, diagnose
-from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.stores import SESSIONS, USER_MEMORY, SQLiteTable, open_table
-from strands_manga_memory.testing import ScriptedModel
+from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests import servers
 from tests.support import run
 
@@ -395,16 +394,13 @@ def test_a_file_that_is_none_or_newer(tmp_path: Path, sqlite_url: str, capsys: A
 
 
 def test_nobody_sweeps(tmp_path: Path, sqlite_url: str, capsys: Any) -> None:
-    from strands_manga_memory.session.tiers import ConversationKey, ExpiryIndex
-
     table = open_table(sqlite_url)
     scope = ConversationScope("u1", "s1")
-    conversation_key = ConversationKey.of(scope.storage_session_id, "A", "default")
-    table.batch_write(
-        puts=ExpiryIndex.items(
-            conversation_key, {"session": "s1", "user": "u1"}, due=time.time() - 7200
-        )
-    )
+    manager = TieredSessionManager(scope, durable=table, clock=FakeClock(time.time() - 9_000))
+    Agent(model=ScriptedModel(), session_manager=manager)("hello")
+    manager.close()
+    for row in list(table.query(scope.storage_session_id)):
+        table.delete(scope.storage_session_id, row["sk"])
     table.close()
     _, found = doctor(capsys, "--durable", sqlite_url)
     assert "sweep --loop" in the(found, "durable.sweeper", Level.WARNING).remedy
@@ -422,10 +418,14 @@ def test_a_table_that_stops_answering_is_not_called_damaged(
         Agent(model=ScriptedModel(), session_manager=manager)("hello")
         manager.close()
 
-    def fail(_: DurableTier) -> None:
-        raise StoreUnavailableError("timeout")
+    batch_get = SQLiteTable.batch_get
 
-    monkeypatch.setattr(DurableTier, "read", fail)
+    def fail(table: SQLiteTable, keys: list[tuple[str, str]]) -> Any:
+        if any(sort.endswith("#HEAD") for _, sort in keys):
+            raise StoreUnavailableError("timeout")
+        return batch_get(table, keys)
+
+    monkeypatch.setattr(SQLiteTable, "batch_get", fail)
     _, found = doctor(capsys, "--durable", sqlite_url)
     assert "try again" in the(found, "durable.records").remedy
 

@@ -35,7 +35,6 @@ from strands_manga_memory.memory import (
     Preference,
     PreferenceOutbox,
 )
-from strands_manga_memory.memory.statements import Statement
 from strands_manga_memory.stores import KeyProvider, TenantCipher, TenantKeys
 from strands_manga_memory.testing import ScriptedModel
 from strands_manga_memory.user_data import forget_user
@@ -188,7 +187,7 @@ def test_no_byte_of_the_stores_shows_what_was_said(make: Make, unique: str, hist
     outbox = PreferenceOutbox(
         memory.memories, CallablePreferenceSink(lambda signal: None), codec=memory.codec
     )
-    store_signal(outbox, Owner("u1", "acme"), Statement(Preference("format", CANARY), 1.0))
+    store_signal(outbox, Owner("u1", "acme"), Preference("format", CANARY), 1.0)
     settle(memory)
     data += dumped(memory, unique)
     assert len(data) > 10_000

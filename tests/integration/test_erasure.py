@@ -14,10 +14,7 @@ from strands_manga_memory import ConversationScope, MangaMemory, TieredSessionMa
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.language import SessionSummary
 from strands_manga_memory.memory import CallablePreferenceSink, Owner, Preference, PreferenceOutbox
-from strands_manga_memory.memory.hot_profile import cache_name
-from strands_manga_memory.memory.records import LATEST
-from strands_manga_memory.memory.statements import Statement, message_digest
-from strands_manga_memory.ops.importing import import_user
+from strands_manga_memory.ops import import_user
 from strands_manga_memory.stores import Codec, HotStore, InMemoryHotStore, RedisHotStore, Table
 from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
 from strands_manga_memory.user_data import export_user, forget_user
@@ -118,7 +115,7 @@ def test_report_counts_preferences_that_no_sink_has_taken(memory: MangaMemory) -
     """A preference that waits for its sink is deleted, and counted as pending."""
     assert memory.memories is not None
     outbox = PreferenceOutbox(memory.memories, CallablePreferenceSink(lambda signal: None))
-    store_signal(outbox, Owner("u1"), Statement(Preference("genre", "horror"), time.time()))
+    store_signal(outbox, Owner("u1"), Preference("genre", "horror"))
     assert len(everything(memory, "u1", None)["waiting_signals"]) == 1
     report = memory.forget_user("u1")
     assert report.complete, report.left
@@ -189,7 +186,7 @@ def test_a_late_retraction_creates_no_hot_record_of_an_erased_user(memory: Manga
     assert memory.forget_user("u1").complete
     user.retract("m1", at=said_at)
     settle(memory)
-    assert memory.hot.load(cache_name(Owner("u1")), [], touch=False).state == "deleted"
+    assert memory.hot.load("profile/u1/cache", [], touch=False).state == "deleted"
 
 
 def test_an_imported_user_keeps_all_preferences_later(memory: MangaMemory, tmp_path: Path) -> None:
@@ -236,12 +233,14 @@ def test_the_last_deletions_are_kept(memory: MangaMemory, monkeypatch: pytest.Mo
     """A memory that is deleted a second time counts as deleted last."""
     monkeypatch.setattr("strands_manga_memory.memory.preference_log._MOST_DELETIONS", 2)
     user = memory.user("u1")
-    ids = []
+    kept: list[set[str]] = []
     for content in ("A lighthouse.", "Stamps.", "A lighthouse.", "Coins."):
-        ids.append(user.remember(content).memory_id)
-        assert user.forget(ids[-1])
-    kept = everything(memory, "u1", None)["deletions"]["forgotten"]
-    assert kept.keys() == {message_digest(ids[2]), message_digest(ids[3])}
+        assert user.forget(user.remember(content).memory_id)
+        kept.append(set(everything(memory, "u1", None)["deletions"]["forgotten"]))
+    lighthouse, stamps = kept[0], kept[1] - kept[0]
+    assert lighthouse < kept[3]
+    assert not stamps & kept[3]
+    assert len(kept[3]) == 2
 
 
 def test_an_import_restores_no_memory_that_the_target_has_deleted(memory: MangaMemory) -> None:
@@ -466,7 +465,7 @@ def test_interrupted_import_is_completed(memory: MangaMemory, tables: tuple[Tabl
     exported = {**memory.export_user("u1"), "user_id": "u2"}
 
     def end(name: str, item: Any = None, *_: Any, **__: Any) -> None:
-        if name == "put" and item["memory_id"] == LATEST:
+        if name == "put" and item["memory_id"] == "~by_age":
             raise StoreUnavailableError("the process ends here")
 
     interrupted: Any = WatchedStore(tables[1], end)

@@ -394,16 +394,19 @@ def test_an_incarnation_not_swept_before_the_user_came_back_silently(world: Worl
 
 
 def test_a_sweeper_that_dies_behind_its_grave_leaves_no_log(tables: tuple[Table, Table]) -> None:
-    from strands_manga_memory.session.protocol.durable_tier import DurableTier
-
     world = World(tables, hot=False)
     world.talk("s1", "I want horror manga")
     world.clock.advance(0.5 * DAY)
     world.sweeper().run_once()
     world.clock.advance(DAY)
-    with mock.patch.object(
-        DurableTier, "purge", side_effect=StoreUnavailableError("the worker died here")
-    ):
+    batch_write = world.durable.batch_write
+
+    def die(puts: Any = (), deletes: Any = ()) -> None:
+        if any("#TURN#" in sort for _, sort in deletes):
+            raise StoreUnavailableError("the worker died here")
+        batch_write(puts=puts, deletes=deletes)
+
+    with mock.patch.object(world.durable, "batch_write", die):
         world.sweeper().run_once()
     assert any("#TURN#" in row for row in world.durable_rows())
     for _ in range(4):

@@ -12,14 +12,12 @@ from strands.hooks import BeforeModelCallEvent
 from strands_manga_memory import ConversationScope, MangaMemory
 from strands_manga_memory.memory import (
     CallablePreferenceSink,
-    Owner,
     Preference,
     PreferenceSignal,
     ProfileCache,
     ProfileReader,
     TableProfileSource,
 )
-from strands_manga_memory.memory.hot_profile import HotProfile
 from strands_manga_memory.stores import SESSIONS, SQLiteTable, Table
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests.support import GuardedModel, estimate_tokens, finish_writes
@@ -58,8 +56,9 @@ class World:
 
     def everything(self) -> str:
         self.settle()
-        profile = HotProfile(self.memory.hot, Owner("u1"))
-        return f"{list(self.table.query('u1'))}{profile.state_of(profile.load())}{self.sent}"
+        hot = self.memory.hot.load("profile/u1/cache", None, touch=False)
+        assert hot is not None
+        return f"{list(self.table.query('u1'))}{hot}{self.sent}"
 
 
 @pytest.fixture

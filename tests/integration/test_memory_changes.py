@@ -25,14 +25,11 @@ from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.language import SessionSummary
 from strands_manga_memory.memory import (
     CallablePreferenceSink,
-    Owner,
     PreferenceOutbox,
     PreferenceSignal,
     TablePreferenceSink,
     UserMemoryStore,
 )
-from strands_manga_memory.memory.hot_profile import HotProfile
-from strands_manga_memory.stores.table import Write
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests.servers import wait_until
 from tests.support import WatchedStore, finish_writes
@@ -181,7 +178,7 @@ def test_forgotten_preference_leaves_live_and_new_sessions(shop: Deployment, by:
 class SlowTable(SQLiteTable):
     """Table whose transactions take a fifth of a second."""
 
-    def transact(self, writes: Sequence[Write]) -> bool:
+    def transact(self, writes: Sequence[Any]) -> bool:
         time.sleep(0.2)
         return super().transact(writes)
 
@@ -637,8 +634,7 @@ def test_work_queued_before_an_erasure_writes_nothing(tmp_path: Path) -> None:
         "~erased"
     }
     assert [row for bucket in range(16) for row in table.query(f"spool/{bucket:02d}")] == []
-    profile = HotProfile(hot, Owner(USER))
-    assert profile.state_of(profile.load()).overrides == {}
+    assert page.export_user(USER)["overrides"] == {}
     app.close()
     page.close()
 

@@ -12,11 +12,9 @@ from strands import Agent
 
 from strands_manga_memory import ConversationScope, MangaMemory, Table, UserMemoryStore
 from strands_manga_memory.memory import RETENTION, MemoryRecord, MemoryType, memory_reader
-from strands_manga_memory.memory.older_memories import delete_word_list
-from strands_manga_memory.memory.records import DAY, summary_id
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
-from tests.support import finish_writes
+from tests.support import DAY, finish_writes, summary_id
 
 
 class CountingTable:
@@ -84,8 +82,6 @@ def test_finalizing_reads_no_more_with_a_thousand_memories(tables: tuple[Table, 
 
 def fill(store: UserMemoryStore, count: int) -> None:
     """Give a user facts, summaries, open questions and episodes, each as often as the others."""
-    from strands_manga_memory.memory.records import episode_id, question_id, question_record
-
     table, now = store.partition.table, time.time()
     fact = store.partition.item_of(
         store.remember("The parcel of Uzumaki is kept at the locker GX0.")
@@ -98,17 +94,18 @@ def fill(store: UserMemoryStore, count: int) -> None:
     )
     passages = {"passages": ["User: Is Uzumaki in stock?\nAssistant: Yes."] * 10, "ended_at": now}
     episode = summary.changed(type=MemoryType.EPISODE, content="", metadata=passages)
-    question = question_record(summary, RETENTION[MemoryType.QUESTION])
+    [question] = store.recall(type="question")
     puts: list[dict[str, Any]] = []
     for number in range(count // 4):
         id_ = summary_id(f"s{number}", now - number)
+        name = id_.partition("#")[2]
         puts.append(fact | {"memory_id": f"fact#~{number:032x}"})
         puts += [
             store.partition.item_of(replace(record, memory_id=memory_id))
             for record, memory_id in (
                 (summary, id_),
-                (question, question_id(id_)),
-                (episode, episode_id(id_, 0)),
+                (question, f"question#{name}"),
+                (episode, f"episode#{name.replace('#', '.')}#000"),
             )
         ]
     for start in range(0, len(puts), 25):
@@ -300,7 +297,8 @@ def test_a_list_of_two_makings_is_made_again(tables: tuple[Table, Table]) -> Non
     assert contents(store, "Any postcards?") == [old.content]
     ids = tables[1].get("u1", "~words#ids.00")
     assert ids is not None
-    delete_word_list(store.partition)
+    for item in list(tables[1].query("u1", first="~words#", last="~words#~")):
+        tables[1].delete("u1", item["memory_id"])
     for number in range(65):
         store.remember(f"Shelf {number} is full.")
     assert contents(UserMemoryStore(tables[1], user_id="u1"), "Any postcards?") == [old.content]

@@ -15,14 +15,13 @@ from strands_manga_memory import (
     TieredSessionManager,
 )
 from strands_manga_memory.ops import inspect as inspect_conversation
-from strands_manga_memory.session.tiers import ConversationKey
+from strands_manga_memory.ops import places
 from strands_manga_memory.stores import AesGcmCipher, Codec
 from strands_manga_memory.telemetry import observed_codec
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.unit.session.support import SurvivingHotStore, find, tool_use
 
 SCOPE = ConversationScope("u1", "s1")
-PLACE = ConversationKey.of(SCOPE.storage_session_id, "A", "default")
 
 
 class World:
@@ -58,6 +57,11 @@ class World:
             **self.stores, finalizer=SessionFinalizer(**self.stores, memories=self.memories)
         ).run_once()
 
+    def inspect(self) -> Any:
+        """Inspect the conversation of the default agent."""
+        [place] = places("s1", user="u1", durable=self.durable)
+        return inspect_conversation(place, **self.stores)
+
     @property
     def rows(self) -> list[str]:
         """Keys of all that is stored of sessions."""
@@ -87,7 +91,7 @@ def test_inspection_shows_tiers_messages_and_tools_and_touches_nothing(world: Wo
     agent._session_manager.flush()
     world.clock.advance(60)  # a look that refreshed the time to live would show
     before = None if world.hot is None else world.hot.copy()
-    found = inspect_conversation(PLACE, **world.stores)
+    found = world.inspect()
     assert [(one.role, one.outcome) for one in found.messages] == [
         ("user", "kept"),
         ("assistant", "kept"),
@@ -106,14 +110,14 @@ def test_inspection_shows_tiers_messages_and_tools_and_touches_nothing(world: Wo
         assert world.hot.copy() == before
     world.clock.advance(1801)
     world.sweep()
-    swept = inspect_conversation(PLACE, **world.stores)
+    swept = world.inspect()
     assert swept.messages == found.messages
     assert swept.durable["ahead"] is False
 
 
 def test_inspection_of_a_conversation_that_does_not_exist_is_none(world: World) -> None:
     """Nothing is created by a look."""
-    assert inspect_conversation(PLACE, **world.stores) is None
+    assert world.inspect() is None
     assert world.rows == []
 
 

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory import SQLiteTable, UserMemoryStore
-from strands_manga_memory.memory.partition import UserPartition
-from strands_manga_memory.stores.table import USER_MEMORY
-from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory import USER_MEMORY, SQLiteTable, UserMemoryStore
 from strands_manga_memory.user_data import forget_user
+from tests.support import finish_writes
 
 
 class Memories:
@@ -172,17 +170,18 @@ def test_searches_share_a_read_of_recent_memories_that_does_not_end(
     reader = memories.store().reader
     answers, reads = threading.Event(), list[float]()
     monkeypatch.setattr("strands_manga_memory.memory.memory_reader._PATIENCE", 0.05)
-    load_recent = UserPartition.load_recent
+    partition_type = type(memories.store().partition)
+    load_recent = partition_type.load_recent
 
-    def silent(partition: UserPartition, latest: Any) -> Any:
+    def silent(partition: Any, latest: Any) -> Any:
         reads.append(memories.now)
         answers.wait(10)
         return load_recent(partition, latest)
 
-    monkeypatch.setattr(UserPartition, "load_recent", silent)
+    monkeypatch.setattr(partition_type, "load_recent", silent)
     for _ in range(3):
         reader.search("Uzumaki")
     answers.set()
     assert [hit.content for hit in reader.search("Uzumaki")] == ["volume 3 of Uzumaki"]
-    shared_writer(None, memories.table).drain(5)
+    finish_writes(None, memories.table)
     assert len(reads) == 1

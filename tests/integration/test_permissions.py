@@ -36,10 +36,8 @@ from strands_manga_memory.memory import (
     PreferenceOutbox,
     PreferenceSink,
 )
-from strands_manga_memory.memory.statements import Statement
 from strands_manga_memory.ops import iam_policy
 from strands_manga_memory.stores import HotWrite, TieredStorage
-from strands_manga_memory.stores.hot import acquire_lease, release_lease
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 from tests.support import run, settle, store_signal
@@ -74,7 +72,7 @@ def live(memory: MangaMemory, sink: PreferenceSink | None = None) -> None:
     assert user.recall(query="titans")
     assert memory.memories is not None
     outbox = PreferenceOutbox(memory.memories, sink or CallablePreferenceSink(lambda signal: None))
-    store_signal(outbox, Owner("u1", "acme"), Statement(Preference("language", "ja"), 1.0))
+    store_signal(outbox, Owner("u1", "acme"), Preference("language", "ja"), 1.0)
     settle(memory)
     outbox.drain_all()
     settle(memory)
@@ -182,10 +180,9 @@ def calls(store: HotStore) -> None:
         lambda: store.write(other, write(other, ttl=0.001)),
         lambda: list(store.expired(limit=10)),
         lambda: store.put_tombstone(other, ttl=5.0),
-        lambda: acquire_lease(store, name, owner="d", ttl=1.0),
-        lambda: release_lease(store, name, owner="d"),
         lambda: store.put_value(name, b"x", ttl=1.0),
         lambda: store.replace_value(name, b"y", expect=b"x", ttl=1.0),
+        lambda: store.replace_value(name, b"", expect=b"y", ttl=0.0),
         lambda: store.get_value(name),
     ]
     for step in steps:

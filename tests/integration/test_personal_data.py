@@ -9,6 +9,7 @@ from strands import Agent, tool
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 
 from strands_manga_memory import (
+    AesGcmCipher,
     ConversationScope,
     HistoryRecall,
     MangaMemory,
@@ -19,7 +20,6 @@ from strands_manga_memory.conversation import SummarySchedule, SummaryTrigger
 from strands_manga_memory.language import SHOP
 from strands_manga_memory.memory import PiiPolicy
 from strands_manga_memory.state import export_for_human
-from strands_manga_memory.stores.cipher import AesGcmCipher
 from strands_manga_memory.testing import ScriptedModel
 from tests.support import settle, stub_tool
 from tests.unit.session.support import tool_use

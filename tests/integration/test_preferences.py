@@ -92,7 +92,7 @@ def store(
     outbox: PreferenceOutbox, preference: Preference, *, at: float, owner: Owner = OWNER
 ) -> None:
     """Store a signal as a process that ends before it sends the signal."""
-    store_signal(outbox, owner, Statement(preference, at))
+    store_signal(outbox, owner, preference, at)
 
 
 def emit(outbox: PreferenceOutbox, *preferences: Preference, at: Any = None) -> None:

@@ -15,13 +15,10 @@ from strands.agent.conversation_manager import (
 from strands.hooks import BeforeInvocationEvent, BeforeModelCallEvent
 
 from strands_manga_memory import ConflictError, InMemoryHotStore, TieredSessionManager
-from strands_manga_memory.session import stored_session
-from strands_manga_memory.session.conversation_transfer import TransferredConversation
 from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
 from tests.histories import problems
 from tests.support import WatchedStore
 from tests.unit.session.support import (
-    MemoryTable,
     Stores,
     agent,
     find,
@@ -375,25 +372,3 @@ def test_what_the_other_changed_is_not_changed_back(both: Stores) -> None:
         one(text)
     assert one.state.get("cart") == other.state.get("cart") == ["a", "b"]
     assert both.agent().state.get("cart") == ["a", "b"]
-
-
-def test_transfer_with_a_pending_interrupt_spares_a_conversation_that_begins_meanwhile(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The other conversation is stored after the transfer has found none."""
-    table = MemoryTable()
-    transferring, other = (TieredSessionManager("s", hot=None, durable=table) for _ in range(2))
-    begin = stored_session.begin_with
-
-    def begin_late(*arguments: Any, **options: Any) -> bool:
-        monkeypatch.undo()
-        other.log([{"role": "user", "content": [{"text": "first"}]}], "a")
-        return begin(*arguments, **options)
-
-    monkeypatch.setattr(stored_session, "begin_with", begin_late)
-    log = [({"role": "user", "content": [{"text": "late"}], "tracking_id": "1"}, 1.0)]
-    states = {"interrupt_state": {"activated": True, "interrupts": {}, "context": {}}}
-    assert (
-        transferring.transfer(TransferredConversation(log=log, window=[], states=states), "a")
-        == "exists"
-    )

@@ -19,7 +19,6 @@ from strands.multiagent import GraphBuilder, Swarm
 from strands_manga_memory import ConversationScope, InMemoryHotStore, MangaMemory, RedisHotStore
 from strands_manga_memory.squad import SessionChatStorage, SessionStrandsAgent
 from strands_manga_memory.state import DialogueSlot, Goals
-from strands_manga_memory.state.session_state import SessionState
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 from tests.support import WatchedStore, background_writer, settle, state_of
@@ -168,12 +167,12 @@ def test_new_session_of_a_deleted_one_starts_without_its_state(opened: Opened) -
 
 def test_state_shared_after_its_agent_is_gone_ends_with_the_session(tmp_path: Path) -> None:
     """A turn's state is shared in the background, where the agent itself may no longer exist."""
-    from strands_manga_memory.state.session_state import SessionState
-
     hot = type("SurvivingHotStore", (InMemoryHotStore,), {"survives_process": True})()
     scope, may_share = ConversationScope("u1", "s1", "orders"), threading.Event()
     with MangaMemory.open(hot, f"sqlite:///{tmp_path}/shop.sqlite3") as memory:
-        background_writer(hot, None).submit(SessionState.name_of(scope), lambda: may_share.wait(30))
+        background_writer(hot, None).submit(
+            f"state/{scope.storage_session_id}/shared", lambda: may_share.wait(30)
+        )
         agent = agent_of(memory, "orders")
         agent(f"Where is my order {ORDER}?")
         gone = weakref.ref(agent)
@@ -212,9 +211,10 @@ def test_state_of_an_erased_user_is_shared_with_nobody(opened: Opened) -> None:
     first = opened()
     agent_of(first, "orders")(f"Where is my order {ORDER}?")
     settle(first)
-    assert first.hot.get_value(SessionState.name_of(ConversationScope("u1", "s1")))
+    name = f"state/{ConversationScope('u1', 's1').storage_session_id}/shared"
+    assert first.hot.get_value(name)
     assert first.forget_user("u1").complete
-    assert not first.hot.get_value(SessionState.name_of(ConversationScope("u1", "s1")))
+    assert not first.hot.get_value(name)
 
 
 def test_sessions_share_nothing_with_one_another(opened: Opened) -> None:

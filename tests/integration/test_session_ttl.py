@@ -13,7 +13,6 @@ from strands.multiagent import GraphBuilder
 from strands_manga_memory import SESSIONS, CorruptRecordError, SessionSweeper, TtlPolicy
 from strands_manga_memory.exceptions import StoreRefusedError
 from strands_manga_memory.session import EndedConversation
-from strands_manga_memory.session.tiers import ConversationKey
 from strands_manga_memory.stores import HotRecord
 from strands_manga_memory.testing import FakeClock, FaultyTable
 from tests.support import WatchedStore, finish_writes, hot_copy
@@ -322,7 +321,8 @@ class RefusingTable(MemoryTable):
 
 def logged_texts(stores: Stores) -> list[str]:
     """Return the texts of all logged messages, as a sweeper finds them after an expiry."""
-    conversation = EndedConversation(ConversationKey("s", "A:default"), stores.manager()._tiers)
+    manager = stores.manager()
+    conversation = EndedConversation(manager._key_of("default"), manager._tiers)
     conversation.read()
     logs = [conversation.durable.read_log(one) for one in conversation.ended_incarnations]
     turns = [turn for log in logs for _, turn in sorted(log.items())]

@@ -44,7 +44,6 @@ from strands_manga_memory.squad import (
     SessionChatStorage,
     SessionStrandsAgent,
 )
-from strands_manga_memory.stores.hot import acquire_lease
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests import clocks, servers
 from tests.faults.forks import Child, forked_child
@@ -455,7 +454,7 @@ async def test_a_lease_is_given_back() -> None:
     async with ConversationTurns(hot).wait_for_turn(scope, wait=5.0):
         pass
     name = f"{scope.storage_session_id}/A:default"
-    assert acquire_lease(hot, name, owner="someone else", ttl=1.0)
+    assert hot.replace_value(f"lease/{name}", b"someone else", expect=None, ttl=1.0)
 
 
 # Streams

@@ -29,10 +29,9 @@ from strands_manga_memory.state import (
     export_for_human,
 )
 from strands_manga_memory.stores import InMemoryHotStore, RedisHotStore
-from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, ScriptedModel
 from tests import servers
-from tests.support import GuardedModel, open_session, state_of, tool_results
+from tests.support import GuardedModel, background_writer, open_session, state_of, tool_results
 from tests.unit.session.support import interrupt_answers
 
 SCOPE = ConversationScope("u1", "s1")
@@ -963,7 +962,7 @@ def test_what_was_published_during_an_outage_is_learned_after_it(survives: bool)
     type(store).survives_process, before = survives, type(store).survives_process
     try:
         model = ScriptedModel()
-        writer = shared_writer(hot, None)
+        writer = background_writer(hot, None)
         writer.hot_health.clock = monotonic
         writer.hot_health.renew()
         coordinator = StateCoordinator(

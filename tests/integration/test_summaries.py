@@ -388,10 +388,8 @@ def test_an_extractor_that_fails_gives_way_to_the_rules(caplog: pytest.LogCaptur
 
 
 def test_a_broken_run_leaves_the_history_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    from strands_manga_memory.conversation.summary_writing import SummaryWriter
-
     agent = made()
-    monkeypatch.setattr(SummaryWriter, "write", lambda *_: 1 // 0)
+    monkeypatch.setattr(type(agent.conversation_manager._writer), "write", lambda *_: 1 // 0)
     talk(agent, 6)
     assert len(agent.messages) == 12
     assert agent.conversation_manager.stats().failed == 1

@@ -5,6 +5,7 @@ import copy
 import itertools
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -361,12 +362,12 @@ def test_what_the_context_manager_stored_is_found_later(both: Stores, turns: int
     assert "row 777: volume 777" in retrieved(restored, "c1_0")
 
 
-def test_nothing_is_read_if_nothing_is_there(both: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    from strands_manga_memory.session.agent_conversation import AgentConversation
-
+def test_nothing_is_read_if_nothing_is_there(both: Stores) -> None:
     both.agent()("hello")
-    monkeypatch.setattr(AgentConversation, "history", None)
-    assert texts(both.agent(context_manager="auto").messages) == ["hello", "ok"]
+    watched = WatchedStore(both.durable)
+    restored = replace(both, durable=watched).agent(context_manager="auto")
+    assert texts(restored.messages) == ["hello", "ok"]
+    assert "query" not in watched.calls
 
 
 def test_what_was_put_aside_is_redacted_too(both: Stores) -> None:

@@ -168,27 +168,6 @@ def test_a_question_does_not_run_into_the_next_one() -> None:
     ]
 
 
-def test_the_number_of_placeholders_is_known_without_a_request() -> None:
-    from strands_manga_memory.messages.provider_format import placeholder_count
-
-    history = [
-        user(),
-        calls("a"),
-        results("a"),
-        user("one"),
-        user("two"),
-        assistant("x"),
-        assistant("y"),
-        user(),
-    ]
-    shown = valid(history)
-    assert (
-        sum(content == [{"text": PLACEHOLDER}] for content in contents(shown))
-        == placeholder_count(history)
-        == 2
-    )
-
-
 def test_a_history_that_starts_with_the_assistant_gets_a_short_user_message() -> None:
     assert contents(valid([assistant("Welcome!"), user()]))[:2] == [
         [{"text": "[conversation start]"}],

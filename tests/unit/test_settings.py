@@ -8,7 +8,6 @@ import pytest
 from strands.tools.mcp import MCPClient
 
 from strands_manga_memory import ConversationScope, MangaMemory, MangaMemorySettings, TtlPolicy
-from strands_manga_memory.assembly.settings import accepted_values, setting_rows, variable_name
 from strands_manga_memory.conversation import SummarySchedule
 from strands_manga_memory.exceptions import PersonalDataError
 from strands_manga_memory.state import StateLimits
@@ -82,8 +81,8 @@ def test_every_setting_has_bad_values_here_and_a_description() -> None:
 def test_a_bad_value_names_its_variable_and_what_it_takes(
     name: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(variable_name(name), value)
-    with pytest.raises(ValueError, match=rf"^{variable_name(name)} must be ") as raised:
+    monkeypatch.setenv(f"MANGA_MEMORY_{name.upper()}", value)
+    with pytest.raises(ValueError, match=rf"^MANGA_MEMORY_{name.upper()} must be ") as raised:
         MangaMemorySettings.from_env()
     assert value in str(raised.value)
     with pytest.raises(ValueError, match=rf"^{name} must be "):
@@ -181,7 +180,7 @@ def test_variables_reach_what_they_set(tmp_path: Path, monkeypatch: pytest.Monke
         "retention_days": "interaction_summary=10,feedback=20",
         "breaker_users": "4",
     }.items():
-        monkeypatch.setenv(variable_name(name), value)
+        monkeypatch.setenv(f"MANGA_MEMORY_{name.upper()}", value)
     memory = MangaMemory.from_env()
     made: dict[str, Any] = memory.agent_kwargs(user_id="u", session_id="s")
     manager, parts = (
@@ -247,11 +246,11 @@ def test_what_is_encrypted_in_memories_is_so_by_the_codecs_cipher(
 
 def test_the_readme_has_the_table_of_all_settings() -> None:
     assert settings_page.variables() in GUIDE.read_text(encoding="utf-8")
-    for name, *_ in setting_rows():
-        if re.search(r"\d", accepted_values(name)):
+    for _, _, _, accepted, _ in settings_page.setting_rows():
+        if re.search(r"\d", accepted):
             assert re.search(
                 r"(seconds|tokens|turns|messages|failures|users|days|goals|calls|subtasks|characters|steps|hours|\((share|temperature)\))$",
-                accepted_values(name),
+                accepted,
             )
 
 

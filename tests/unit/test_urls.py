@@ -37,6 +37,9 @@ def test_sqlite_paths_are_relative_with_three_slashes_and_absolute_with_four(
         assert not path.exists()
 
 
+UNREACHABLE: Any = "dynamodb://turns?region=eu-central-1&endpoint=http://127.0.0.1:1"
+
+
 def test_dynamodb_clients_are_made_as_published() -> None:
     table = open_table(
         "dynamodb://Manga_Memory.v1?region=eu-central-1&endpoint=http://127.0.0.1:4566"
@@ -55,10 +58,8 @@ def test_dynamodb_clients_are_made_as_published() -> None:
 
 
 def test_user_agent_of_dynamodb_names_this_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    from strands_manga_memory.stores.dynamodb_requests import dynamodb_client
-
     monkeypatch.setenv("AWS_SDK_UA_APP_ID", "shop")
-    client = dynamodb_client(region="eu-central-1", endpoint="http://127.0.0.1:1")
+    client = open_table(UNREACHABLE).client
     sent: list[dict[str, Any]] = []
     client.meta.events.register_last(
         "before-send.dynamodb", lambda request, **_: sent.append(dict(request.headers))
@@ -73,9 +74,7 @@ def test_user_agent_of_dynamodb_names_this_package(monkeypatch: pytest.MonkeyPat
 
 
 def test_dynamodb_requests_have_no_escapes_of_japanese_text() -> None:
-    from strands_manga_memory.stores.dynamodb_requests import dynamodb_client
-
-    client = dynamodb_client(region="eu-central-1", endpoint="http://127.0.0.1:1")
+    client = open_table(UNREACHABLE).client
     sent: list[bytes] = []
     client.meta.events.register_last(
         "before-send.dynamodb", lambda request, **_: sent.append(request.body)

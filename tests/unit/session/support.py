@@ -50,6 +50,14 @@ PATIENT = {"hot_deadline": 10.0, "durable_deadline": 10.0}
 """Deadlines that a busy machine does not miss."""
 
 
+NASTY = (
+    "a", "a*", "a?", "[a]", "a:b", "a#b", "a#HEAD", "a/b", "a%2Fb", "a~b", "a~001", "a b", "a\nb",
+    "a\x00b", "{x}", "{x}:y", "日本", "日本語", "A", "aa", ".", "-", "a!b", "x" * 512, "x" * 511,
+    "日" * 512, "日" * 511 + "本", "y" * 300 + "1", "y" * 300 + "2",
+)  # fmt: skip
+"""Ids that could be taken for parts of keys."""
+
+
 @dataclass
 class Stores:
     """The tiers of one test, and what is made of them."""
