@@ -86,7 +86,8 @@ class QuoteFormatter:
             for hit in hits:
                 if left < self.max_tokens // _LEAST_ROOM or misses > _MOST_MISSES:
                     break
-                omitted = functools.partial(_is_omitted, hit, known, latest)
+                own = "\n".join(text for text, number in shown.items() if number == hit.number)
+                omitted = functools.partial(_is_omitted, hit, known, own, latest)
                 if hit in quotes or all(map(omitted, split_passages(hit.message.text))):
                     continue
                 day = _day(hit.message)
@@ -184,19 +185,21 @@ def _latest_passages(hits: Iterable[RecallHit], shown: Mapping[str, int | None])
     return latest
 
 
-def _is_omitted(hit: RecallHit, known: str, latest: Mapping[str, int], passage: str) -> bool:
+def _is_omitted(
+    hit: RecallHit, known: str, own: str, latest: Mapping[str, int], passage: str
+) -> bool:
     """Return whether a passage is left out of a quote, because it is known or outdated.
 
-    A long passage is known if the text ``known``, which the model receives anyway, contains it. A
-    passage of the assistant or of a tool is outdated if a later message repeats it with other
-    numbers, such as a new price. A passage of the user is never outdated: "I bought volume 2" does
-    not correct "I bought volume 1".
+    A passage is known if the request contains it already: in the truncated message itself (``own``)
+    or, if the passage is long, anywhere (``known``). A passage of the assistant or of a tool is
+    outdated if a later message repeats it with other numbers, such as a new price. A passage of the
+    user is never outdated: "I bought volume 2" does not correct "I bought volume 1".
     """
     plain = passage.strip()
     is_outdated = (
         hit.message.speaker != "user" and latest.get(_without_numbers(passage), 0) > hit.number
     )
-    return is_outdated or (_is_long(plain) and plain in known)
+    return is_outdated or plain in own or (_is_long(plain) and plain in known)
 
 
 def _is_long(passage: str) -> bool:

@@ -48,7 +48,7 @@ from strands_manga_memory.language.text_features import (
     split_sentences,
     standard_spelling,
 )
-from strands_manga_memory.messages.texts import head_and_tail, shorten_line
+from strands_manga_memory.messages.texts import head_and_tail, shorten_line, without_pasted
 
 ENGLISH, JAPANESE, BOTH = EN.preferences, JA.preferences, ANY.preferences
 _SIDES = (*TASTES, DISLIKES)
@@ -83,7 +83,7 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
     has_budget = False  # whether the last sentence with a number states a budget
     has_asked = False  # whether the last sentence is a question
     for text in texts:
-        for sentence in split_sentences(standard_spelling(head_and_tail(text))):
+        for sentence in split_sentences(standard_spelling(without_pasted(head_and_tail(text)))):
             if BOTH.jest.search(sentence):
                 is_about_earlier = not found and BOTH.jest.match(sentence) is not None
                 found = {

@@ -55,6 +55,7 @@ from strands_manga_memory.messages.texts import (
     head_and_tail,
     shorten_line,
     truncate_to_tokens,
+    without_pasted,
 )
 
 
@@ -182,7 +183,7 @@ def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
         (at, each.strip())
         for at, (role, text) in enumerate(lines)
         if role == "user"
-        for each in split_sentences(head_and_tail(text))
+        for each in split_sentences(without_pasted(head_and_tail(text)))
         if has_content(each)
     ]
     said = [(at, each) for at, each in said if not ANY.summaries.reason.search(each)] or said
@@ -290,14 +291,12 @@ def extract_topics(texts: Sequence[str]) -> list[str]:
     Topics are quoted titles, names and katakana words. A quoted title counts twice. If there are no
     topics, known genres and formats are returned.
     """
-    texts, titles, found = [head_and_tail(text) for text in texts], Counter[str](), Counter[str]()
+    texts, titles = [without_pasted(head_and_tail(text)) for text in texts], Counter[str]()
+    found = Counter[str]()
     for text in texts:
         titles.update(dict.fromkeys(map(str.strip, _QUOTED.findall(text)), 1))
-        found.update(
-            name
-            for name in EN.summaries.names.findall(EN.summaries.address.sub(" ", text))
-            if _is_topic(name)
-        )
+        names = EN.summaries.names.findall(EN.summaries.address.sub(" ", text))
+        found.update(filter(_is_topic, names))
         found.update(JA.summaries.katakana.findall(_QUOTED.sub(" ", text)))
     topics = [topic for topic, _ in (titles + found).most_common(4 * MOST_TOPICS)]
     counts = Counter(
@@ -325,7 +324,8 @@ def _is_topic(name: str) -> bool:
 
     Words that often begin sentences, such as "The", do not count, because they are capitalized.
     """
-    return not all(word in _NO_TOPIC or any(map(str.isdigit, word)) for word in name.split())
+    rest = (word.capitalize() for word in name.split() if not any(map(str.isdigit, word)))
+    return not _NO_TOPIC.issuperset(rest)
 
 
 def classify_sentiment(texts: Any) -> Sentiment:

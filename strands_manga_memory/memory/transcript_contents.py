@@ -32,7 +32,7 @@ from strands_manga_memory.memory.statements import (
     valid,
 )
 from strands_manga_memory.messages.injection import strip_placeholders
-from strands_manga_memory.messages.texts import head_and_tail
+from strands_manga_memory.messages.texts import head_and_tail, without_log_lines
 from strands_manga_memory.messages.transcripts import Transcript, Utterance
 
 _MESSAGE_CHARACTERS = 2_000
@@ -143,7 +143,8 @@ def _passages_of_turn(parts: Iterable[Utterance]) -> list[str]:
     current = ""
     for each in parts:
         begin, is_first = f"{each.role.capitalize()}: ", True
-        for sentence in split_passages(head_and_tail(each.text, _MESSAGE_CHARACTERS, "\n[...]\n")):
+        text = head_and_tail(without_log_lines(each.text), _MESSAGE_CHARACTERS, "\n[...]\n")
+        for sentence in split_passages(text):
             if not (plain := " ".join(sentence.split())):
                 continue
             longer = f"{current}\n{begin}{plain}".lstrip("\n") if is_first else f"{current} {plain}"

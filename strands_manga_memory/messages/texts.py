@@ -98,13 +98,23 @@ def map_parts(change: Callable[[str], str], text: str) -> str:
     return "".join(change(text[at : at + _PART]) for at in range(0, len(text), _PART))
 
 
-# --- Errors and markup ----------------------------------------------------------------------------
+# --- Pasted text, errors and markup ---------------------------------------------------------------
 
 ERROR = re.compile(
     r"(?i:error|exception|fail|fatal|critical|panic|crash|timed out|npm err!"
     r'|" 50\d |エラー|失敗|例外|異常)'
 )
 """Words that report an error. ``" 503`` is the status of a request in a web server's log."""
+
+_LOG_LINE = re.compile(
+    r"(?:^|[:：])\W{0,3}\d{4}-\d\d-\d\d[T ]\d\d:\d\d[^\n]{0,2000}$", re.MULTILINE
+)
+_PASTED = re.compile(
+    r"```[\s\S]{0,2000}?(?:```|\Z)"  # code
+    r"|\"[\w .-]{1,60}\"\s?:\s?(?:\"[^\"\n]{0,300}\"|[-\w.]{1,40})|"  # a field of JSON
+    + _LOG_LINE.pattern,
+    re.MULTILINE,
+)
 
 _BLOB = re.compile(
     r"(?<![\w+/])([A-Za-z0-9+/]{24})"
@@ -127,6 +137,16 @@ _MARKUP = {
     }.items()
 }
 """Patterns of HTML that is not visible, and its replacement, in the order of their use."""
+
+
+def without_pasted(text: str) -> str:
+    """Remove code, fields of JSON and lines of a log from a text, because nobody states them."""
+    return _PASTED.sub("\n", text)
+
+
+def without_log_lines(text: str) -> str:
+    """Remove the lines of a log from a text, except those that report errors."""
+    return _LOG_LINE.sub(lambda line: line[0] if ERROR.search(line[0]) else "", text)
 
 
 def strip_markup(text: str) -> str:

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.entities import Entity, is_referent
+from strands_manga_memory.language.text_features import normalized
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.messages.texts import shorten_line
 from strands_manga_memory.state.dialogue import Dialogue
@@ -21,6 +22,7 @@ MAX_VALUES = 5
 
 MAX_TYPES = 30
 _MAX_RENDERED = 12
+_QUOTATION_MARKS = "『』「」《》“”‘’\"' "
 
 OF_THE_USER = frozenset({"email", "phone", "language"})
 """Entity types that describe the user.
@@ -59,10 +61,12 @@ class ActiveEntity(StateItem):
         """Text that shows the entity to the model, such as ``One Piece`` for ``one piece``.
 
         Usually, the model sees ``value``. The model sees ``text``, as written in the message, if
-        the entity is a date, or if ``text`` differs from ``value`` only in upper and lower case.
+        the entity is a date, or if both differ only in quotation marks and in signs that
+        ``normalized`` makes the same, such as upper and lower case.
         """
-        is_shown = self.type == "date" or self.text.casefold() == self.value
-        return (is_shown and self.text) or self.value
+        written = self.text.strip(_QUOTATION_MARKS)
+        is_shown = self.type == "date" or self.value in (written.casefold(), normalized(written))
+        return (is_shown and written) or self.value
 
 
 class ActiveEntities(StatePart):
