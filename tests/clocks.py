@@ -5,13 +5,62 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 
-def seconds() -> float:
-    """Return seconds for differences, within one thread; see ``Seconds``."""
-    with Seconds() as clock:
-        return clock.now()
+class Idle:
+    """The seconds of a block in which this process and its children had nothing to do.
+
+    They waited for an answer, a lock or the end of a pause; not for a processor, and none of their
+    threads ran. So a load of the machine, by others or by these processes, adds nothing. It is read
+    every 20 ms, because a thread that ends takes its numbers with it.
+    """
+
+    def __enter__(self) -> Idle:
+        self.seconds = 0.0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._before = time.monotonic(), self._work()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._look()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(0.02):
+            self._look()
+
+    def _look(self) -> None:
+        then, worked = self._before
+        self._before = now, works = time.monotonic(), self._work()
+        busy = sum(seconds - worked.get(thread, 0.0) for thread, seconds in works.items())
+        self.seconds += now - then - busy  # below 0 where a thread has waited since an earlier look
+
+    def _work(self) -> dict[str, float]:
+        """Return for each thread the seconds for which it had or wanted a processor."""
+        found = {}
+        for task in _tasks(os.getpid()):
+            if task.name != str(self._thread.native_id):
+                with suppress(OSError):
+                    ran, waited, _ = (task / "schedstat").read_text().split()
+                    found[task.name] = (int(ran) + int(waited)) / 1e9
+        return found
+
+
+def _tasks(process: int) -> Iterator[Path]:
+    """Yield the folders of the threads of a process and its children."""
+    with suppress(OSError):
+        for task in Path(f"/proc/{process}/task").iterdir():
+            yield task
+            for child in (task / "children").read_text().split():
+                yield from _tasks(int(child))
 
 
 class Seconds:

@@ -114,9 +114,9 @@ def test_close_while_the_table_hangs_ends_in_time_and_begins_no_flush_later(
     with monkeypatch.context() as hanging, caplog.at_level("INFO"):
         for method in ("get", "put", "query"):
             hanging.setattr(SQLiteTable, method, hang)
-        asked_at = clocks.seconds()
-        memory.close()
-        assert clocks.seconds() - asked_at < 1.0
+        with clocks.Idle() as idle:
+            memory.close()
+        assert idle.seconds < 1.0
         assert "sessions=<20> | not flushed yet" in caplog.text
         assert "secret" not in caplog.text
         time.sleep(0.1)

@@ -66,9 +66,9 @@ def redaction_seconds(process: Process) -> list[float]:
 
     def measured(*arguments: Any, **named: Any) -> None:
         asyncio.get_running_loop()
-        start = clocks.seconds()
-        redact(*arguments, **named)
-        seconds.append(clocks.seconds() - start)
+        with clocks.Idle() as idle:
+            redact(*arguments, **named)
+        seconds.append(idle.seconds)
 
     process.manager.redact_latest_message = measured
     return seconds

@@ -18,6 +18,8 @@ from tests import clocks, servers
 from tests.support import WatchedStore, state_of
 from tests.unit.session.support import SurvivingHotStore
 
+pytestmark = pytest.mark.usefixtures("usual_waits")
+
 SCOPE = ConversationScope("u1", "s1")
 
 
@@ -42,9 +44,9 @@ def hot() -> Iterator[Any]:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    start = clocks.seconds()
-    work()
-    return clocks.seconds() - start
+    with clocks.Idle() as idle:
+        work()
+    return idle.seconds
 
 
 def test_turns_with_task_state_do_not_wait_for_a_stalled_store_and_share_their_state_later(
