@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import importlib
 import ipaddress
 import itertools
 import os
@@ -59,6 +60,24 @@ botocore.session.create_loader = functools.cache(botocore.session.create_loader)
 
 # Agents that are given no callback handler print nothing.
 strands.agent.agent.PrintingCallbackHandler = lambda: null_callback_handler
+
+# On a busy machine, an answer of a healthy store may take longer than an agent waits for one.
+_WAITS = {
+    "memory.hot_profile": ("PATIENCE",),
+    "memory.memory_reader": ("_PATIENCE", "_START_PATIENCE", "_STATEMENT_PATIENCE"),
+    "memory.plugin": ("PATIENCE",),
+    "memory.profile_cache": ("PATIENCE",),
+    "memory.profile_service": ("PROFILE_DEADLINE",),
+    "session.agent_conversation": ("_HOT_SECONDS",),
+}
+_usual_waits = [
+    (module, name, getattr(module, name))
+    for path, names in _WAITS.items()
+    for module in [importlib.import_module(f"strands_manga_memory.{path}")]
+    for name in names
+]
+for module, name, _ in _usual_waits:
+    setattr(module, name, 20.0)
 
 _refused: list[object] = []
 _numbers = itertools.count(1)
@@ -119,6 +138,13 @@ def _no_work_left() -> Iterator[None]:
     for left in writer.writers():
         with left._changed:
             left._timers.clear()
+
+
+@pytest.fixture
+def usual_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let agents wait for a store as long as outside of tests, for tests of silent stores."""
+    for module, name, seconds in _usual_waits:
+        monkeypatch.setattr(module, name, seconds)
 
 
 @pytest.fixture
