@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -178,46 +177,3 @@ def test_a_success_with_another_code_reaches_the_model_unchanged() -> None:
     agent = calling_agent([guard_tool(in_stock, policy)])
     result = agent.tool.in_stock(title="Gyo")
     assert (result["status"], result["content"]) == ("success", [{"text": "Gyo: in stock"}])
-
-
-def _errors_of_one_user(policy: BreakerPolicy | None, *others: str) -> str:
-    @tool
-    def order(number: str) -> str:
-        """Look up an order."""
-        if number == "known":
-            return "shipped"
-        raise LookupError(f"there is no order {number}")
-
-    guarded = guard_tool(order, policy)
-    for user in others:
-        known = calling_agent([guarded], ("order", {"number": "known"}))
-        known("Where is my order?", invocation_state={"user_id": user})
-    agent = calling_agent([guarded], *(("order", {"number": str(number)}) for number in range(6)))
-    agent("Where is my order?", invocation_state={"user_id": "u1"})
-    return str(guarded.status()["state"])
-
-
-@pytest.mark.parametrize(
-    "policy",
-    [
-        None,
-        BreakerPolicy(),
-        BreakerPolicy(timeout=20.0),
-        replace(BreakerPolicy(), reset_after=5.0),
-        BreakerPolicy(read_only=True),
-    ],
-)
-def test_errors_of_one_user_close_a_tool_for_nobody_else(policy: BreakerPolicy | None) -> None:
-    """Five wrong order numbers of one user do not open the breaker."""
-    assert _errors_of_one_user(policy, "u2") == "closed"
-
-
-@pytest.mark.parametrize(
-    ("policy", "others"),
-    [(None, []), (BreakerPolicy(users=9), []), (BreakerPolicy(users=1), ["u2", "u3"])],
-)
-def test_errors_of_the_only_or_of_enough_users_open_the_breaker(
-    policy: BreakerPolicy | None, others: list[str]
-) -> None:
-    """The only user of a tool opens its breaker, and one of several users with ``users=1``."""
-    assert _errors_of_one_user(policy, *others) == "open"

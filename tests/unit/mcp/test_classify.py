@@ -7,10 +7,19 @@ from typing import Any
 import anyio
 import pytest
 from mcp.shared.exceptions import MCPError
+from strands import tool
 from strands.interrupt import Interrupt, InterruptException
 from strands.types.exceptions import MCPClientInitializationError
 
-from strands_manga_memory.mcp import BreakerPolicy, CallOutcome, Outcome, Verdict, classify
+from strands_manga_memory.mcp import (
+    BreakerPolicy,
+    CallOutcome,
+    Outcome,
+    Verdict,
+    classify,
+    guard_tool,
+)
+from tests.integration.mcp_support import call
 
 IGNORED, SUCCESS = Outcome.IGNORED, Outcome.SUCCESS
 TOOL_ERROR = Verdict(Outcome.TOOL_FAILURE, "tool_error")
@@ -129,8 +138,6 @@ def test_an_mcp_error_of_the_1x_line_is_read_too() -> None:
 
 
 def test_a_tools_own_classifier_is_asked_first() -> None:
-    from strands_manga_memory.mcp.guard import Guard
-
     def judge(call: CallOutcome) -> Verdict | None:
         if call.result and "busy" in call.result["content"][0]["text"]:
             return Verdict(Outcome.IGNORED, "busy")
@@ -138,16 +145,10 @@ def test_a_tools_own_classifier_is_asked_first() -> None:
             raise KeyError("bug")
         return None
 
-    spec: Any = {"name": "x", "description": "", "inputSchema": {"json": {}}}
-    guard = Guard(spec, BreakerPolicy(classify=judge))
-    assert guard.classify_call(
-        CallOutcome(tool="x", result=error("busy", isError=True))
-    ) == Verdict(IGNORED, "busy")
-    assert (
-        guard.classify_call(CallOutcome(tool="x", result=error("broken", isError=True))).code
-        == "tool_error"
+    guarded = guard_tool(
+        tool(lambda text: error(text, isError=True), name="x", description="x"),
+        BreakerPolicy(classify=judge),
     )
-    assert (
-        guard.classify_call(CallOutcome(tool="x", result=error("bug", isError=True))).code
-        == "tool_error"
-    )
+    codes = [asyncio.run(call(guarded, {"text": text})).code for text in ("busy", "broken", "bug")]
+    assert codes == ["busy", "tool_error", "tool_error"]
+    assert guarded.breaker.failures == 2

@@ -1,6 +1,7 @@
 """Small parts: redaction, schemas, cached results, statistics, texts for the model."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from strands.tools.tool_provider import ToolProvider
 from strands.types.tools import AgentTool, ToolSpec
 
 from strands_manga_memory import guard_tool
-from strands_manga_memory.mcp import redact_secrets
+from strands_manga_memory.mcp import redact_secrets, user_of_call
 from strands_manga_memory.mcp.answers import (
     MOST_BYTES,
     MOST_RESULTS,
@@ -19,6 +20,7 @@ from strands_manga_memory.mcp.answers import (
     error_result,
     stale_result,
 )
+from strands_manga_memory.mcp.call import known_user
 from strands_manga_memory.mcp.classify import CANCELLED, OK, TIMEOUT
 from strands_manga_memory.mcp.guard import ArgumentSchema, CallLog, summarize_latency
 from strands_manga_memory.testing import FakeClock
@@ -232,3 +234,17 @@ def test_no_provider_is_sent_the_metadata_of_a_failure(provider: str) -> None:
     request = request_text(messages, provider)
     assert "retry_after_s" in request
     assert "warehouse" not in request
+
+
+@pytest.mark.parametrize(
+    ("state", "user"),
+    [
+        ({"user_id": "u1", "tenant": "t"}, ("t", "user:u1")),
+        ({"agent": SimpleNamespace(session_id="t:u1:monday")}, ("", "scope:t:u1")),
+        ({"agent": SimpleNamespace(session_id="t:u1:tuesday")}, ("", "scope:t:u1")),
+        ({"agent": SimpleNamespace(session_id="monday")}, ("", "session:monday")),
+        ({}, None),
+    ],
+)
+def test_a_user_is_the_same_in_all_his_sessions(state: dict[str, Any], user: Any) -> None:
+    assert known_user(user_of_call(state)) == user
