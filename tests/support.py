@@ -53,6 +53,21 @@ def store_signal(
     )
 
 
+def apply_preferences(
+    log: PreferenceLog, *stated: Preference, at: float, message_id: str = "", later: bool = False
+) -> None:
+    """Store preferences of one message in a user's log, at once or in the background."""
+    change = PreferenceChange(statements=[Statement(each, at, message_id) for each in stated])
+    (log.apply_later if later else log.apply)(change)
+
+
+def emit(outbox: PreferenceOutbox, owner: Owner, *stated: Preference, at: Any = None) -> None:
+    """Store and send the preferences of a message, as the cache of an agent does."""
+    log, now = outbox.log_of(owner), time.time() if at is None else at
+    statements = [Statement(each, now) for each in stated]
+    log.apply_later(PreferenceChange(statements=statements, signals=log.signals_of(statements)))
+
+
 def summary_id(session: str, ended_at: float) -> str:
     """Return the memory id of the summary of a session that ended at a time."""
     return f"{MemoryType.SUMMARY}#{round(ended_at * 1000):012x}#{session}"

@@ -793,40 +793,6 @@ def test_redis_credentials_and_permissions(unique: str) -> None:
         assert through(server, unique, password="pw").write("c", first())
 
 
-def test_redis_works_for_an_acl_user_limited_to_its_keys_and_commands(unique: str) -> None:
-    rights = (
-        f"app on >pw resetkeys ~{unique}:* -@all +@hash +@sortedset +@string +@scripting +@keyspace"
-        " +@connection +time"
-    )
-    with servers.valkey() as server, server.client() as admin:
-        admin.execute_command(
-            "ACL", "SETUSER", *rights.split(), "-keys", "-scan", "-flushall", "-flushdb"
-        )
-        store = through(server, unique, username="app", password="pw")
-        assert store.write("c", first(ttl=0.001))
-        servers.wait_until(lambda: list(store.expired()) == ["c"], "expiry")
-        assert store.claim("c") is not None
-        assert store.drop("c", expect=(1, 1))
-        assert store.put_tombstone("c", ttl=1.0) == 1
-        assert store.replace_value("c", b"o", expect=None, ttl=1.0)
-
-
-def test_redis_never_walks_the_keyspace(unique: str) -> None:
-    with servers.valkey() as server, server.client() as admin:
-        store = through(server, unique)
-        write = first(ttl=0.001)
-        store.write("c", write)
-        store.load("c", ["head"])
-        read_fields(store, "c", ["head"])
-        servers.wait_until(lambda: list(store.expired()), "expiry")
-        store.claim("c")
-        store.drop("c", expect=(1, 1))
-        store.put_tombstone("c", ttl=60.0)
-        used = set(admin.info("commandstats"))
-        assert "cmdstat_evalsha" in used
-        assert not used & {"cmdstat_keys", "cmdstat_scan", "cmdstat_hgetall", "cmdstat_flushall"}
-
-
 def test_redis_threads_wait_for_a_connection(valkey_server: servers.Valkey, unique: str) -> None:
     store = open_hot_store(
         f"{valkey_server.url}?prefix={unique}&client_name={unique}&max_connections=2"

@@ -337,8 +337,6 @@ def hot_texts(valkey: servers.Valkey, prefix: str) -> bytes:
 def test_an_erasure_without_the_hot_tier_says_so_and_leaves_to_the_next_what_it_needs(
     given: HotStore | None, tables: tuple[Table, Table], valkey_server: servers.Valkey, unique: str
 ) -> None:
-    from strands_manga_memory.user_data.erasure import sessions_of
-
     durable, memories = tables
     with valkey_server.client() as client:
         plain = Codec(compress_from=1 << 40)
@@ -359,7 +357,7 @@ def test_an_erasure_without_the_hot_tier_says_so_and_leaves_to_the_next_what_it_
             assert report.left == []
             assert [place.partition(":")[0] for place in report.not_looked_at] == ["hot tier"]
             assert export_user("u", hot=given, durable=durable, memories=memories)["sessions"] == []
-        assert list(sessions_of(durable, Owner("u", None))) == []
+        assert memory.sessions("u").sessions == ()
         assert b"quokkas" in hot_texts(valkey_server, unique)
         assert forget_user("u", hot=memory.hot, durable=durable, memories=memories).complete
         assert b"quokkas" not in hot_texts(valkey_server, unique)

@@ -20,7 +20,7 @@ from strands_manga_memory.memory import (
 )
 from strands_manga_memory.stores import SESSIONS, SQLiteTable, Table
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
-from tests.support import GuardedModel, estimate_tokens, finish_writes
+from tests.support import GuardedModel, apply_preferences, estimate_tokens, finish_writes
 
 MOST_KEPT = 100  # preferences of a user
 SECRET = "necromancy"
@@ -169,6 +169,7 @@ def test_the_conversation_overrides_the_profile_slot_by_slot(tmp_path: Path) -> 
             "language_pref": "ja",
         }
     )
+    before = list(profiles.query("u1"))
     world = World(tmp_path, profile=ProfileReader(TableProfileSource(profiles), deadline=10))
     assert "genre: romance, noir" in world.memory.user("u1").build_agent_context()
     world.agent()("I don't like noir.")
@@ -180,6 +181,11 @@ def test_the_conversation_overrides_the_profile_slot_by_slot(tmp_path: Path) -> 
     assert "genre: horror" in context
     assert "romance" not in context
     assert "language: ja" in context
+    world.memory.user("u1").prefer("language", "en")
+    context = world.memory.user("u1").build_agent_context()
+    assert "language: en" in context
+    assert "ja" not in context
+    assert list(profiles.query("u1")) == before
     world.memory.close()
 
 
@@ -240,18 +246,11 @@ def test_slots_of_ones_own_are_bounded_too_and_the_oldest_go(world: World) -> No
 
 
 def test_what_is_set_is_not_counted_and_stays(world: World) -> None:
-    from strands_manga_memory.memory.preference_log import PreferenceLog
-    from strands_manga_memory.memory.statements import PreferenceChange, Statement
-
     user = world.memory.user("u1")
     user.prefer("favorite color", "blue")
-    log = PreferenceLog(user.partition)
-    stated = [
-        Statement(Preference(f"favorite thing {number}", "x"), float(number + 1), f"m{number}")
-        for number in range(MOST_KEPT + 20)
-    ]
-    for start in range(0, len(stated), 30):
-        log.apply(PreferenceChange(statements=stated[start : start + 30]))
+    for number in range(MOST_KEPT + 20):
+        thing = Preference(f"favorite thing {number}", "x")
+        apply_preferences(user.preference_log, thing, at=number + 1.0, message_id=f"m{number}")
     assert len(user.recall(type="preference", limit=None)) == MOST_KEPT + 1
     assert "favorite color: blue" in world.preferences()
 

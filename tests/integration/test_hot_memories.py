@@ -16,14 +16,12 @@ from strands_manga_memory import (
     SQLiteTable,
     UserMemoryStore,
 )
-from strands_manga_memory.memory import Owner
-from strands_manga_memory.memory.hot_profile import MEMORIES, HotProfile, cache_name
 from strands_manga_memory.stores import Item
 from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
 from tests import servers
 from tests.support import finish_writes
 
-NAME = cache_name(Owner("u1", None))
+NAME, MEMORIES = "profile/u1/cache", "memories"
 
 
 class Reads:
@@ -118,8 +116,8 @@ def test_what_is_dropped_while_the_table_is_read_is_not_kept(
 ) -> None:
     memory = worker()
     asked(memory, "hello")
-    copy = HotProfile(hot, Owner("u1"))
     store = UserMemoryStore(table, user_id="u1", hot=hot)
+    copy: Any = store.hot
     _, seen = copy.load_memories()
     assert seen is not None
     loaded = store.partition.load()
@@ -145,9 +143,8 @@ def test_a_damaged_copy_counts_as_none(hot: RedisHotStore, table: Reads, worker:
     memory = worker()
     memory.user("u1").remember("The parcel is at the locker GX5.")
     asked(memory, "hello")
-    copy = HotProfile(
-        hot, Owner("u1"), codec=Codec(cipher=AesGcmCipher({"k": bytes(32)}, current="k"))
-    )
+    codec = Codec(cipher=AesGcmCipher({"k": bytes(32)}, current="k"))
+    copy: Any = UserMemoryStore(table, user_id="u1", hot=hot, codec=codec).hot
     _, seen = copy.load_memories()
     assert seen is not None
     assert copy.store_memories(UserMemoryStore(table, user_id="u1").partition.load(), seen)

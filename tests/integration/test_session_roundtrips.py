@@ -4,13 +4,10 @@ import random
 from typing import Any
 
 import pytest
-import redis
 from strands import Agent
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 
-from strands_manga_memory.stores import RedisHotStore
 from strands_manga_memory.testing import ScriptedModel
-from tests import servers
 from tests.support import WatchedStore
 from tests.unit.session.support import (
     Stores,
@@ -120,53 +117,6 @@ def test_the_end_of_a_log_is_read_without_its_beginning(both: Stores, lost: bool
     both.durable._store.query = counted
     list(both.manager().records(last=6))
     assert sum(read) <= 6
-
-
-def test_evalsha_counted_by_the_server(request: pytest.FixtureRequest) -> None:
-    """Commands and bytes at turns 122 and 162, with flushes of every fifth turn."""
-    stores = open_stores("valkey+sqlite", request)
-    server = request.getfixturevalue("valkey_server")
-    with servers.FaultyProxy(server.host, server.port) as proxy:
-        client = redis.Redis(host=proxy.host, port=proxy.port)
-        stores.hot = RedisHotStore(client)
-        window = SlidingWindowConversationManager(60)
-        live = stores.agent(
-            ScriptedModel(talk), tools=[find], flush_every=5, conversation_manager=window
-        )
-
-        def measured(word: str) -> tuple[int, int, int]:
-            quiet(live)
-            before, trips, sent = _commands(stores.client), proxy.round_trips, proxy.to_server_bytes
-            live(word)
-            quiet(live)
-            commands = {n: c - before.get(n, 0) for n, c in _commands(stores.client).items()}
-            return (
-                commands.get("evalsha", 0) + commands.get("eval", 0),
-                proxy.round_trips - trips,
-                proxy.to_server_bytes - sent,
-            )
-
-        for turn in range(121):
-            live(f"turn {turn}")
-        early = [measured("text 122"), measured("tool 123")]
-        for turn in range(38):
-            live(f"turn {turn}")
-        assert len(live.messages) == 60
-        late = [measured("text 162"), measured("tool 163")]
-        client.close()
-    assert [one[:2] for one in early] == [one[:2] for one in late] == [(1, 1), (1, 1)]
-    bodies = [
-        sum(len(str(message)) for message in live.messages[-6:-4]),
-        sum(len(str(m)) for m in live.messages[-4:]),
-    ]
-    for (_, _, first), (_, _, last), body in zip(early, late, bodies, strict=True):
-        assert last <= 1.15 * first
-        assert last - body <= 2048
-
-
-def _commands(client: Any) -> dict[str, int]:
-    stats = client.info("commandstats")
-    return {name.removeprefix("cmdstat_"): value["calls"] for name, value in stats.items()}
 
 
 def test_a_flush_of_five_turns_of_one_kilobyte(request: pytest.FixtureRequest) -> None:

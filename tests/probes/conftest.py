@@ -8,7 +8,9 @@ import pytest
 from strands import Agent
 
 from strands_manga_memory import MangaMemory, RedisHotStore
+from strands_manga_memory.session.ttl import stored_gaps
 from strands_manga_memory.stores import USER_MEMORY, DynamoDBTable
+from strands_manga_memory.telemetry.recording import LogHistogram
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 
@@ -37,6 +39,10 @@ class Deployment:
         model = ScriptedModel(reply if not isinstance(reply, str) else lambda _: reply)
         kwargs = memory.agent_kwargs(user_id=user, session_id=session, **asked)
         return Agent(model=model, tools=list(tools), **kwargs), model
+
+    def recorded_gaps(self, memory: MangaMemory) -> LogHistogram:
+        """Return the gaps after which users returned, as the command ``ttl-advice`` reads them."""
+        return stored_gaps(memory.durable)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("valkey+dynamodb", marks=pytest.mark.long)])

@@ -231,8 +231,6 @@ def test_how_long_to_keep_a_conversation_follows_from_returns(deployment: Deploy
     """The package records the gaps after which users return, and recommends a time to live from
     them.
     """
-    from strands_manga_memory.session.ttl import stored_gaps
-
     clock = FakeClock(1_790_000_000.0)
     memory = deployment.process(clock=clock)
     agent, _ = deployment.agent(memory)
@@ -241,7 +239,7 @@ def test_how_long_to_keep_a_conversation_follows_from_returns(deployment: Deploy
         agent("hello")
     agent._session_manager.flush()
     memory.close()
-    gaps = stored_gaps(memory.durable)
+    gaps = deployment.recorded_gaps(memory)
     assert gaps.total == 7
     advice = ttl_advice(gaps)
     assert 30 <= advice.knee <= 700

@@ -15,7 +15,6 @@ from strands_manga_memory.conversation import (
     ImportanceWeightedConversationManager,
     default_counter,
 )
-from strands_manga_memory.conversation.importance import SIGNAL_WEIGHTS
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.testing import ScriptedModel
 from tests.histories import problems
@@ -102,7 +101,7 @@ def test_an_instruction_stays_longer_than_other_weighty_messages() -> None:
         fate for fate in agent.conversation_manager.explain(agent) if fate.act == "instruction"
     ]
     assert fate.outcome == "kept"
-    assert fate.signals["instruction"] == SIGNAL_WEIGHTS["instruction"]
+    assert fate.signals["instruction"] == 3.0
 
 
 def test_what_others_add_to_a_request_is_trimmed_for_that_call_alone() -> None:

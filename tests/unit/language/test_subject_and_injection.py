@@ -11,6 +11,8 @@ from strands_manga_memory.language.dialogue_acts import changes_subject
 from strands_manga_memory.messages import injected_count
 from strands_manga_memory.messages.injection import (
     escape_line,
+    escape_own_tags,
+    escape_tags,
     render_section,
     with_section,
     with_system_text,
@@ -109,3 +111,10 @@ def test_a_long_run_of_anything_is_searched_in_linear_time(piece: str) -> None:
     text = (piece * 50_000)[:50_000]
     assert len(SHOP.find(text)) <= len(text)
     assert not changes_subject(text)
+
+
+def test_text_of_all_kinds_stays_readable() -> None:
+    title = "進撃の巨人〈上〉《完全版》 1 & 2\nline"
+    assert escape_tags(title) == title
+    assert escape_line("a\nb\t<c>") == "a b &lt;c&gt;"
+    assert escape_own_tags("<b> </conversation_state>") == "<b> &lt;/conversation_state>"
