@@ -3,17 +3,19 @@
 Both agents take the same turns alternately in one process; the bare agent has the same texts in its
 history. Measured is the processor time of the whole process, including background flushes; the
 servers are separate processes. A ratio is the median of ten stretches of 16 turns, each two trims
-of the history long. Also measured are live turns with recall, the bytes sent, and the memory of a
-live agent. With ``--kit FOLDER``, recorded dialogues show the effect of trimming in steps on a
-prompt cache, and its cost; with ``--plot FILE`` also as a plot.
+of the history long. Also measured are live turns with recall, and the memory of a live agent. With
+``--kit FOLDER``, recorded dialogues show the effect of trimming in steps on a prompt cache, and its
+cost; with ``--plot FILE`` also as a plot.
 """
 
 import asyncio
+import gc
 import os
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,7 +33,7 @@ from strands.storage import LocalFileStorage
 from strands_manga_memory import MangaMemory
 from strands_manga_memory.stores.writer import shared_writer
 from tests import servers
-from tests.benchmarks import Answers, footprint, prefixes, progress, text
+from tests.benchmarks import Answers, prefixes, progress, reset_texts, text
 
 KIT: Path | None = None
 """Folder of the kit; set by the command line."""
@@ -44,7 +46,7 @@ BUDGETS = {
     "live_over_bare_services": "<= 2.2",
     "restored_over_bare_sqlite": "<= 5",
     "restored_over_bare_services": "<= 5",
-    **footprint.BUDGETS,
+    "memory_of_60_messages_over_bare": "<= 1.6",
 }
 
 _CHARACTERS = 200
@@ -54,6 +56,10 @@ _TEXTS = 74
 _WARM_UP, _STRETCHES, _STRETCH = 80, 10, 16
 _TURNS = _STRETCHES * _STRETCH
 _RECALLING = "live_with_recall"
+
+_AGENTS = 8
+_AT_REST = 2.0
+"""Seconds until no postponed or periodic work waits any more; that work belongs to no agent."""
 
 
 def bare_agent(**settings: Any) -> Agent:
@@ -176,4 +182,48 @@ def run() -> dict[str, float]:
     for kind in ("file", "snapshot"):
         with tempfile.TemporaryDirectory() as folder:
             timed(f"strands_{kind}", partial(strands_side, kind, folder))
-    return {**rows, **footprint.run(bare_agent)}
+    return {**rows, "memory_of_60_messages_over_bare": _memory()}
+
+
+def _memory() -> float:
+    """Return the memory of a live agent with 60 messages, relative to a bare agent."""
+    with servers.valkey() as valkey, tempfile.TemporaryDirectory() as folder:
+        memory = MangaMemory.open(
+            f"redis://{valkey.host}:{valkey.port}/0?deadline=5",
+            f"sqlite:///{folder}/sessions.sqlite3",
+            memories=False,
+        )
+        with closing(memory):
+            return _memory_over_bare(memory)
+
+
+def _memory_over_bare(memory: MangaMemory) -> float:
+    def ours(number: int) -> dict[str, Any]:
+        return memory.agent_kwargs(user_id="u", session_id=f"s{number}")
+
+    def bare(number: int) -> dict[str, Any]:
+        return {"conversation_manager": NullConversationManager()}
+
+    for settings in (ours, bare):  # what all agents share comes with the first
+        asyncio.run(_play(bare_agent(**settings(_AGENTS))))
+    return _each(ours) / _each(bare)
+
+
+def _each(settings: Callable[[int], dict[str, Any]]) -> float:
+    gc.collect()
+    tracemalloc.start()
+    agents = [asyncio.run(_play(bare_agent(**settings(number)))) for number in range(_AGENTS)]
+    time.sleep(_AT_REST)
+    gc.collect()
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    return taken / len(agents)
+
+
+async def _play(agent: Agent) -> Agent:
+    reset_texts()
+    for _ in range(30):
+        await agent.invoke_async(text(_CHARACTERS))
+    if agent._session_manager is not None:
+        await asyncio.to_thread(agent._session_manager.flush)
+    return agent

@@ -55,11 +55,6 @@ def serve(stores: Stores, text: str, **arguments: Any) -> Agent:
     return live
 
 
-def close(live: Agent) -> None:
-    live._session_manager.flush()
-    live._session_manager.close()
-
-
 def window() -> SlidingWindowConversationManager:
     return SlidingWindowConversationManager(10)
 
@@ -89,19 +84,6 @@ def cut_turn(stores: Stores, text: str) -> None:
         live(text)
 
 
-def test_each_turn_of_agents_built_one_after_another_is_in_the_history(stores: Stores) -> None:
-    """The history has all turns in order, with the hot copy and after it has expired."""
-    wanted = [f"turn {number}" for number in range(30)]
-    for text in wanted:
-        serve(stores, text)
-
-    assert asked(new_agent(stores)) == wanted
-    if stores.durable is not None:
-        new_agent(stores)._session_manager.flush()
-        stores.lose_hot()
-        assert asked(new_agent(stores)) == wanted
-
-
 def test_turns_of_two_workers_at_once_stay_after_the_hot_copy_expired(stores: Stores) -> None:
     """Two requests at a time, 44 in all; the hot copy expires in the middle and at the end."""
     with ThreadPoolExecutor(2) as workers:
@@ -126,34 +108,6 @@ def test_turns_of_two_workers_at_once_stay_after_the_hot_copy_expired(stores: St
         assert new_agent(stores).messages == live.messages
 
 
-@pytest.mark.parametrize(
-    "manager", [window, pytest.param(NullConversationManager, marks=pytest.mark.long)]
-)
-def test_closed_turns_of_two_workers_are_in_the_history_after_the_hot_copy_expired(
-    stores: Stores, manager: Any
-) -> None:
-    """After twenty agents, two speak at once, ten times; each time the hot copy expires."""
-    for number in range(20):
-        close(serve(stores, f"turn {number}", conversation_manager=manager()))
-
-    with ThreadPoolExecutor(2) as workers:
-        for number in range(10):
-            pair = [f"turn {number} {name}" for name in ("one", "other")]
-            list(
-                workers.map(
-                    lambda text: close(
-                        serve(stores.elsewhere(), text, conversation_manager=manager())
-                    ),
-                    pair,
-                )
-            )
-            if stores.durable is not None:
-                stores.lose_hot()
-            live = new_agent(stores, conversation_manager=manager())
-            assert set(pair) <= set(asked(live))
-            check_valid(live.messages)
-
-
 def test_a_turn_that_was_saved_late_is_in_the_history(stores: Stores) -> None:
     """A worker answers while thirty others do; its turn comes behind what it had seen."""
     serve(stores, "first")
@@ -173,18 +127,6 @@ def test_a_turn_that_was_saved_late_is_in_the_history(stores: Stores) -> None:
         ["first", "late", "last", *(f"turn {number}" for number in range(30))]
     )
     check_valid(live.messages)
-
-
-def test_evicted_turns_of_agents_built_one_after_another_stay_evicted(both: Stores) -> None:
-    """A window of ten messages holds the last five turns after sixty agents."""
-    for number in range(60):
-        serve(both, f"turn {number}", conversation_manager=window())
-
-    wanted = [f"turn {number}" for number in range(55, 60)]
-    assert asked(new_agent(both)) == wanted
-    new_agent(both)._session_manager.flush()
-    both.lose_hot()
-    assert asked(new_agent(both)) == wanted
 
 
 @pytest.mark.parametrize(

@@ -70,25 +70,6 @@ def test_the_hot_tier_loses_or_stalls(
         timer.join()  # before the server is stopped
 
 
-def test_the_hot_tier_is_stopped_and_comes_back_empty(tiers: FaultyTiers) -> None:
-    manager = tiers.manager()
-    agent = talk.new_agent(manager)
-    say(agent, 0, 1)
-    settled(manager)
-    tiers.valkey.kill()
-    say(agent, 2, 3)
-    settled(manager)
-    assert talk.plain(talk.new_agent(tiers.manager()).messages) == talk.plain(agent.messages)
-    assert manager.stats("librarian")["hot"] == "down"
-    tiers.valkey.restart(empty=True)
-    say(agent, 4, 5, 6)
-    servers.wait_until(
-        lambda: manager.stats("librarian")["hot"] == "up", "the hot tier's return", within=15
-    )
-    settled(manager)
-    check(manager, agent, 7)
-
-
 def test_the_hot_tier_goes_back_to_an_older_copy(tiers: FaultyTiers) -> None:
     manager = tiers.manager()
     agent = talk.new_agent(manager)
@@ -122,23 +103,6 @@ def test_a_write_whose_answer_is_lost_counts_once(tiers: FaultyTiers, tier: str)
     assert talk.plain(talk.new_agent(tiers.manager()).messages) == talk.plain(agent.messages)
     tiers.valkey.flush()
     assert talk.plain(talk.new_agent(tiers.manager()).messages) == talk.plain(agent.messages)
-
-
-def test_the_durable_tier_is_down_for_some_turns(tiers: FaultyTiers) -> None:
-    manager = tiers.manager(flush_every=1)
-    agent = talk.new_agent(manager)
-    say(agent, 0)
-    tiers.durable_proxy.reset()
-    say(agent, 1, 2, 3)
-    settled(manager)
-    assert talk.plain(talk.new_agent(tiers.manager()).messages) == talk.plain(agent.messages)
-    tiers.durable_proxy.passing()
-    say(agent, 4)
-    manager.flush()
-    tiers.valkey.flush()
-    cold = tiers.manager()
-    assert talk.plain(talk.new_agent(cold).messages) == talk.plain(agent.messages)
-    check(cold, agent, 5)
 
 
 def test_a_flush_brings_the_hot_tier_up_to_date_after_an_outage(tiers: FaultyTiers) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands.hooks import BeforeModelCallEvent
 from strands.types.exceptions import EventLoopException
 
@@ -71,53 +70,6 @@ def test_a_writer_is_cut_off_from_the_hot_tier_while_another_goes_on(
         "b4": "tool",
     }  # fmt: skip
     check_turns(new_process, services, *kinds.items(), ("a3", "text"), ("a4", "text"))
-
-
-@pytest.mark.long
-def test_both_are_lost_before_they_met_again(
-    faulty: Callable[..., Process], new_process: NewProcess, services: Stores
-) -> None:
-    one = faulty()
-    one.agent("a0 text")
-    one.manager.flush()
-    other = faulty()
-    cut_off(one)
-    one.agent("a1 tool")
-    servers.wait_until(lambda: one.stats()["unsaved_messages"] == 0, "the flush past the hot tier")
-    other.agent("b1 tool")
-    other.agent("b2 text")
-    other.settle()
-    for process in (one, other):
-        process.lose()
-    third = faulty()
-    turns = [("a0", "text"), ("a1", "tool"), ("b1", "tool"), ("b2", "text")]
-    assert sorted(talk.marks(third.agent.messages)) == sorted(
-        mark for turn in turns for mark in talk.wanted_marks(*turn)
-    )
-    assert talk.problems(third.agent.messages) == []
-    third.agent("c1 parallel")
-    third.manager.flush()
-    check_turns(new_process, services, *turns, ("c1", "parallel"))
-
-
-@pytest.mark.long
-def test_turns_past_the_hot_tier_beat_the_write_it_had_taken_before(
-    faulty: Callable[..., Process], new_process: NewProcess, services: Stores
-) -> None:
-    """The hot tier takes a write whose answer is lost, and misses the turns after it."""
-    one = faulty()
-    one.agent("a0 text")
-    one.settle()
-    one.hot.fail_next(after=True)
-    one.agent("a1 tool")
-    cut_off(one)
-    one.agent("a2 tool")
-    one.agent("a3 text")
-    servers.wait_until(lambda: one.stats()["unsaved_messages"] == 0, "the flush past the hot tier")
-    one.lose()
-    check_turns(
-        new_process, services, ("a0", "text"), ("a1", "tool"), ("a2", "tool"), ("a3", "text")
-    )
 
 
 def test_turns_are_cut_again_and_again(
@@ -190,56 +142,6 @@ def test_another_writer_comes_in_the_middle_of_a_turn(
         process.manager.flush()
     rest = [(f"{name}{n}", "text") for name in "ab" for n in (2, 3)]
     check_turns(new_process, stores, ("a0", "tool"), ("a1", "sequential"), ("b1", "tool"), *rest)
-
-
-@pytest.mark.long
-def test_a_writer_returns_after_many_others(new_process: NewProcess, stores: Stores) -> None:
-    one = new_process(stores, flush_every=2)
-    one.agent("a0 tool")
-    for number in range(9):
-        other = new_process(stores, flush_every=2)
-        other.agent(f"b{number} text")
-        other.settle()
-        other.lose()
-    one.agent("a1 text")
-    one.agent("a2 tool")
-    one.manager.flush()
-    others = [(f"b{number}", "text") for number in range(9)]
-    check_turns(new_process, stores, ("a0", "tool"), *others, ("a1", "text"), ("a2", "tool"))
-
-
-@pytest.mark.long
-def test_the_hot_copy_is_lost_and_made_anew_while_others_still_expect_the_old_one(
-    new_process: NewProcess, services: Stores
-) -> None:
-    """Both lines of copies reach one version, which a write must not confuse."""
-    window = {
-        "conversation_manager": SlidingWindowConversationManager(8, should_truncate_results=False)
-    }
-    one = new_process(services, agent=window)
-    one.agent("a0 text")
-    other = new_process(
-        services, agent={"conversation_manager": SlidingWindowConversationManager(8)}
-    )
-    assert services.hot is not None
-    client = open_hot_store(services.hot).client
-    name = next(client.scan_iter(f"*:c:{one.manager.session_id}/*"))
-    copy = client.dump(name)
-    other.agent("b1 parallel")
-    other.settle()
-    client.restore(name, 3_600_000, copy, replace=True)
-    one.agent("a1 parallel")
-    other.agent("b2 text")
-    one.agent("a2 text")
-    client.close()
-    for process in (one, other, one):
-        process.manager.flush()
-        assert talk.problems(process.agent.messages) == []
-    turns = {"a0": "text", "a1": "parallel", "a2": "text", "b1": "parallel", "b2": "text"}
-    found = new_process(services)
-    wanted = sorted(mark for turn in turns.items() for mark in talk.wanted_marks(*turn))
-    assert sorted(talk.marks(found.log()).elements()) == wanted
-    assert talk.problems(found.agent.messages) == []
 
 
 def test_what_follows_a_failed_turn_gives_way(new_process: NewProcess, stores: Stores) -> None:

@@ -26,14 +26,8 @@ from agent_squad.orchestrator import AgentSquad
 from agent_squad.storage.summarizing_chat_storage import SummarizingChatStorage
 from agent_squad.types import ConversationMessage, TimestampedMessage
 from strands import Agent, ToolContext, tool
-from strands.agent.conversation_manager import SlidingWindowConversationManager
 
 from strands_manga_memory import ConversationScope, InMemoryHotStore, MangaMemory, open_hot_store
-from strands_manga_memory.conversation import (
-    SummarySchedule,
-    SummaryTrigger,
-    VerifiedSummarizingConversationManager,
-)
 from strands_manga_memory.exceptions import MangaMemoryError, StoreUnavailableError
 from strands_manga_memory.mcp import BreakerPolicy, guard_tool
 from strands_manga_memory.squad import (
@@ -225,39 +219,6 @@ async def test_users_and_agents_share_neither_messages_nor_state(memory: MangaMe
     assert [len(model.requests[0].messages) for model in shop.models] == [1, 1, 1, 1, 5]
 
 
-async def test_a_window_counts_what_it_removed_once(memory: MangaMemory) -> None:
-    shop = Shop(memory)
-    shop.arguments = {"conversation_manager": lambda: SlidingWindowConversationManager(4)}
-    for number in range(8):
-        await shop.ask(f"say {number}")
-    restored = shop.build(ConversationScope("u1", "s1", "alpha"))
-    removed = restored.conversation_manager.removed_message_count
-    assert (removed, len(restored.messages), len(shop.log())) == (12, 4, 16)
-    assert told(restored.messages)[0] == ["u", "say 6"]
-
-
-async def test_a_summary_reaches_the_model_and_is_paid_for_once(memory: MangaMemory) -> None:
-    shop = Shop(memory)
-    asked: list[str] = []
-
-    def summarize(prompt: Any) -> str:
-        asked.append(str(prompt))
-        return "The user counts numbers."
-
-    shop.arguments = {
-        "conversation_manager": lambda: VerifiedSummarizingConversationManager(
-            SummaryTrigger(turns=4, keep_recent_turns=1),
-            model=summarize,
-            schedule=SummarySchedule(strategy="inline"),
-        )
-    }
-    for number in range(6):
-        await shop.ask(f"say {number}")
-    assert any("The user counts numbers." in str(m) for m in shop.models[-1].requests[-1].messages)
-    assert 1 <= len(asked) <= 3
-    assert len(shop.log()) == 12
-
-
 async def test_what_the_caller_holds_is_not_the_agents_own(memory: MangaMemory) -> None:
     shop = Shop(memory)
     await shop.ask("hello")
@@ -425,21 +386,6 @@ async def test_nobody_waits_long_for_a_process_that_was_killed(
         assert await shop.ask("hello") == "heard hello"
     assert idle.seconds < 3.0
     hot.close()
-
-
-async def test_without_a_lease_what_two_processes_save_is_merged(open_memory: OpenMemory) -> None:
-    shop, other = Shop(open_memory()), Shop(open_memory())
-    first = asyncio.create_task(shop.ask("look"))
-    await asyncio.to_thread(shop.entered.wait, 30)
-    assert await other.ask("second") == "heard second"
-    shop.may_go_on.set()
-    assert await first == "it says found 4242"
-    assert await shop.ask("third") == "heard third"
-    seen = told(shop.models[-1].requests[-1].messages)
-    assert sorted(line[-1] for line in seen) == sorted(
-        ["look", "toolUse", "toolResult", "it says found 4242", "second", "heard second", "third"]
-    )
-    assert sorted(shop.log()) == sorted([*seen, ["a", "heard third"]])
 
 
 async def test_a_lease_that_cannot_be_had_stops_nobody() -> None:
