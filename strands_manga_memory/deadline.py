@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
+
+from strands_manga_memory import telemetry
+from strands_manga_memory.lifecycle import renew_in_child
+from strands_manga_memory.stores.hot import HotStore
+from strands_manga_memory.stores.writer import TierHealth, shared_writer
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -148,3 +154,81 @@ def as_asyncio_future(future: Future[Any]) -> asyncio.Future[None]:
 
     future.add_done_callback(ended)
     return waiter
+
+
+class BackgroundRead:
+    """Reader of a store or service, which reads in a background thread to limit the caller's wait.
+
+    A read that exceeds the deadline continues in the background. Until this read ends, ``run``
+    starts no new read.
+
+    Args:
+        read: Function that reads the data and stores the result itself. It may block.
+        name: Name of the read in telemetry.
+        deadline: Seconds that a caller waits.
+        key: Key of the read. Reads with the same key run one after another.
+        hot: Hot store that ``read`` uses, or None. If this store is in the memory of this process,
+            ``read`` runs in the caller's thread. While this store fails, callers wait only if a new
+            attempt is due, which is every 0.1 s to 5 s.
+
+    Attributes:
+        writer: Background threads that run the read.
+        health: Availability of the hot store.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], None],
+        *,
+        name: str,
+        deadline: float,
+        key: Hashable,
+        hot: HotStore | None = None,
+    ) -> None:
+        self._read, self._name, self._deadline, self._key = read, name, deadline, key
+        self._hot = hot
+        self.writer = shared_writer(hot, None)
+        self.health = TierHealth(shared=self.writer.hot_health)
+        self.renew_after_fork()
+        renew_in_child(self)
+
+    def renew_after_fork(self) -> None:
+        """Discard the parent's running read in a forked process, which lacks the read's thread."""
+        self._running: Future[Any] | None = None
+
+    async def run(self) -> None:
+        """Start the read in a thread, and wait for its end, at most until the deadline.
+
+        The event loop is not blocked. If an earlier read still runs, return at once.
+        """
+        since, limit = time.monotonic(), self._deadline
+        if running := self._start():
+            await wait_until_done(
+                running,
+                lambda held_up: max(0.0, since + limit + held_up - time.monotonic()),
+                limit=20 * limit,
+            )
+            if not running.done():
+                telemetry.count_missed_deadline(self._name)
+                if self._hot is not None:
+                    self.health.record_failure(since=since)
+
+    def run_blocking(self) -> None:
+        """Start the read in a thread, and block until its end, at most until the deadline.
+
+        For callers without an event loop, such as constructors.
+        """
+        running = self._start()
+        if running and not wait([running], self._deadline).done:
+            telemetry.count_missed_deadline(self._name)
+
+    def _start(self) -> Future[Any] | None:
+        """Start the read; return its future, or None if the caller must not wait."""
+        if self._hot is not None and not self._hot.survives_process:
+            self._read()
+        elif self._running is None or self._running.done():
+            may_wait = not self.health.wait
+            read = functools.partial(contextvars.copy_context().run, self._read)
+            self._running = self.writer.submit(self._key, read, is_needed=lambda: False)
+            return self._running if may_wait else None
+        return None

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Protocol
 
 from strands.types.content import Message
 
@@ -29,6 +29,7 @@ from strands_manga_memory.language.text_features import (
     words,
 )
 from strands_manga_memory.messages.injection import message_text
+from strands_manga_memory.messages.message_parts import leaves
 from strands_manga_memory.messages.texts import shorten_line
 
 
@@ -427,7 +428,7 @@ class RuleFactExtractor:
                 use = block["toolUse"]
                 values = ", ".join(
                     shorten_line(str(value), 40)
-                    for value in _leaves(redact_value_identifiers(use["input"]))
+                    for value in leaves(redact_value_identifiers(use["input"]))
                 )
                 yield Fact(
                     FactKind.TASK,
@@ -466,14 +467,6 @@ def _shorten_sentence(sentence: str) -> str:
         f"{sentence[: _LONGEST * 2 // 3].rsplit(' ', 1)[0]} …"
         f" {sentence[-_LONGEST // 3 :].split(' ', 1)[-1]}"
     )
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, dict | list | tuple):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _leaves(item)
-    elif value not in (None, ""):
-        yield value
 
 
 def merge_facts(

@@ -281,6 +281,15 @@ def text_of(value: Any, written: Callable[[Any], str] = str) -> str:
         return f"<{type(value).__name__}>"
 
 
+def leaves(value: Any) -> Iterator[Any]:
+    """Yield the values in nested mappings and lists, without None and empty texts."""
+    if isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from leaves(item)
+    elif value not in (None, ""):
+        yield value
+
+
 def content_fingerprint(message: Message) -> int:
     """Return a hash of the role and the content of a message, to detect changes.
 

@@ -13,6 +13,12 @@ from strands_manga_memory.state.dialogue import (
     Phase,
     SlotStatus,
 )
+from strands_manga_memory.state.environment import (
+    Environment,
+    EnvironmentChanges,
+    EnvironmentSource,
+    EnvironmentTracker,
+)
 from strands_manga_memory.state.escalation import Escalation, export_for_human
 from strands_manga_memory.state.goals import (
     Goal,
@@ -22,13 +28,7 @@ from strands_manga_memory.state.goals import (
     Subtask,
     SubtaskStatus,
 )
-from strands_manga_memory.state.session_state import (
-    Environment,
-    EnvironmentChanges,
-    EnvironmentSource,
-    EnvironmentTracker,
-)
-from strands_manga_memory.state.state_store import StateLimits
+from strands_manga_memory.state.state_item import StateLimits
 from strands_manga_memory.state.task import StepKind, StepStatus, TaskState, TaskStep
 
 __all__ = [

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import ClassVar
 
 from pydantic import Field
 
 from strands_manga_memory.exceptions import StateError
-from strands_manga_memory.language.entities import Entity, is_referent
+from strands_manga_memory.language.entities import Entity
 from strands_manga_memory.language.text_features import normalized
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.messages.texts import shorten_line
 from strands_manga_memory.state.dialogue import Dialogue
-from strands_manga_memory.state.state_store import StateItem, StatePart, change
+from strands_manga_memory.state.session_state import StatePart, change
+from strands_manga_memory.state.state_item import StateItem, item_of
 
 EXPIRES_AFTER_TURNS = 20
 MAX_VALUES = 5
@@ -29,9 +31,8 @@ OF_THE_USER = frozenset({"email", "phone", "language"})
 They stay active after a change of subject, and no pronoun refers to them.
 """
 
-BELONGS_TO: Mapping[str, frozenset[str]] = {
-    kind: frozenset({"volume", "asin", "isbn", "price"}) for kind in ("series", "title")
-}
+_TITLES = frozenset({"series", "title"})
+_OF_TITLES = frozenset({"volume", "asin", "isbn", "price"})
 """Entity types whose values are removed when a new series or title is named."""
 
 
@@ -95,12 +96,13 @@ class ActiveEntities(StatePart):
 
         Entities that describe the user, such as a phone number, are left out.
         """
-        mentioned: dict[str, list[str]] = {}
+        mentioned = defaultdict[str, list[str]](list)
         referents = [entity for entity in self.active() if entity.type not in OF_THE_USER]
         for entity in referents[:_MAX_RENDERED]:
-            unsure = "" if entity.is_confirmed else " (inferred)"
-            text = f"{escape_line(entity.display_text, 60)}{unsure}"
-            mentioned.setdefault(escape_line(entity.type, 30), []).append(text)
+            text = escape_line(entity.display_text, 60)
+            mentioned[escape_line(entity.type, 30)].append(
+                text if entity.is_confirmed else f"{text} (inferred)"
+            )
         if mentioned:
             groups = (f"{type_} {', '.join(values)}" for type_, values in mentioned.items())
             yield "Mentioned lately: " + "; ".join(groups)
@@ -113,17 +115,13 @@ class ActiveEntities(StatePart):
             StateError: There is no such entity type, or the value is not valid for the type.
         """
         types = self._store.types
-        if type_ not in types:
-            raise StateError(
-                f"there is no entity type {type_!r:.80}; there are:"
-                f" {', '.join(each.name for each in types)}"
-            )
+        item_of({each.name: each for each in types}, "entity type", type_)
         canonical = types.value(type_, value)
         if canonical is None:
             raise StateError(f"value must be a valid {type_}, got {value!r:.80}")
-        entity = self._entity(type_, canonical, shorten_line(value, 200), confirmed=True)
-        self.mention([entity])
-        return entity
+        named = Entity(type_, canonical, shorten_line(value, 200), 0, 0)
+        self.add_mentions([named], "", by_user=True)
+        return self.groups[type_][-1]
 
     # Events of a turn; they do not raise
 
@@ -147,24 +145,31 @@ class ActiveEntities(StatePart):
     def add_mentions(self, found: Iterable[Entity], message: str, *, by_user: bool) -> None:
         """Update the active entities with the entities in a message, such as an order id.
 
-        Prices and quantities are ignored.
-
         Args:
             found: Entities in the message.
             message: Id (``tracking_id``) of the message.
             by_user: Whether the user wrote the message, and not a tool or the assistant.
         """
+        turn = self._store.get(Dialogue).turns
         entities = [
-            self._entity(each.type, each.value[:200], each.text[:200], message, confirmed=by_user)
-            for each in filter(is_referent, found)
+            ActiveEntity(
+                type=each.type,
+                value=each.value[:200],
+                text=each.text[:200],
+                is_confirmed=by_user,
+                message=message,
+                turn=turn,
+            )
+            for each in found
         ]
         self.mention(entities, by_user=by_user)
 
     def mention(self, entities: Iterable[ActiveEntity], *, by_user: bool = True) -> None:
         """Replace active entities by newly named entities of the same types, such as ASINs.
 
-        Entities that the user named always replace those of their type. Entities that the assistant
-        or a tool named (``by_user`` is False) are ignored in three cases:
+        Entities that the user named always replace those of their type. A new title or series also
+        removes the volumes, ASINs, ISBNs and prices of the earlier title. Entities that the
+        assistant or a tool named (``by_user`` is False) are ignored in three cases:
 
         - One of the new entities of the type is active already.
         - There are more than ``MAX_VALUES`` (5) new entities of the type.
@@ -173,12 +178,27 @@ class ActiveEntities(StatePart):
         The active entities of the type then stay active. Those that were named again count as
         named in this turn.
         """
-        named: dict[str, dict[str, ActiveEntity]] = {}
+        named = defaultdict[str, dict[str, ActiveEntity]](dict)
         for entity in entities:
-            named.setdefault(entity.type, {})[entity.value] = entity
+            named[entity.type][entity.value] = entity
         groups = dict(self.groups)
         for type_, new in named.items():
-            _replace(groups, type_, new, by_user=by_user)
+            known = {each.value: each for each in groups.get(type_, ())}
+            turn = max(each.turn for each in new.values())
+            again = known.keys() & new.keys()
+            is_settled = any(each.turn >= turn and each.is_confirmed for each in known.values())
+            # A long list names no subject.
+            if not by_user and (again or is_settled or len(new) > MAX_VALUES):
+                new = known | {value: known[value].replaced(turn=turn) for value in again}
+            elif known and not again and type_ in _TITLES:
+                for name in _OF_TITLES & groups.keys():
+                    if all(each.turn < turn for each in groups[name]):
+                        del groups[name]
+            for value in again:
+                is_confirmed = new[value].is_confirmed or known[value].is_confirmed
+                new[value] = new[value].replaced(is_confirmed=is_confirmed)
+            groups[type_] = tuple(new.values())[-MAX_VALUES:]
+        groups = {name: group for name, group in groups.items() if group}
         while len(groups) > MAX_TYPES:
             del groups[min(groups, key=lambda name: max(each.turn for each in groups[name]))]
         self.groups = groups
@@ -187,53 +207,6 @@ class ActiveEntities(StatePart):
         """Remove the active entities that came from the message with the given ``tracking_id``."""
         self._keep(lambda each: each.message != message)
 
-    def _entity(
-        self, type_: str, value: str, text: str, message: str = "", *, confirmed: bool
-    ) -> ActiveEntity:
-        return ActiveEntity(
-            type=type_,
-            value=value,
-            text=text,
-            is_confirmed=confirmed,
-            message=message,
-            turn=self._store.get(Dialogue).turns,
-        )
-
     def _keep(self, is_kept: Callable[[ActiveEntity], bool]) -> None:
         groups = {name: tuple(filter(is_kept, group)) for name, group in self.groups.items()}
         self.groups = {name: group for name, group in groups.items() if group}
-
-
-def _replace(
-    groups: dict[str, tuple[ActiveEntity, ...]],
-    type_: str,
-    new: Mapping[str, ActiveEntity],
-    *,
-    by_user: bool,
-) -> None:
-    """Replace the active entities of one type by the entities ``new``, which are keyed by value.
-
-    A new title or series also removes the volumes, ASINs, ISBNs and prices of the earlier title.
-    Entities that the user did not name may be ignored: see ``ActiveEntities.mention``.
-    """
-    known = {each.value: each for each in groups.get(type_, ())}
-    first = next(iter(new.values()))
-    is_known = not known.keys().isdisjoint(new)
-    if not by_user:
-        is_settled = any(each.turn >= first.turn and each.is_confirmed for each in known.values())
-        if is_known or is_settled or len(new) > MAX_VALUES:  # a long list names no subject
-            for value in known.keys() & new.keys():
-                known[value] = known[value].replaced(turn=new[value].turn)
-            if known:
-                groups[type_] = tuple(known.values())
-            return
-    if known and not is_known:
-        for name in BELONGS_TO.get(type_, frozenset()) & groups.keys():
-            if all(each.turn < first.turn for each in groups[name]):
-                del groups[name]
-    stay_confirmed = {
-        value: new[value].replaced(is_confirmed=True)
-        for value, each in known.items()
-        if value in new and each.is_confirmed
-    }
-    groups[type_] = tuple((dict(new) | stay_confirmed).values())[-MAX_VALUES:]

@@ -4,43 +4,78 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any, TypedDict
 
 from pydantic import Field
 from strands import Agent, tool
+from strands.hooks import (
+    AfterInvocationEvent,
+    AfterModelCallEvent,
+    AfterToolCallEvent,
+    BeforeInvocationEvent,
+    BeforeModelCallEvent,
+    BeforeToolCallEvent,
+    HookOrder,
+    MessageAddedEvent,
+)
 from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
+from strands.types.content import Message
+from strands.types.tools import ToolResult
 
 from strands_manga_memory.arguments import check_positive_int, checked
-from strands_manga_memory.exceptions import StateError
-from strands_manga_memory.language.entities import SHOP, EntityTypes
+from strands_manga_memory.exceptions import MangaMemoryError, StateError
+from strands_manga_memory.language.dialogue_acts import DialogueAct, changes_subject, dialogue_act
+from strands_manga_memory.language.entities import (
+    SHOP,
+    EntityTypes,
+    find_spoken_entities,
+    is_referent,
+)
 from strands_manga_memory.language.pii import redact_identifiers
+from strands_manga_memory.language.text_features import encodable
 from strands_manga_memory.lifecycle import attachments
+from strands_manga_memory.messages import result_texts
 from strands_manga_memory.messages.injection import (
     begins_turn,
+    message_text,
     opening_id,
     render_section,
+    strip_own_blocks,
     with_section,
 )
-from strands_manga_memory.messages.texts import estimate_tokens
+from strands_manga_memory.messages.message_parts import (
+    call_key,
+    guard_details,
+    id_of,
+    leaves,
+)
+from strands_manga_memory.messages.texts import estimate_tokens, head_and_tail
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.state.active_entities import ActiveEntities
-from strands_manga_memory.state.dialogue import Dialogue, DialogueSlot, checked_slot
+from strands_manga_memory.state.dialogue import Dialogue, DialogueSlot, Phase, checked_slot
+from strands_manga_memory.state.environment import Environment, EnvironmentTracker
 from strands_manga_memory.state.goals import Goals
-from strands_manga_memory.state.recorder import TOOL_NAMES, Recorder
-from strands_manga_memory.state.session_state import (
-    HOT_DEADLINE,
-    Environment,
-    EnvironmentTracker,
-    SessionState,
-)
-from strands_manga_memory.state.state_store import StateLimits, StateStore
+from strands_manga_memory.state.session_state import HOT_DEADLINE, SessionState
+from strands_manga_memory.state.state_item import StateLimits, item_of
 from strands_manga_memory.state.task import TaskState
-from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.codec import Codec, as_json
 from strands_manga_memory.stores.hot import HotStore
 
 _SECTION = "conversation_state"
 
+TOOL_NAMES = ("update_slots", "manage_goal")
+"""Names of the tools with which the model changes the state.
+Their calls are not recorded as steps of the task.
+"""
+
+_USER_TYPES = {"email", "url", "phone", "reference"}
+"""Entity types that are extracted from the user's messages only, and not from tool calls."""
+
+_MAX_CHARACTERS = 4_000
+"""Most characters of a text that are read: its beginning and its end."""
 
 _Text = Annotated[str, Field(coerce_numbers_to_str=True)]
 """Text for which a model may also pass a number, such as a volume."""
@@ -122,7 +157,7 @@ class StateCoordinator(Plugin):
 
     Attributes:
         task: Steps, time budget and findings of the current request.
-        store: Store of dialogue, entities and goals.
+        store: Dialogue, entities and goals, and their storage.
         max_tokens: Maximum estimated tokens of the rendered state.
 
     Raises:
@@ -160,24 +195,38 @@ class StateCoordinator(Plugin):
             intent: tuple(checked_slot(f"intents[{intent!r:.80}]", slot, types) for slot in slots)
             for intent, slots in (intents or {}).items()
         }
-        kinds = (Dialogue, ActiveEntities, Goals)
-        store = self.store = StateStore(
-            kinds, types, self._intents, clock, wall_clock, limits or StateLimits()
+        self.store = SessionState(
+            (Dialogue, ActiveEntities, Goals),
+            types,
+            self._intents,
+            clock,
+            wall_clock,
+            limits or StateLimits(),
+            hot,
+            scope,
+            codec,
+            is_stored,
+            deadline,
         )
-        self.task = TaskState(store, float(time_budget_ms))
+        self.task = TaskState(self.store, float(time_budget_ms))
         self.max_tokens = check_positive_int("max_tokens", max_tokens)
-        self._session = None
-        if hot is not None and scope is not None:
-            self._session = SessionState(
-                hot, scope, store, codec=codec, is_stored=is_stored, deadline=deadline
-            )
         self._tracker = environment
         self._rendered_from: tuple[object, ...] | None = None
         self._rendered = ""
         self._tools = [getattr(self, name) for name in TOOL_NAMES] if offer_tools else []
         if self._intents and offer_tools:
             self._describe_intents()
-        self._recorder = Recorder(store, self.task, self._session)
+        self._waits = False
+        self._last_message: tuple[Message, str] | None = None
+        self._counted = ""
+
+    def _describe_intents(self) -> None:
+        known = "; ".join(
+            f"{name} ({', '.join(slot.name for slot in of)})" for name, of in self._intents.items()
+        )
+        spec = self._tools[0].tool_spec  # of ``update_slots``
+        description = f"{spec['description']} Intents, with their slots: {known}."
+        self._tools[0].tool_spec = {**spec, "description": description}
 
     def __repr__(self) -> str:
         names = [tool.tool_name for tool in self._tools]
@@ -201,10 +250,17 @@ class StateCoordinator(Plugin):
         """Goals of the agent: the active goal with its subtasks, and the archive of ended goals."""
         return self.store.get(Goals)
 
+    @property
+    def environment(self) -> Environment:
+        """Data from the shop's systems, such as the user's cart, which the agent can only read."""
+        return Environment() if self._tracker is None else self._tracker.environment
+
     # The agent
 
     def init_agent(self, agent: Agent) -> None:
         """Connect the plugin to an agent, and register its hooks and its middleware.
+
+        A session manager restores the state before these hooks run, and saves the state after them.
 
         Raises:
             ValueError: The coordinator belongs to another agent already.
@@ -215,7 +271,14 @@ class StateCoordinator(Plugin):
             )
         self.store.attach(agent)
         attachments(agent).update(coordinator=self, metadata=self._metadata)
-        self._recorder.listen(agent)
+        first, last = HookOrder.SDK_FIRST, HookOrder.SDK_LAST
+        agent.add_hook(self._turn_begins, BeforeInvocationEvent, order=last)
+        agent.add_hook(self._message_added, MessageAddedEvent, order=first)
+        agent.add_hook(self._take_edit, BeforeModelCallEvent, order=last)
+        agent.add_hook(self._take_edit, AfterModelCallEvent, order=first)
+        agent.add_hook(self._tool_begins, BeforeToolCallEvent, order=last)
+        agent.add_hook(self._tool_ended, AfterToolCallEvent, order=last)
+        agent.add_hook(self._turn_ended, AfterInvocationEvent, order=first)
         agent.add_middleware(InvokeModelStage.Input, self._with_state)
 
     def _metadata(self) -> dict[str, Any]:
@@ -226,17 +289,15 @@ class StateCoordinator(Plugin):
             **self.environment.metadata(),
         }
 
+    # The text in requests
+
     async def _with_state(self, context: InvokeModelContext) -> InvokeModelContext:
         if self._tracker is not None:
             await self._tracker.refresh()
-        return with_section(context, self._turn_text(context))
-
-    def _turn_text(self, context: InvokeModelContext) -> str:
-        """Return the block of text that shows the state to the model in the next request."""
         source = opening_id(context.agent.messages), self.environment, self.task.urgency()
         if begins_turn(context.messages) or source != self._rendered_from:
             self._rendered_from, self._rendered = source, self.to_agent_context()
-        return self._rendered
+        return with_section(context, self._rendered)
 
     @property
     def shown_text(self) -> str:
@@ -256,19 +317,21 @@ class StateCoordinator(Plugin):
             Whether anything was removed.
         """
         with self.store.lock:
-            if self._session is not None and not self.store.agent_id:
-                self._session.pull()
+            if not self.store.agent_id:
+                self.store.pull()
             entities, dialogue = self.entities, self.dialogue
             before = entities.groups, dialogue.slots
             for id_ in message_ids:
-                entities.remove_source(id_)
-                dialogue.remove_source(id_)
+                self._remove_source(id_)
             self.store.write()
             if has_changed := (entities.groups, dialogue.slots) != before:
                 self._rendered_from = None
-                if self._session is not None:
-                    self._session.publish()
+                self.store.publish()
             return has_changed
+
+    def _remove_source(self, message_id: str) -> None:
+        self.entities.remove_source(message_id)
+        self.dialogue.remove_source(message_id)
 
     def to_agent_context(self) -> str:
         """Return the state as a block of text for the model, the most useful lines first.
@@ -287,6 +350,124 @@ class StateCoordinator(Plugin):
             ]
         return _render(lines, self.max_tokens)
 
+    # Hooks
+
+    async def _turn_begins(self, event: BeforeInvocationEvent) -> None:
+        self.store.begin_turn()
+        await self.store.refresh()
+        self.dialogue.turns = self.dialogue.turn_count  # a fork has a history and no stored count
+        if self._waits:
+            self.task.resume()
+        else:
+            self.task.begin()
+        self._waits = False
+
+    def _turn_ended(self, event: AfterInvocationEvent) -> None:
+        self._waits = event.result is not None and event.result.stop_reason == "interrupt"
+        self._last_message = None
+        if self._waits:
+            self.task.pause()
+        else:
+            self.task.end()
+            dialogue = self.dialogue
+            if dialogue.phase is not Phase.FAREWELL:
+                is_filling = dialogue.next_question and dialogue.missing
+                dialogue.advance(Phase.SLOT_FILLING if is_filling else Phase.FOLLOW_UP)
+        with suppress(MangaMemoryError):
+            self.goals.enforce_limits()
+        self.store.end_turn()
+
+    def _message_added(self, event: MessageAddedEvent[Agent]) -> None:
+        message = event.message
+        results = [block["toolResult"] for block in message["content"] if "toolResult" in block]
+        with self.store.lock:  # tools change the state from other threads, and may replace it
+            if message["role"] == "assistant":
+                self._assistant_message(message)
+            elif results:
+                self.dialogue.advance(Phase.RESPONSE_GENERATION)
+                texts = [_result_text(each) for each in results if each.get("status") != "error"]
+                self._extract_ids("\n".join(texts), message)
+            else:
+                self._last_message = message, message_text(message)
+                # Strands adds a continuation under the same id.
+                identity = id_of(message)
+                self._user_message(message, is_new_turn=not identity or identity != self._counted)
+                self._counted = identity
+            self.store.write()
+
+    def _user_message(
+        self, message: Message, *, is_new_turn: bool, is_redacted: bool = False
+    ) -> None:
+        text, identity = _excerpt(strip_own_blocks(message_text(message))), id_of(message)
+        dialogue, entities = self.dialogue, self.entities
+        found = find_spoken_entities(text, self.store.types) if text else []
+        is_correction = bool(found) and dialogue_act(text, "user") is DialogueAct.CORRECTION
+        if not is_redacted:
+            dialogue.advance(dialogue.phase_after(text))
+        dialogue.turns += is_new_turn
+        dialogue.fill_from_message(found, identity, is_correction=is_correction)
+        entities.begin_turn(is_new_subject=changes_subject(text))
+        # no prices and quantities
+        entities.add_mentions(filter(is_referent, found), identity, by_user=True)
+
+    def _assistant_message(self, message: Message) -> None:
+        dialogue = self.dialogue
+        if dialogue.intent is not None:  # the session's log stores the intent with the turn
+            custom = message.setdefault("metadata", {}).setdefault("custom", {})
+            custom["intent"] = dialogue.intent
+        uses = [block["toolUse"] for block in message["content"] if "toolUse" in block]
+        if uses or dialogue.phase is not Phase.GREETING:  # the answer to a greeting is a greeting
+            dialogue.advance(Phase.TOOL_EXECUTION if uses else Phase.RESPONSE_GENERATION)
+        given = leaves([use["input"] for use in uses if use["name"] not in TOOL_NAMES])
+        self._extract_ids("\n".join(map(str, given)), message)
+        self._extract_ids(strip_own_blocks(message_text(message)), message)
+
+    def _extract_ids(self, text: str, message: Message) -> None:
+        """Note the things that a text of the assistant or of a tool identifies, such as an ASIN."""
+        types = self.store.types
+        found = types.find(_excerpt(text)) if text else []
+        exact = [each for each in found if types[each.type].is_exact]
+        by_tools = [each for each in exact if each.type not in _USER_TYPES]
+        self.entities.add_mentions(by_tools, id_of(message), by_user=False)
+
+    def _take_edit(self, event: BeforeModelCallEvent | AfterModelCallEvent) -> None:
+        """Update the state after a guardrail or another hook changed the user's message.
+
+        Entities and slot values of the original text are replaced by those of the new text. Strands
+        calls no hook for such a change, so this hook compares the text of the message before and
+        after each model call.
+        """
+        message, text = self._last_message or (None, "")
+        if message is None or message_text(message) == text:
+            return
+        with self.store.lock:
+            self._last_message = message, message_text(message)
+            self._remove_source(id_of(message))
+            self._user_message(message, is_new_turn=False, is_redacted=True)
+
+    def _tool_begins(self, event: BeforeToolCallEvent[Agent]) -> None:
+        use = event.tool_use
+        if use["name"] not in TOOL_NAMES and not event.cancel_tool:
+            self.task.begin_call(call_key(event.agent, use), use["name"], use["input"])
+
+    def _tool_ended(self, event: AfterToolCallEvent[Agent]) -> None:
+        use, result = event.tool_use, event.result
+        if use["name"] in TOOL_NAMES:
+            return
+        self.store.reload()
+        key, text = call_key(event.agent, use), _result_text(result)
+        if event.cancel_message is not None:
+            self.task.begin_call(key, use["name"], use["input"])
+        self.task.end_call(
+            key,
+            ok=result.get("status") != "error",
+            timed_out=guard_details(result).get("code") == "timeout",
+            text=text,
+            ms=None if event.duration is None else 1000 * event.duration,
+            retry=event.retry,
+            size=len(text) + len(as_json(use["input"], ensure_ascii=False)),
+        )
+
     # Tools of the model. An invalid value is an error result that names the rule.
 
     @tool
@@ -304,11 +485,9 @@ class StateCoordinator(Plugin):
             confirmed: True only if the user gave or confirmed these values.
         """
         dialogue = self.dialogue
-        if intent and self._intents and intent not in self._intents:
-            raise StateError(
-                f"intent must be one of {', '.join(self._intents)}; got {intent!r:.80}"
-            )
         if intent:
+            if self._intents:
+                item_of(self._intents, "intent", intent)
             dialogue.set_intent(intent)
         problems = []
         for name, value in (values or {}).items():
@@ -326,14 +505,6 @@ class StateCoordinator(Plugin):
         # The request shows the state at the beginning of the turn, so the result returns the
         # current one.
         return "\n".join(dialogue.lines()) or "There is no intent, and no slot has a value."
-
-    def _describe_intents(self) -> None:
-        known = "; ".join(
-            f"{name} ({', '.join(slot.name for slot in of)})" for name, of in self._intents.items()
-        )
-        spec = self._tools[0].tool_spec  # of ``update_slots``
-        description = f"{spec['description']} Intents, with their slots: {known}."
-        self._tools[0].tool_spec = {**spec, "description": description}
 
     @tool
     def manage_goal(
@@ -362,16 +533,9 @@ class StateCoordinator(Plugin):
             "complete_subtask": lambda: goals.complete_subtask(id, text),
             "fail_subtask": lambda: goals.fail_subtask(id, text),
         }
-        if action not in actions:
-            raise StateError(f"action must be one of {', '.join(actions)}; got {action!r:.80}")
-        actions[action]()
+        item_of(actions, "action", action)()
         ready = [each.id for each in goals.active.ready] if goals.active else []
         return f"Done. Subtasks that can be worked on: {', '.join(ready) or 'none'}."
-
-    @property
-    def environment(self) -> Environment:
-        """Data from the shop's systems, such as the user's cart, which the agent can only read."""
-        return Environment() if self._tracker is None else self._tracker.environment
 
     def stats(self) -> StateStats:
         """Return statistics of the agent's state, such as the numbers of entities and goals."""
@@ -382,7 +546,7 @@ class StateCoordinator(Plugin):
             kept = sum(len(each.model_dump_json(exclude_defaults=True)) for each in goals.archive)
             return StateStats(
                 entities=len(entities.active()),
-                executions=(len(self.task.steps), len(self.task.steps) + self.task.dropped),
+                executions=(len(self.task.steps), self.task.recorded),
                 goals=(goals.total, len(goals.archive)),
                 tokens={name: estimate_tokens(part.stored()) for name, part in stored.items()},
                 caps={
@@ -391,7 +555,7 @@ class StateCoordinator(Plugin):
                     "archives": limits.goal_archive_tokens,
                 },
                 compression=round(1 - kept / raw, 4) if raw else None,
-                unreadable=self.store.unreadable(),
+                unreadable=self.store.unreadable,
             )
 
 
@@ -407,6 +571,14 @@ def _render(lines: Iterable[str], max_tokens: int) -> str:
             kept.append(line)
             remaining -= tokens
     return render_section(_SECTION, kept) if kept else ""
+
+
+def _excerpt(text: str) -> str:
+    return encodable(head_and_tail(text, _MAX_CHARACTERS))
+
+
+def _result_text(result: ToolResult) -> str:
+    return encodable("\n".join(result_texts(result, partial(as_json, ensure_ascii=False))))
 
 
 def coordinator_of(agent: Agent) -> StateCoordinator | None:

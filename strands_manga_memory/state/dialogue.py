@@ -7,26 +7,33 @@ intent needs, such as the volume to order.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
 from strands_manga_memory.arguments import check_instance, unknown_setting_text
 from strands_manga_memory.exceptions import StateError
+from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
 from strands_manga_memory.language.entities import Entity, EntityTypes
 from strands_manga_memory.language.text_features import encodable, normalized
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.messages.texts import shorten_line
-from strands_manga_memory.state.state_store import StateItem, StatePart, change, item_of
+from strands_manga_memory.state.session_state import StatePart, Values, change
+from strands_manga_memory.state.state_item import StateItem, check_move, item_of
 
 MAX_CHARACTERS = 200
 """Maximum number of characters of a slot's value."""
 
 MAX_SLOTS, MAX_CLARIFICATIONS = 50, 10
+
+_LONGEST_SET_PHRASE = 120
+# Scoring counts thanks with a goodbye as thanks.
+_GOODBYE = re.compile(r"\b(?:good ?bye|bye)\b", re.IGNORECASE)
+_NO_SET_PHRASE = re.compile(r'\d|["「『]')
 
 
 class SlotStatus(StrEnum):
@@ -100,7 +107,7 @@ class DialogueSlot(StateItem):
         """
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise StateError(f"slot {self.name!r:.80} takes a text or a number, got {value!r:.80}")
-        text = canonical = " ".join(encodable(str(value)).split())
+        canonical = text = " ".join(encodable(str(value)).split())
         if 0 < len(text) <= MAX_CHARACTERS:
             canonical = self._canonical(text, types, is_canonical=is_canonical)
         if not 0 < len(canonical) <= MAX_CHARACTERS:
@@ -113,17 +120,17 @@ class DialogueSlot(StateItem):
 
     def _canonical(self, text: str, types: EntityTypes, *, is_canonical: bool) -> str:
         value: str | None = text
+        rule = f"a valid {self.entity}"
         if self.allowed:
             rule = f"one of {', '.join(map(repr, self.allowed))}"
             options = {normalized(option): option for option in reversed(self.allowed)}
             value = options.get(normalized(text))
-        else:
-            entity, rule = self.entity, f"a valid {self.entity}"
-            if entity is not None and entity in types and not is_canonical and text != self.value:
-                # A user writes "volume 3", a model passes "3".
-                value = types.value(entity, text) or types.value(entity, f"{entity} {text}")
-            if value and self.pattern is not None and not re.fullmatch(self.pattern, value):
-                rule, value = f"a value that matches {self.pattern!r:.80}", None
+        elif (kind := self.entity or "") in types and not is_canonical and text != self.value:
+            # A user writes "volume 3", a model passes "3".
+            value = types.value(kind, text) or types.value(kind, f"{kind} {text}")
+        pattern = None if self.allowed else self.pattern
+        if value and pattern is not None and not re.fullmatch(pattern, value):
+            rule, value = f"a value that matches {pattern!r:.80}", None
         if not value:
             raise StateError(f"slot {self.name!r:.80} takes {rule}; got {text!r:.80}")
         return value
@@ -173,18 +180,21 @@ class Phase(StrEnum):
     FAREWELL = "farewell"
 
 
-_WORKING = frozenset(
-    {Phase.INTENT_DETECTION, Phase.SLOT_FILLING, Phase.TOOL_EXECUTION, Phase.RESPONSE_GENERATION}
-)
-_LEAVING = frozenset({Phase.HANDOFF, Phase.FAREWELL})
+_WORKING = {
+    Phase.INTENT_DETECTION,
+    Phase.SLOT_FILLING,
+    Phase.TOOL_EXECUTION,
+    Phase.RESPONSE_GENERATION,
+}
+_LEAVING = {Phase.HANDOFF, Phase.FAREWELL}
 
-MOVES: dict[Phase, frozenset[Phase]] = {
+MOVES: dict[Phase, set[Phase]] = {
     **dict.fromkeys(_WORKING, _WORKING | _LEAVING | {Phase.FOLLOW_UP}),
     **dict.fromkeys((Phase.GREETING, Phase.FOLLOW_UP), _WORKING | _LEAVING),
     # After a human, the agent starts again with the user's intent; it does not resume its earlier
     # work.
-    Phase.HANDOFF: frozenset({Phase.INTENT_DETECTION, Phase.FOLLOW_UP, Phase.FAREWELL}),
-    Phase.FAREWELL: frozenset({Phase.GREETING, Phase.INTENT_DETECTION}),
+    Phase.HANDOFF: {Phase.INTENT_DETECTION, Phase.FOLLOW_UP, Phase.FAREWELL},
+    Phase.FAREWELL: {Phase.GREETING, Phase.INTENT_DETECTION},
 }
 """Allowed next phases of each phase. Staying in a phase is always allowed."""
 
@@ -223,7 +233,7 @@ class Dialogue(StatePart):
     _mentions: tuple[Entity, ...] = ()
     _message: str = ""
 
-    def merge(self, base: Mapping[str, Any], other: Mapping[str, Any]) -> None:
+    def merge(self, base: Values, other: Values) -> None:
         """Merge changes that another agent of the session made to the dialogue.
 
         Slots and questions are merged one by one. If there are too many, the last are dropped.
@@ -260,30 +270,34 @@ class Dialogue(StatePart):
         return tuple(slot for slot in self.slots.values() if slot.is_missing)
 
     @property
+    def to_ask(self) -> list[Clarification | DialogueSlot]:
+        """Questions added with ``ask``, and then required slots without a confirmed value.
+
+        Slots without a question are left out.
+        """
+        asked: list[Clarification | DialogueSlot] = [*self.clarifications, *self.missing]
+        return [each for each in asked if each.question]
+
+    @property
     def next_question(self) -> str | None:
         """Next question that the agent should ask the user; None if there is no question.
 
         Questions added with ``ask`` come first. Then come the questions of required slots without a
         confirmed value.
         """
-        asked = [
-            *(each.question for each in self.clarifications),
-            *(slot.question for slot in self.missing),
-        ]
-        return next(filter(None, asked), None)
+        return next((each.question for each in self.to_ask), None)
 
     @property
     def next_request(self) -> str:
         """Text line that tells the model to ask the user the next question.
 
         An example is ``Ask the user next: Which volume? (probably 2)``, in which 2 is an inferred
-        value. The line is empty if there is no question.
+        value. Tags are escaped. The line is empty if there is no question.
         """
-        question, guess = self.next_question, ""
-        if not self.clarifications:
-            asked = next((slot for slot in self.missing if slot.question), None)
-            guess = f" (probably {asked.value})" if asked and asked.value is not None else ""
-        return f"Ask the user next: {question}{guess}" if question else ""
+        asked = next(iter(self.to_ask), None)
+        value = getattr(asked, "value", None)
+        guess = "" if value is None else f" (probably {value})"
+        return escape_line(f"Ask the user next: {asked.question}{guess}", 220) if asked else ""
 
     def lines(self) -> Iterator[str]:
         """Yield the text lines that show the dialogue to the model.
@@ -307,8 +321,8 @@ class Dialogue(StatePart):
             if slot.value is None
         ]:
             yield f"Missing: {'; '.join(missing)}"
-        if request := self.next_request:
-            yield escape_line(request, 220)
+        if self.next_request:
+            yield self.next_request
 
     @change
     def set_intent(self, intent: str | None, *, agent: str | None = None) -> None:
@@ -342,16 +356,9 @@ class Dialogue(StatePart):
             StateError: The phase does not exist, or may not follow the current phase. The message
                 names the allowed phases.
         """
-        try:
-            wanted = Phase(phase)
-        except ValueError as error:
-            raise StateError(
-                f"phase must be one of {', '.join(Phase)}; got {phase!r:.80}"
-            ) from error
-        allowed = MOVES[self.phase]
-        if wanted not in allowed | {self.phase}:
-            names = ", ".join(sorted(allowed))
-            raise StateError(f"phase cannot go from {self.phase} to {wanted}; allowed are: {names}")
+        wanted = item_of({each.value: each for each in Phase}, "phase", phase)
+        if wanted is not self.phase:
+            check_move("phase", MOVES, self.phase, wanted)
         self.phase = wanted
 
     @change
@@ -374,9 +381,7 @@ class Dialogue(StatePart):
         Raises:
             StateError: The slot does not exist, or the value is not allowed.
         """
-        slot = self.slot(name).filled(value, self._store.types, confirmed=confirmed)
-        self._put(slot)
-        return slot
+        return self._put(self.slot(name).filled(value, self._store.types, confirmed=confirmed))
 
     @change
     def ask(self, question: str, *, slot: str | None = None) -> None:
@@ -400,38 +405,44 @@ class Dialogue(StatePart):
         """Remove the first question to the user from the queue, because the user answered it."""
         self.clarifications = self.clarifications[1:]
 
-    def _put(self, slot: DialogueSlot) -> None:
+    def _put(self, slot: DialogueSlot) -> DialogueSlot:
         if slot.is_confirmed:
             self.clarifications = tuple(
                 each for each in self.clarifications if each.slot != slot.name
             )
         self.slots = {**self.slots, slot.name: slot}
+        return slot
 
     # Events of a turn; they do not raise
 
-    def apply_message(
-        self,
-        phase: Phase,
-        found: Iterable[Entity],
-        message: str,
-        *,
-        is_new_turn: bool,
-        is_correction: bool,
+    def phase_after(self, text: str) -> Phase:
+        """Return the phase, such as a greeting, that a message of the user suggests.
+
+        Only a short text without digits and quotation marks counts as a greeting or a goodbye.
+        """
+        act = None
+        if text and len(text) <= _LONGEST_SET_PHRASE and not _NO_SET_PHRASE.search(text):
+            act = dialogue_act(text, "user")
+        says_goodbye = act is DialogueAct.ACKNOWLEDGEMENT and _GOODBYE.search(text)
+        if act is DialogueAct.FAREWELL or says_goodbye:
+            return Phase.FAREWELL
+        has_left = self.phase is Phase.FAREWELL
+        if act is DialogueAct.GREETING and (has_left or self.phase is Phase.GREETING):
+            return Phase.GREETING
+        return Phase.SLOT_FILLING if self.missing and not has_left else Phase.INTENT_DETECTION
+
+    def fill_from_message(
+        self, found: Iterable[Entity], message: str, *, is_correction: bool
     ) -> None:
-        """Update the dialogue after a message of the user: phase, number of turns and slots.
+        """Fill slots with the entities in a message of the user.
 
         Args:
-            phase: Phase that the message suggests. A phase that may not follow the current phase is
-                ignored.
-            found: Entities in the message. They fill slots.
+            found: Entities in the message.
             message: Id (``tracking_id``) of the message.
-            is_new_turn: Whether the message opens a turn.
             is_correction: Whether the message corrects an earlier one. Only a correction can
                 replace confirmed values.
         """
         self._mentions, self._message = tuple(found), message
-        self.advance(phase)
-        self.turns += is_new_turn
         self._fill_from_mentions(is_answer=True, is_correction=is_correction)
 
     def advance(self, phase: Phase) -> None:
@@ -469,13 +480,14 @@ class Dialogue(StatePart):
             slots = [slot for slot in self.slots.values() if slot.entity == type_]
             if sum(kind == type_ for kind, _ in mentions) > len(slots):
                 continue
-            question = self.next_question if is_answer else None
-            asked = self.clarifications[0].slot if question and self.clarifications else None
+            asked = next(iter(self.to_ask), None) if is_answer else None
             for slot in slots:
                 is_replaced = is_correction and len(slots) == 1 and slot.value != value
                 if slot.name in filled_names or (slot.is_confirmed and not is_replaced):
                     continue
-                is_asked = bool(question) and (slot.name == asked or slot.question == question)
+                is_asked = asked is not None and (
+                    slot.question == asked.question or slot.name == getattr(asked, "slot", None)
+                )
                 with suppress(StateError):  # a value that is not allowed belongs to another slot
                     filled = slot.filled(
                         value[:MAX_CHARACTERS],

@@ -23,7 +23,7 @@ from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.messages.texts import shorten_line
 from strands_manga_memory.state.active_entities import ActiveEntity
 from strands_manga_memory.state.coordinator import StateCoordinator, coordinator_of
-from strands_manga_memory.state.session_state import Environment
+from strands_manga_memory.state.environment import Environment
 
 _SUMMARY_TOKENS = 200
 _MAX_CHARACTERS = 1_000
@@ -135,28 +135,26 @@ def export_for_human(
 
 def _state_of(coordinator: StateCoordinator) -> dict[str, Any]:
     dialogue = coordinator.dialogue
-    spoken = list(dialogue.lines())
-    if dialogue.next_request:  # the last line, which ``to_ask`` repeats
-        del spoken[-1]
+    spoken = (line for line in dialogue.lines() if line != dialogue.next_request)
     return {
-        "to_ask": (
-            tuple(each.question for each in dialogue.clarifications)
-            or tuple(slot.question for slot in dialogue.missing if slot.question)
-        ),
-        "entities": tuple(coordinator.entities.active()),
-        "state": (*spoken, *coordinator.goals.lines(), *coordinator.task.lines()),
+        "to_ask": [each.question for each in dialogue.to_ask],
+        "entities": coordinator.entities.active(),
+        "state": [*spoken, *coordinator.goals.lines(), *coordinator.task.lines()],
         "environment": coordinator.environment,
     }
 
 
 def _turns(lines: Iterable[Line]) -> list[tuple[str, str]]:
-    found: list[tuple[str, list[str]]] = []
+    found: list[list[str]] = []
     for role, text in lines:
         if role == "user":
-            found.append((shorten_line(text, _MAX_CHARACTERS), []))
+            found.append([text, ""])
         elif found:
-            found[-1][1].append(text)
-    return [(user, shorten_line("\n".join(texts), _MAX_CHARACTERS)) for user, texts in found]
+            found[-1][1] += f"\n{text}"
+    return [
+        (shorten_line(user, _MAX_CHARACTERS), shorten_line(answer, _MAX_CHARACTERS))
+        for user, answer in found
+    ]
 
 
 def _list(title: str, lines: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
@@ -16,14 +16,13 @@ from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.text_features import normalized
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.messages.texts import estimate_tokens, shorten_line
-from strands_manga_memory.state.state_store import StateItem, StatePart, change, item_of
+from strands_manga_memory.state.session_state import StatePart, change
+from strands_manga_memory.state.state_item import StateItem, item_of
 
 logger = logging.getLogger(__name__)
 
-MAX_PATTERNS, ARCHIVED_PATTERNS = 20, 5
-ARCHIVED_CONTEXT = 500
-MAX_SUBTASKS, MAX_TOOLS, MAX_FINDINGS = 50, 30, 10
-OTHER_TOOLS = "(other tools)"
+MAX_KINDS, ARCHIVED_PATTERNS = 20, 5
+MAX_SUBTASKS, MAX_FINDINGS = 50, 10
 MAX_LINES = 3
 """Maximum number of items of one kind that are shown to the model."""
 
@@ -44,13 +43,18 @@ def added_finding(known: tuple[str, ...], text: str, limit: int) -> tuple[str, .
     return (*known, line)[-limit:]
 
 
-def add_count(counts: Mapping[str, int], kind: str) -> dict[str, int]:
-    """Return a copy of ``counts``, in which the count of ``kind`` is higher by 1.
+def counted_kind(counts: Mapping[str, object], kind: str) -> str:
+    """Return the key under which one more case of ``kind`` is counted in ``counts``.
 
     ``kind`` is, for example, a tool name or an error text. At most 20 kinds have a count of their
     own. All further kinds share the count ``other``.
     """
-    name = kind if kind in counts or len(counts) < MAX_PATTERNS else "other"
+    return kind if kind in counts or len(counts) < MAX_KINDS else "other"
+
+
+def add_count(counts: Mapping[str, int], kind: str) -> dict[str, int]:
+    """Return a copy of ``counts``, in which the count of ``kind`` is higher by 1."""
+    name = counted_kind(counts, kind)
     return {**counts, name: counts.get(name, 0) + 1}
 
 
@@ -112,8 +116,8 @@ class Execution(StateItem):
     note: str = ""
 
 
-class GoalRecord(StateItem):
-    """Base class with the fields of both active goals and archived goals.
+class Goal(StateItem):
+    """Active goal of an agent, with subtasks and statistics of tool calls.
 
     Attributes:
         id: Number of the goal in the session, from 1.
@@ -126,6 +130,9 @@ class GoalRecord(StateItem):
         first_at: Time of the goal's first tool call, in seconds since 1970.
         last_at: Time of the goal's last tool call, in seconds since 1970.
         raw_characters: Total characters of the tool calls' arguments and results.
+        recent: The last tool calls, 20 by default; not in the archive.
+        findings: The last 10 findings, without repetitions; not in the archive.
+        subtasks: Subtasks, keyed by id; not in the archive.
     """
 
     id: int = Field(ge=1)
@@ -137,20 +144,15 @@ class GoalRecord(StateItem):
     first_at: float | None = None
     last_at: float | None = None
     raw_characters: int = 0
-
-
-class Goal(GoalRecord):
-    """Active goal of an agent, with subtasks and statistics of tool calls.
-
-    Attributes:
-        recent: The last tool calls, 20 by default.
-        findings: The last 10 findings, without repetitions.
-        subtasks: Subtasks, keyed by id.
-    """
-
     recent: tuple[Execution, ...] = ()
     findings: tuple[str, ...] = ()
-    subtasks: dict[str, Subtask] = Field(default_factory=dict, max_length=MAX_SUBTASKS)
+    subtasks: dict[str, Subtask] = Field(default_factory=dict)
+
+    @property
+    def success_rate(self) -> float:
+        """Share of the goal's tool calls that succeeded, from 0 to 1. Without calls, it is 1."""
+        failures = sum(failed for _, failed in self.tools.values())
+        return 1 - failures / max(1, self.calls)
 
     def subtask(self, id_: str) -> Subtask:
         """Return the subtask with the given id.
@@ -174,23 +176,17 @@ class Goal(GoalRecord):
             if done.issuperset(each.depends_on)
         ]
 
-    @property
-    def success_rate(self) -> float:
-        """Share of the goal's tool calls that succeeded, from 0 to 1. Without calls, it is 1."""
-        failures = sum(failed for _, failed in self.tools.values())
-        return 1 - failures / max(1, self.calls)
-
     def lines(self) -> Iterator[str]:
         """Yield the text lines that show the goal, its subtasks and its findings to the model."""
         failed = self.with_status(SubtaskStatus.FAILED)[-MAX_LINES:]
         parts = {
+            "Goal": [escape_line(self.text, 200)],
             "To do next": [escape_line(each.text, 80) for each in self.ready[:MAX_LINES]],
             "Failed": [
                 f"{escape_line(each.text, 60)} ({escape_line(each.result, 60)})" for each in failed
             ],
             "Found so far": map(escape_line, self.findings[-MAX_LINES:]),
         }
-        yield f"Goal: {escape_line(self.text, 200)}"
         for title, items in parts.items():
             if text := "; ".join(items):
                 yield f"{title}: {text}"
@@ -203,42 +199,39 @@ class Goal(GoalRecord):
             outcome: Outcome of the goal. If it is empty, the findings are used.
             failed_kept: Maximum number of failed subtasks in the record. The last ones are kept.
         """
-        themes: dict[str, dict[str, int]] = {}
-        for subtask in self.subtasks.values():
-            counts = themes.setdefault(subtask.theme, {})
-            counts[subtask.status] = counts.get(subtask.status, 0) + 1
+        themes = defaultdict[str, Counter[str]](Counter)
+        for each in self.subtasks.values():
+            themes[each.theme][each.status] += 1
         failed = self.with_status(SubtaskStatus.FAILED)[-failed_kept:]
-        values = {name: getattr(self, name) for name in GoalRecord.model_fields} | {
+        values = {
             "text": shorten_line(self.text, 120),
-            "context": shorten_line(self.context, ARCHIVED_CONTEXT),
+            "context": shorten_line(self.context, 500),
             "errors": dict(Counter(self.errors).most_common(ARCHIVED_PATTERNS)),
-        }
-        return GoalArchive(
-            **values,
-            status=status,
-            outcome=shorten_line(outcome or "; ".join(self.findings), 300),
-            success_rate=round(self.success_rate, 3),
-            themes=themes,
-            failed=tuple(
+            "recent": (),
+            "findings": (),
+            "subtasks": {},
+            "status": status,
+            "outcome": shorten_line(outcome or "; ".join(self.findings), 300),
+            "themes": themes,
+            "failed": [
                 shorten_line(f"{each.text}: {each.result or 'failed'}", 120) for each in failed
-            ),
-        )
+            ],
+        }
+        return GoalArchive.model_validate(dict(self) | values)
 
 
-class GoalArchive(GoalRecord):
+class GoalArchive(Goal):
     """Short record of an ended goal, with statistics instead of subtasks and tool calls.
 
     Attributes:
         status: Final status of the goal.
         outcome: Outcome of the goal.
-        success_rate: Share of tool calls that succeeded.
         themes: Number of subtasks, keyed by theme (category of the subtask) and then by status.
         failed: The last failed subtasks with reasons, 5 by default.
     """
 
     status: GoalStatus
     outcome: str = ""
-    success_rate: float = 1.0
     themes: dict[str, dict[str, int]] = Field(default_factory=dict)
     failed: tuple[str, ...] = ()
 
@@ -248,8 +241,8 @@ class GoalArchive(GoalRecord):
         if self.calls:
             most_used = sorted(self.tools.items(), key=lambda item: -item[1][0])[:3]
             used = ", ".join(f"{name} {calls}x" for name, (calls, _) in most_used)
-            calls = f"{self.calls} call{'s' * (self.calls > 1)}"
-            text += f" ({calls}, {self.success_rate:.0%} ok: {used})"
+            plural = "s" * (self.calls > 1)
+            text += f" ({self.calls} call{plural}, {self.success_rate:.0%} ok: {used})"
         return f"{text} - {self.outcome}" if self.outcome else text
 
 
@@ -326,11 +319,9 @@ class Goals(StatePart):
     def _end(self, status: GoalStatus, outcome: str) -> GoalArchive:
         limits = self._store.limits
         ended = self.goal().archived(status, outcome, failed_kept=limits.failed_subtasks_kept)
-        kept = [*self.archive, ended]
-        while len(kept) > limits.goals_kept or (
-            len(kept) > 1 and sum(map(part_tokens, kept)) > limits.goal_archive_tokens
-        ):
-            del kept[0]
+        kept = deque([*self.archive, ended], maxlen=limits.goals_kept)
+        while len(kept) > 1 and sum(map(part_tokens, kept)) > limits.goal_archive_tokens:
+            kept.popleft()
         self.active, self.archive = None, tuple(kept)
         return ended
 
@@ -354,18 +345,14 @@ class Goals(StatePart):
         subtask = Subtask(
             id=subtask_id, text=shorten_line(text, 300), theme=theme, depends_on=tuple(depends_on)
         )
-        subtasks = self._put(subtask).subtasks
+        self._put(subtask)
+        subtasks = self.goal().subtasks
         if len(subtasks) > MAX_SUBTASKS:
             raise StateError(
                 f"a goal has at most {MAX_SUBTASKS} subtasks; complete it, or set a further goal"
             )
         for each in subtask.depends_on:
-            if each not in subtasks:
-                known = ", ".join(map(repr, subtasks))
-                raise StateError(
-                    f"subtask {subtask_id!r:.80} depends on {each!r:.80}, which does not exist;"
-                    f" existing: {known}"
-                )
+            self.goal().subtask(each)
         try:
             TopologicalSorter({id_: each.depends_on for id_, each in subtasks.items()}).prepare()
         except CycleError as error:
@@ -391,7 +378,9 @@ class Goals(StatePart):
                 f"subtask {subtask_id!r:.80} has ended, or waits for another subtask; ready are:"
                 f" {ready}"
             )
-        return self._end_subtask(subtask, SubtaskStatus.COMPLETED, result)
+        return self._put(
+            subtask.replaced(status=SubtaskStatus.COMPLETED, result=shorten_line(result, 300))
+        )
 
     @change
     def fail_subtask(self, subtask_id: str, reason: str) -> Subtask:
@@ -403,17 +392,14 @@ class Goals(StatePart):
         subtask = self.goal().subtask(subtask_id)
         if subtask.status is SubtaskStatus.COMPLETED:
             raise StateError(f"subtask {subtask_id!r:.80} is completed and cannot fail")
-        return self._end_subtask(subtask, SubtaskStatus.FAILED, reason)
+        return self._put(
+            subtask.replaced(status=SubtaskStatus.FAILED, result=shorten_line(reason, 300))
+        )
 
-    def _put(self, subtask: Subtask) -> Goal:
+    def _put(self, subtask: Subtask) -> Subtask:
         goal = self.goal()
-        self.active = goal = goal.replaced(subtasks={**goal.subtasks, subtask.id: subtask})
-        return goal
-
-    def _end_subtask(self, subtask: Subtask, status: SubtaskStatus, result: str) -> Subtask:
-        ended = subtask.replaced(status=status, result=shorten_line(result, 300))
-        self._put(ended)
-        return ended
+        self.active = goal.replaced(subtasks={**goal.subtasks, subtask.id: subtask})
+        return subtask
 
     def reduce(self) -> None:
         """Reduce the stored goals to at most ``StateLimits.goal_tokens`` estimated tokens.
@@ -424,28 +410,43 @@ class Goals(StatePart):
         Raises:
             StateError: The remaining texts of the active goal exceed the limit.
         """
-        limit, warn_from = self._store.limits.goal_tokens, self._store.limits.goal_warn_tokens
-        while (tokens := part_tokens(self)) > limit:
-            goal = self.active
+        limits = self._store.limits
+        while (tokens := part_tokens(self)) > limits.goal_tokens:
             if self.archive:
                 self.archive = self.archive[1:]
-            elif goal is not None and goal.context:
+                continue
+            goal = self.goal()
+            if goal.context:
                 self.active = goal.replaced(context="")
-            elif goal is not None and any(each.result for each in goal.subtasks.values()):
+            elif any(each.result for each in goal.subtasks.values()):
                 short = {id_: each.replaced(result="") for id_, each in goal.subtasks.items()}
                 self.active = goal.replaced(subtasks=short)
             else:
+                self._warn("cap=<%d> | the active goal alone exceeds the size limit")
                 raise StateError(
-                    f"the goal and its subtasks have {tokens} tokens, over the limit of {limit};"
-                    " complete the goal or shorten its texts"
+                    f"the goal and its subtasks have {tokens} tokens, over the limit of"
+                    f" {limits.goal_tokens}; complete the goal or shorten its texts"
                 )
-        if tokens > warn_from and not self._warned:
-            logger.warning(
-                "tokens=<%d>, cap=<%d> | the goals of the session are close to their size limit",
-                tokens,
-                limit,
-            )
-        self._warned = tokens > warn_from
+        if tokens > limits.goal_warn_tokens:
+            self._warn("cap=<%d> | the goals of the session are close to their size limit")
+        else:
+            self._warned = False
+
+    def _warn(self, text: str) -> None:
+        if not self._warned:
+            logger.warning(text, self._store.limits.goal_tokens)
+        self._warned = True
+
+    @change
+    def enforce_limits(self) -> None:
+        """Reduce the stored goals at the end of a turn if they exceed their size limit.
+
+        ``reduce`` drops the oldest archived goals first. If it cannot drop enough, because the
+        active goal itself is too large, nothing is dropped, and a warning is logged.
+
+        Raises:
+            StateError: The active goal exceeds the limit.
+        """
 
     # Events of a turn; they do not raise
 
@@ -460,39 +461,20 @@ class Goals(StatePart):
         goal = self.active
         if goal is None:
             return
-        name = done.tool if done.tool in goal.tools or len(goal.tools) < MAX_TOOLS else OTHER_TOOLS
+        name, now = counted_kind(goal.tools, done.tool), round(self._store.wall(), 3)
         calls, failures = goal.tools.get(name, (0, 0))
-        now = round(self._store.wall(), 3)
+        errors = goal.errors
+        if not done.ok:
+            errors = add_count(errors, error_pattern(error) or "failed")
         self.active = goal.replaced(
-            first_at=now if goal.first_at is None else goal.first_at,
+            first_at=goal.first_at or now,
             last_at=now,
             calls=goal.calls + 1,
             raw_characters=goal.raw_characters + size,
             tools={**goal.tools, name: (calls + 1, failures + (not done.ok))},
-            errors=(
-                goal.errors if done.ok else add_count(goal.errors, error_pattern(error) or "failed")
-            ),
+            errors=errors,
             recent=(*goal.recent, done)[-self._store.limits.executions_kept :],
         )
-
-    def enforce_limits(self) -> None:
-        """Reduce the stored goals at the end of a turn if they exceed their size limit.
-
-        ``reduce`` drops the oldest archived goals first. If this method cannot drop enough, because
-        the active goal itself is too large, nothing is dropped, and a warning is logged.
-        """
-        limit = self._store.limits.goal_tokens
-        if len(self.stored()) <= limit // 2:  # a character has at most 2 tokens
-            return
-        with self._store.lock:
-            before = self.values()
-            try:
-                self.reduce()
-            except StateError:
-                self.restore(before)  # dropping parts was in vain
-                if not self._warned:
-                    logger.warning("cap=<%d> | the active goal alone exceeds the size limit", limit)
-                self._warned = True
 
 
 def part_tokens(part: BaseModel) -> int:

@@ -8,26 +8,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
-from itertools import filterfalse
 from typing import Any
 
 from pydantic import BaseModel, Field
 
-from strands_manga_memory.arguments import check_instance, with_repr
+from strands_manga_memory.arguments import checked, with_repr
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.messages.texts import shorten_line
 from strands_manga_memory.state.goals import (
+    MAX_KINDS,
     MAX_LINES,
-    MAX_PATTERNS,
     Execution,
     Goals,
     add_count,
     added_finding,
     error_pattern,
 )
-from strands_manga_memory.state.state_store import StateStore, item_of
+from strands_manga_memory.state.session_state import SessionState
+from strands_manga_memory.state.state_item import check_move, item_of
 
 logger = logging.getLogger(__name__)
 
@@ -59,12 +59,12 @@ class StepStatus(StrEnum):
 
 
 _UNSUCCESSFUL = (StepStatus.FAILED, StepStatus.TIMED_OUT)
-_NEXT: dict[StepStatus, frozenset[StepStatus]] = {
-    StepStatus.QUEUED: frozenset({StepStatus.IN_PROGRESS, *_UNSUCCESSFUL}),
-    StepStatus.IN_PROGRESS: frozenset({StepStatus.QUEUED, StepStatus.COMPLETED, *_UNSUCCESSFUL}),
-    StepStatus.COMPLETED: frozenset(),
-    StepStatus.FAILED: frozenset({StepStatus.IN_PROGRESS}),
-    StepStatus.TIMED_OUT: frozenset({StepStatus.IN_PROGRESS}),
+_NEXT = {
+    StepStatus.QUEUED: {StepStatus.IN_PROGRESS, *_UNSUCCESSFUL},
+    StepStatus.IN_PROGRESS: {StepStatus.QUEUED, StepStatus.COMPLETED, *_UNSUCCESSFUL},
+    StepStatus.COMPLETED: set[StepStatus](),
+    StepStatus.FAILED: {StepStatus.IN_PROGRESS},
+    StepStatus.TIMED_OUT: {StepStatus.IN_PROGRESS},
 }
 
 
@@ -84,6 +84,7 @@ class TaskStep(BaseModel):
         duration_ms: Milliseconds of all attempts together, without waits for a human.
         retries: Number of restarts.
         rolled_back: Whether the step was undone.
+        undo: Function that reverses the step, or None.
     """
 
     id: str
@@ -98,6 +99,7 @@ class TaskStep(BaseModel):
     duration_ms: float = 0.0
     retries: int = 0
     rolled_back: bool = False
+    undo: Callable[[], object] | None = Field(default=None, exclude=True, repr=False)
 
     def change_status(self, status: StepStatus) -> None:
         """Set the status of the step.
@@ -105,11 +107,7 @@ class TaskStep(BaseModel):
         Raises:
             StateError: A step with the current status cannot get the new status.
         """
-        if status not in _NEXT[self.status]:
-            allowed = ", ".join(sorted(_NEXT[self.status])) or "none, it is completed"
-            raise StateError(
-                f"step {self.id!r:.80} cannot go from {self.status} to {status}; allowed: {allowed}"
-            )
+        check_move(f"step {self.id!r:.80}", _NEXT, self.status, status)
         self.status = status
 
 
@@ -131,16 +129,14 @@ class TaskState:
         plan_changes: The last 20 reasons for changes of the plan.
     """
 
-    def __init__(self, store: StateStore, budget_ms: float) -> None:
-        self._lock, self._clock, self._steps_kept = store.lock, store.clock, store.limits.steps_kept
-        self._goals = store.get(Goals)
+    def __init__(self, store: SessionState, budget_ms: float) -> None:
+        self._store, self._lock, self._goals = store, store.lock, store.get(Goals)
         self.budget_ms = budget_ms
         self._clear()
 
     def _clear(self) -> None:
-        self._started_at: float | None = None
-        self._paused_at: float | None = None
-        self._undo: dict[str, Callable[[], object]] = {}
+        self._used_ms = 0.0  # before the clock was started the last time
+        self._running_since: float | None = None
         self._calls: dict[str, TaskStep] = {}
         self.steps: dict[str, TaskStep] = {}
         self.dropped = 0
@@ -153,7 +149,7 @@ class TaskState:
         """Delete the steps and findings of the last request, and restart the time budget."""
         with self._lock:
             self._clear()
-            self._started_at = self._clock()
+            self.resume()
 
     def pause(self) -> None:
         """Stop the clock of the time budget while the agent waits for a human.
@@ -161,15 +157,12 @@ class TaskState:
         Steps in progress get the status ``QUEUED`` again.
         """
         with self._lock:
-            self._paused_at = self._clock()
+            self._used_ms, self._running_since = self.budget_ms - self.remaining_ms(), None
             self._end_running(StepStatus.QUEUED)
 
     def resume(self) -> None:
         """Restart the clock of the time budget after a wait for a human."""
-        with self._lock:
-            if self._paused_at is not None and self._started_at is not None:
-                self._started_at += self._clock() - self._paused_at
-            self._paused_at = None
+        self._running_since = self._store.clock()
 
     def end(self) -> None:
         """Mark steps in progress as failed when the turn of the agent ends.
@@ -182,9 +175,9 @@ class TaskState:
             self._calls.clear()
 
     def _end_running(self, status: StepStatus, error: str | None = None) -> None:
-        for step in list(self.steps.values()):
+        for step in self.steps.values():
             if step.status is StepStatus.IN_PROGRESS:
-                self._end(step, status, error=error)
+                self.end_step(step.id, status, error=error)
 
     def add_step(
         self,
@@ -205,26 +198,23 @@ class TaskState:
             ValueError: A value is not allowed.
         """
         with self._lock:
-            if self._started_at is None:
-                self.begin()
-            id_ = step_id or f"step-{self._recorded + 1}"
+            if self._running_since is None:
+                self.resume()
+            id_ = step_id or f"step-{self.recorded + 1}"
             if id_ in self.steps:
                 raise StateError(f"step {id_!r:.80} exists already; use another id")
-            step = TaskStep(
+            step = self.steps[id_] = TaskStep(
                 id=id_,
                 name=name,
                 kind=StepKind(kind),
                 confidence=confidence,
                 parameters=dict(parameters or {}),
+                undo=undo,
             )
-            if undo is not None:
-                self._undo[id_] = undo
-            self.steps[id_] = step
-            if len(self.steps) > self._steps_kept:
-                ends = filterfalse(self._undo.__contains__, self.steps)
-                oldest = next(ends, next(iter(self.steps)))
-                del self.steps[oldest]
-                self._undo.pop(oldest, None)
+            if len(self.steps) > self._store.limits.steps_kept:
+                without_undo = (each for each in self.steps.values() if each.undo is None)
+                oldest = next(without_undo, next(iter(self.steps.values())))
+                del self.steps[oldest.id]
                 self.dropped += 1
             return step
 
@@ -235,7 +225,12 @@ class TaskState:
             StateError: The step does not exist, or its status does not allow a start.
         """
         with self._lock:
-            return self._start(self.step(step_id))
+            step = self.step(step_id)
+            is_retry = step.status in _UNSUCCESSFUL
+            step.change_status(StepStatus.IN_PROGRESS)
+            step.started_at, step.error = self._store.clock(), None
+            step.retries += is_retry
+            return step
 
     def end_step(
         self,
@@ -244,52 +239,29 @@ class TaskState:
         *,
         result: str | None = None,
         error: str | None = None,
+        ms: float | None = None,
     ) -> TaskStep:
         """Set the status of a step of the task after an attempt, with its result or error.
 
-        The status is completed, failed, timed out, or queued for another attempt. ``result`` and
-        ``error`` are truncated to 200 characters.
+        Args:
+            step_id: Id of the step.
+            status: Completed, failed, timed out, or queued for another attempt.
+            result: Result of the attempt, truncated to 200 characters.
+            error: Error of the attempt, truncated to 200 characters.
+            ms: Duration of the attempt in milliseconds. None: the time since the start of the step.
 
         Raises:
             StateError: The step does not exist, or its current status does not allow this change.
         """
-        short = None if result is None else shorten_line(result, 200)
         with self._lock:
-            return self._end(self.step(step_id), status, result=short, error=error)
-
-    def _start(self, step: TaskStep) -> TaskStep:
-        is_retry = step.status in _UNSUCCESSFUL
-        step.change_status(StepStatus.IN_PROGRESS)
-        step.started_at, step.error = self._clock(), None
-        step.retries += is_retry
-        return step
-
-    def _end(
-        self,
-        step: TaskStep,
-        status: StepStatus,
-        *,
-        result: str | None = None,
-        error: str | None = None,
-        ms: float | None = None,
-    ) -> TaskStep:
-        """Set the outcome of a step's last attempt.
-
-        Args:
-            step: The step.
-            status: The outcome. ``QUEUED``: the attempt was interrupted, such as by a question to a
-                human, and the step will start again.
-            result: Result of the attempt, or None.
-            error: Error of the attempt, or None.
-            ms: Duration of the attempt in milliseconds. None: the time since the start of the step.
-        """
-        step.change_status(status)
-        if ms is None:
-            since = step.started_at
-            ms = 0.0 if since is None else max(0.0, 1000 * (self._clock() - since))
-        step.result, step.error = result, error[:200] if error else None
-        step.duration_ms = round(step.duration_ms + ms, 3)
-        return step
+            step = self.step(step_id)
+            step.change_status(status)
+            if ms is None and step.started_at is not None:
+                ms = max(0.0, 1000 * (self._store.clock() - step.started_at))
+            step.result = None if result is None else shorten_line(result, 200)
+            step.error = shorten_line(error, 200) if error else None
+            step.duration_ms = round(step.duration_ms + (ms or 0.0), 3)
+            return step
 
     def roll_back(self) -> list[TaskStep]:
         """Undo the completed steps of the task by their ``undo`` functions, the last step first.
@@ -306,21 +278,23 @@ class TaskState:
             steps = list(self.steps.values())
         undone = []
         for step in reversed(steps):
-            is_call = step.kind is StepKind.TOOL or step.id in self._undo
+            is_call = step.kind is StepKind.TOOL or step.undo is not None
             if step.status is not StepStatus.COMPLETED or step.rolled_back or not is_call:
                 continue
-            error = None
+            step.error = None
             try:
-                self._undo.pop(step.id, lambda: None)()
+                if step.undo is not None:
+                    step.undo()
             except Exception as failure:  # noqa: BLE001 - the other steps must still be undone
                 logger.warning(
                     "step=<%s>, error=<%s> | could not be undone", step.name, type(failure).__name__
                 )
-                error = shorten_line(f"{type(failure).__name__}: {failure}", 200)
-            step.rolled_back, step.error = error is None, error
+                step.error = shorten_line(f"{type(failure).__name__}: {failure}", 200)
+            step.rolled_back = step.error is None
             undone.append(step)
         return undone
 
+    @checked
     def record(
         self,
         kind: StepKind | str,
@@ -341,13 +315,12 @@ class TaskState:
             ValueError: The kind does not exist, ``text`` is empty or not a string, or
                 ``confidence`` is not from 0 to 1.
         """
-        check_instance("text", text, str, "a text")
         with self._lock:
             step = self.add_step(shorten_line(text, 300), kind=kind, confidence=confidence)
             if ok is not None:
                 self._count(error_pattern(text), ok=ok)
             if step.kind is StepKind.REPLANNING:
-                self.plan_changes = (*self.plan_changes, step.name)[-MAX_PATTERNS:]
+                self.plan_changes = (*self.plan_changes, step.name)[-MAX_KINDS:]
             step.status = StepStatus.FAILED if ok is False else StepStatus.COMPLETED
             return step
 
@@ -371,17 +344,18 @@ class TaskState:
         """
         given = given if isinstance(given, Mapping) else {"input": given}
         with self._lock:
-            step = self._calls.get(key)
+            step = self._calls.get(key) or self.steps.get(key)
             if step is None or step.status is StepStatus.COMPLETED:
                 parameters = {
                     str(key): shorten_line(redact_identifiers(str(value)[:_READ]), 100)
                     for key, value in list(given.items())[:20]
                 }
                 # A model may use an id twice.
-                id_ = f"{key}#{self._recorded + 1}" if key in self.steps else key
-                step = self._calls[key] = self.add_step(name, parameters, step_id=id_)
-            if step.status is not StepStatus.IN_PROGRESS:
-                self._start(step)
+                id_ = f"{key}#{self.recorded + 1}" if key in self.steps else key
+                step = self.add_step(name, parameters, step_id=id_)
+            self._calls[key] = step
+            if step.status is not StepStatus.IN_PROGRESS and step.id in self.steps:
+                self.start_step(step.id)
 
     def end_call(
         self,
@@ -401,27 +375,26 @@ class TaskState:
             ok: Whether the call succeeded.
             text: Result of the call, or its error.
             ms: Duration in milliseconds. None: the time since the start of the call.
-            retry: Whether the tool will be called again. The step is then restarted and remains in
-                progress.
+            retry: Whether the tool will be called again. The next ``begin_call`` with this key then
+                restarts the step.
             timed_out: Whether the call failed because it took too long.
             size: Number of characters of the call's arguments and result.
         """
         with self._lock:
-            step = self._calls.get(key)
+            step = self._calls.pop(key, None)
             if step is None or step.status is not StepStatus.IN_PROGRESS:
                 return  # the step belongs to an earlier task
             failure = StepStatus.TIMED_OUT if timed_out else StepStatus.FAILED
-            status = StepStatus.COMPLETED if ok else failure
             text = redact_identifiers(text[:_READ])
-            note, before = shorten_line(text, 120), step.duration_ms
-            self._end(step, status, result=note if ok else None, error=None if ok else text, ms=ms)
-            if retry:
-                step.status, step.result = StepStatus.FAILED, None
-                self._start(step)
+            note, error = shorten_line(text, 120), None if ok else text
+            status = StepStatus.COMPLETED if ok and not retry else failure
+            if step.id in self.steps:
+                self.end_step(step.id, status, result=note if ok else None, error=error, ms=ms)
             self._count(step.name if ok else f"{step.name}: {error_pattern(text)}", ok=ok)
-            duration = round(step.duration_ms - before, 1)
             self._goals.record(
-                Execution(tool=step.name, ok=ok, ms=duration, note=shorten_line(note, 80)),
+                Execution(
+                    tool=step.name, ok=ok, ms=round(ms or 0.0, 1), note=shorten_line(note, 80)
+                ),
                 error=text,
                 size=size,
             )
@@ -433,7 +406,8 @@ class TaskState:
             self.errors = add_count(self.errors, pattern)
 
     @property
-    def _recorded(self) -> int:
+    def recorded(self) -> int:
+        """Number of steps of the task, including those that were removed from ``steps``."""
         return len(self.steps) + self.dropped
 
     def step(self, id_: str) -> TaskStep:
@@ -458,9 +432,9 @@ class TaskState:
 
         The time during which the agent waited for a human does not count.
         """
-        now = self._clock() if self._paused_at is None else self._paused_at
-        used = 0.0 if self._started_at is None else 1000 * (now - self._started_at)
-        return min(self.budget_ms, max(0.0, self.budget_ms - used))
+        since = self._running_since
+        running = 0.0 if since is None else 1000 * (self._store.clock() - since)
+        return max(0.0, self.budget_ms - self._used_ms - running)
 
     def urgency(self) -> str:
         """Return a warning for the model if less than a quarter of the time budget is left.
@@ -470,14 +444,14 @@ class TaskState:
         remaining = self.remaining_ms()
         if not self.steps or remaining >= _LOW * self.budget_ms:
             return ""
-        if remaining == 0:
+        if remaining:
             return (
-                f"The time budget of {self.budget_ms:.0f} ms is used up: call no more tools, answer"
-                " now with what you have."
+                f"Of the time budget of {self.budget_ms:.0f} ms, less than {_LOW:.0%} is left: call"
+                " only what you must."
             )
         return (
-            f"Of the time budget of {self.budget_ms:.0f} ms, less than {_LOW:.0%} is left: call"
-            " only what you must."
+            f"The time budget of {self.budget_ms:.0f} ms is used up: call no more tools, answer now"
+            " with what you have."
         )
 
     def lines(self) -> Iterator[str]:

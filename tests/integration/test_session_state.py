@@ -199,10 +199,10 @@ def test_late_answer_of_the_hot_tier_restores_no_deleted_state(opened: Opened) -
     async def miss_deadline() -> None:
         """The shared state arrives later."""
 
-    session: Any = state._session
-    session.refresh = miss_deadline
+    store: Any = state.store
+    store.refresh = miss_deadline
     agent("I have a question about 『Uzumaki』.")
-    session.pull()
+    store.pull()
     settle(second)
     assert [each.type for each in state.entities.active()] == ["title"]
 

@@ -613,8 +613,8 @@ def test_the_model_changes_the_state_with_tools() -> None:
     assert "one of 'paper', 'digital'; got 'vinyl'" in texts["t1"]
     assert texts["t2"].endswith("Ask the user next: Paper or digital? (probably paper)")
     assert "can be worked on: find" in texts["t6"]
-    assert "action must be one of set," in texts["t7"]
-    assert "intent must be one of reorder; got 'dance'" in texts["t9"]
+    assert "there is no action 'dance'; there are: 'set'," in texts["t7"]
+    assert "there is no intent 'dance'; there are: 'reorder'" in texts["t9"]
     assert texts["t10"] == "The user's intent: reorder\nKnown: volume = 3; format = paper"
     specs = {spec["name"]: spec["description"] for spec in model.requests[0].tool_specs or []}
     assert specs["update_slots"].endswith("Intents, with their slots: reorder (volume, format).")
@@ -870,7 +870,7 @@ def test_the_phase_follows_from_what_happens() -> None:
     assert coordinator.dialogue.phase is Phase.HANDOFF
     with pytest.raises(StateError, match="phase cannot go from handoff to greeting; allowed are"):
         coordinator.dialogue.set_phase(Phase.GREETING)
-    with pytest.raises(StateError, match="phase must be one of greeting"):
+    with pytest.raises(StateError, match="there is no phase 'dreaming'; there are: 'greeting'"):
         coordinator.dialogue.set_phase("dreaming")
 
 

@@ -1,0 +1,88 @@
+"""Limits and base classes of the values in an agent's state, such as an entity or a subtask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from strands_manga_memory.arguments import check_int, with_known_fields
+from strands_manga_memory.exceptions import StateError
+
+_Item = TypeVar("_Item")
+
+
+@with_known_fields
+@dataclass(frozen=True)
+class StateLimits:
+    """Limits of an agent's goals and steps.
+
+    Args:
+        goal_tokens: Maximum estimated tokens of the active goal and the archived goals together.
+        goal_warn_tokens: If all goals together have more estimated tokens, a warning is logged.
+        goal_archive_tokens: Maximum estimated tokens of the archived goals.
+        goals_kept: Maximum number of archived goals. 0: goals that end are not archived.
+        executions_kept: Number of the active goal's last tool calls that are kept one by one. Older
+            ones are only counted.
+        failed_subtasks_kept: Maximum number of failed subtasks in the archive record of a goal. The
+            last ones are kept.
+        goal_context_characters: Maximum characters of the background of a goal. The end is kept.
+        steps_kept: Maximum number of steps of a task, such as tool calls and thoughts. The last
+            ones are kept.
+
+    Raises:
+        ValueError: A value is not a positive whole number; ``goals_kept`` may be 0.
+    """
+
+    goal_tokens: int = 12_000
+    goal_warn_tokens: int = 10_000
+    goal_archive_tokens: int = 6_000
+    goals_kept: int = 10
+    executions_kept: int = 20
+    failed_subtasks_kept: int = 5
+    goal_context_characters: int = 2_000
+    steps_kept: int = 100
+
+    def __post_init__(self) -> None:
+        for name, limit in vars(self).items():
+            check_int(name, limit, minimum=0 if name == "goals_kept" else 1)
+
+
+class StateItem(BaseModel):
+    """Immutable value within an agent's state, such as an entity or a subtask.
+
+    Unknown fields in stored data are kept, because later releases may have added them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    def replaced(self, **fields: Any) -> Self:
+        """Return a copy of this value with some fields replaced, without validation."""
+        return self.model_copy(update=fields)
+
+
+def item_of(items: Mapping[str, _Item], kind: str, name: str) -> _Item:
+    """Return the item of ``items``, such as a slot, subtask or step, that has the given name.
+
+    ``kind`` is the word for such an item in the error message, for example "slot". The message
+    lists the existing names.
+
+    Raises:
+        StateError: There is no item with this name.
+    """
+    if name not in items:
+        known = ", ".join(map(repr, list(items)[-50:])) or "none"
+        raise StateError(f"there is no {kind} {name!r:.80}; there are: {known}")
+    return items[name]
+
+
+def check_move(name: str, moves: Mapping[_Item, Iterable[str]], old: _Item, new: str) -> None:
+    """Raise a ``StateError`` unless the table ``moves`` allows ``new`` after the value ``old``.
+
+    The values are statuses or phases. ``name`` is the name of the changed value in the error.
+    """
+    if new not in moves[old]:
+        allowed = ", ".join(sorted(moves[old])) or "none"
+        raise StateError(f"{name} cannot go from {old} to {new}; allowed are: {allowed}")
