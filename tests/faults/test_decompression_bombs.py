@@ -93,17 +93,6 @@ def test_a_planted_value_costs_a_restore_little(
     assert client.hmget(key, list(values)) == list(values.values())
 
 
-def test_the_error_names_the_bound(stored: tuple[Any, bytes, str, list[str]]) -> None:
-    """The error of a value that unpacks to too much names the record and the bound."""
-    client, key, conversation, urls = stored
-    client.hset(key, "f:head", planted.forged(BOMBS["spaces"](), f"{conversation}#head", flags=1))
-    with (
-        MangaMemory.open(hot=urls[0], durable=urls[1]) as memory,
-        pytest.raises(CorruptRecordError, match="decompresses to over"),
-    ):
-        memory.agent(ScriptedModel(), user_id="u1", session_id="s1")
-
-
 @pytest.mark.parametrize(
     "value",
     [

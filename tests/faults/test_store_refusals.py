@@ -19,9 +19,18 @@ from tests.faults.conftest import SESSION, FaultyTiers
 pytestmark = pytest.mark.xdist_group("refusals")  # its servers and processes are started once
 
 
-def kick(tiers: FaultyTiers) -> None:
-    """Close the connections of all clients but the administrator's."""
-    tiers.admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+def admin(*commands: str) -> Callable[[FaultyTiers], None]:
+    """Return a fault, or its repair, of an administrator's commands."""
+
+    def execute(tiers: FaultyTiers) -> None:
+        for command in commands:
+            tiers.admin.execute_command(*command.split())
+
+    return execute
+
+
+KICK = "CLIENT KILL TYPE normal SKIPME yes"
+"""Command that closes the connections of all clients but the administrator's."""
 
 
 def drop_key(tiers: FaultyTiers) -> str:
@@ -30,72 +39,8 @@ def drop_key(tiers: FaultyTiers) -> str:
     return str(key.decode())
 
 
-def rotate_password(tiers: FaultyTiers) -> None:
-    tiers.admin.execute_command("ACL", "SETUSER", "default", "resetpass", ">rotated")
-    kick(tiers)
-
-
-def restore_password(tiers: FaultyTiers) -> None:
-    tiers.admin.execute_command("ACL", "SETUSER", "default", "nopass")
-
-
-def forbid_scripts(tiers: FaultyTiers) -> None:
-    tiers.admin.execute_command("ACL", "SETUSER", "default", "-evalsha", "-eval")
-
-
-def forbid_keys(tiers: FaultyTiers) -> None:
-    tiers.admin.execute_command("ACL", "SETUSER", "default", "resetkeys", "~other:*")
-
-
-def allow_everything(tiers: FaultyTiers) -> None:
-    tiers.admin.execute_command("ACL", "SETUSER", "default", "~*", "+@all")
-
-
-def become_replica(tiers: FaultyTiers) -> None:
-    tiers.admin.execute_command("REPLICAOF", "127.0.0.1", "1")
-
-
-def become_silent_replica(tiers: FaultyTiers) -> None:
-    tiers.admin.config_set("replica-serve-stale-data", "no")
-    become_replica(tiers)
-
-
-def become_primary(tiers: FaultyTiers) -> None:
-    tiers.admin.execute_command("REPLICAOF", "NO", "ONE")
-
-
-def fill_memory(tiers: FaultyTiers) -> None:
-    tiers.admin.config_set("maxmemory-policy", "noeviction")
-    tiers.admin.config_set("maxmemory", 1)
-
-
-def free_memory(tiers: FaultyTiers) -> None:
-    tiers.admin.config_set("maxmemory", 0)
-
-
-def want_replicas(tiers: FaultyTiers) -> None:
-    tiers.admin.config_set("min-replicas-to-write", 1)
-
-
-def want_no_replicas(tiers: FaultyTiers) -> None:
-    tiers.admin.config_set("min-replicas-to-write", 0)
-
-
-def limit_clients(tiers: FaultyTiers) -> None:
-    tiers.admin.config_set("maxclients", 1)
-    kick(tiers)
-
-
-def allow_clients(tiers: FaultyTiers) -> None:
-    tiers.admin.config_set("maxclients", 1000)
-
-
 def take_the_key(tiers: FaultyTiers) -> None:
     tiers.admin.set(drop_key(tiers), "somebody else's")
-
-
-def give_the_key_back(tiers: FaultyTiers) -> None:
-    drop_key(tiers)
 
 
 def deny(error: str) -> Callable[[FaultyTiers], None]:
@@ -106,24 +51,37 @@ def pass_again(tiers: FaultyTiers) -> None:
     tiers.hot_proxy.passing()
 
 
+become_replica, become_primary = admin("REPLICAOF 127.0.0.1 1"), admin("REPLICAOF NO ONE")
+become_silent_replica = admin("CONFIG SET replica-serve-stale-data no", "REPLICAOF 127.0.0.1 1")
+fill_memory = admin("CONFIG SET maxmemory-policy noeviction", "CONFIG SET maxmemory 1")
+allow_everything = admin("ACL SETUSER default ~* +@all")
+
 HOT = {
-    "password": (rotate_password, restore_password, "authentication"),
-    "commands": (forbid_scripts, allow_everything, "permission"),
-    "keys": (forbid_keys, allow_everything, "permission"),
+    "password": (
+        admin("ACL SETUSER default resetpass >rotated", KICK),
+        admin("ACL SETUSER default nopass"),
+        "authentication",
+    ),
+    "commands": (admin("ACL SETUSER default -evalsha -eval"), allow_everything, "permission"),
+    "keys": (admin("ACL SETUSER default resetkeys ~other:*"), allow_everything, "permission"),
     "replica": (become_replica, become_primary, "read-only"),
     "silent replica": (become_silent_replica, become_primary, "primary"),
-    "memory": (fill_memory, free_memory, "memory"),
-    "replicas": (want_replicas, want_no_replicas, "replicas"),
-    "clients": (limit_clients, allow_clients, "clients"),
-    "type": (take_the_key, give_the_key_back, "type"),
+    "memory": (fill_memory, admin("CONFIG SET maxmemory 0"), "memory"),
+    "replicas": (
+        admin("CONFIG SET min-replicas-to-write 1"),
+        admin("CONFIG SET min-replicas-to-write 0"),
+        "replicas",
+    ),
+    "clients": (
+        admin("CONFIG SET maxclients 1", KICK),
+        admin("CONFIG SET maxclients 1000"),
+        "clients",
+    ),
+    "type": (take_the_key, drop_key, "type"),
     "loading": (deny("LOADING server is loading the dataset in memory"), pass_again, "loading"),
     "moved": (deny("MOVED 3999 127.0.0.1:6381"), pass_again, "cluster"),
     "cluster down": (deny("CLUSTERDOWN Hash slot not served"), pass_again, "cluster"),
-    "disk": (
-        deny("MISCONF Errors writing to the AOF file: No space left on device"),
-        pass_again,
-        "disk",
-    ),
+    "disk": (deny("MISCONF Errors writing: No space left on device"), pass_again, "disk"),
     "script": (deny("BUSY The server is busy running a script."), pass_again, "script"),
     "old login": (deny("NOAUTH Authentication required."), pass_again, "authentication"),
     "who knows": (deny("ERR proxy quota exceeded for this plan"), pass_again, "request"),
@@ -355,7 +313,7 @@ def test_credentials_that_cannot_be_had_for_a_while_fail_no_turn(tiers: FaultyTi
     said(agent, next(numbers))
     tiers.admin.execute_command("ACL", "SETUSER", "app", "resetpass", ">second")
     credentials.password = None
-    kick(tiers)
+    admin(KICK)(tiers)
     said(agent, *itertools.islice(numbers, 3))
     named(manager, agent, numbers, "hot", "client")
     credentials.password = "second"

@@ -13,7 +13,13 @@ import pytest
 import tiktoken
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from pydantic import BaseModel
 from strands import Agent, ToolContext, tool
 from strands.agent import _continuation
@@ -247,27 +253,21 @@ class Conversations(RuleBasedStateMachine):
         assert tokens(self.agent.messages) <= BUDGET
 
 
-class LoggedConversations(Conversations):
-    session = "file"
-
-
-class SnapshotConversations(Conversations):
-    session = "snapshot"
-
-
-_SETTINGS = settings(
-    max_examples=8,
-    stateful_step_count=20,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    derandomize=True,
+@pytest.mark.parametrize(
+    "session",
+    [*(pytest.param(kind, marks=pytest.mark.long) for kind in ("none", "file")), "snapshot"],
 )
-TestConversations = pytest.mark.long(Conversations.TestCase)
-TestConversations.settings = _SETTINGS
-TestLoggedConversations = pytest.mark.long(LoggedConversations.TestCase)
-TestLoggedConversations.settings = _SETTINGS
-TestSnapshotConversations = SnapshotConversations.TestCase
-TestSnapshotConversations.settings = _SETTINGS
+def test_conversations(session: str) -> None:
+    run_state_machine_as_test(
+        type("Conversations", (Conversations,), {"session": session}),
+        settings=settings(
+            max_examples=8,
+            stateful_step_count=20,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            derandomize=True,
+        ),
+    )
 
 
 # --- Named cases ----------------------------------------------------------------------------------

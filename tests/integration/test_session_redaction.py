@@ -404,6 +404,13 @@ def reads_that_wait_for_the_loop(stores: Stores, monkeypatch: pytest.MonkeyPatch
     return waits
 
 
+def redacting_older_secret(stores: Stores, **settings: Any) -> tuple[Any, Any, Any]:
+    """Return the agent of ``restored_with_older_secret``, its manager, and a redacted message."""
+    restored = restored_with_older_secret(stores, **settings)
+    message = {**next(stores.manager().records())["message"], "content": [{"text": REDACTED}]}
+    return restored, restored._session_manager, message
+
+
 def restored_with_older_secret(stores: Stores, **settings: Any) -> Any:
     """Return a restored agent whose log has a secret that its history lacks."""
     manager = SlidingWindowConversationManager(2)
@@ -466,9 +473,7 @@ def test_redaction_of_a_log_is_repeated_after_an_outage(both: Stores, on_loop: b
 
 @pytest.mark.parametrize("waited", ["the call", "a turn"])
 def test_flush_waits_for_a_redaction_over_its_deadline(both: Stores, waited: str) -> None:
-    restored = restored_with_older_secret(both, durable_deadline=0.2)
-    manager = restored._session_manager
-    message = {**next(both.manager().records())["message"], "content": [{"text": REDACTED}]}
+    restored, manager, message = redacting_older_secret(both, durable_deadline=0.2)
     both.durable.down = True
 
     async def redact_in_a_turn() -> None:
@@ -494,9 +499,7 @@ def test_flush_waits_for_a_redaction_over_its_deadline(both: Stores, waited: str
 def test_redaction_in_a_log_that_cannot_be_read_is_an_error(
     both: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    restored = restored_with_older_secret(both)
-    manager = restored._session_manager
-    message = {**next(both.manager().records())["message"], "content": [{"text": REDACTED}]}
+    restored, manager, message = redacting_older_secret(both)
 
     def query(*arguments: Any, **named: Any) -> Any:
         raise CorruptRecordError("damaged", record="head")
@@ -526,9 +529,7 @@ def test_redaction_of_a_message_in_no_store_changes_nothing(both: Stores, identi
 def test_deletion_while_the_log_is_searched_for_a_redaction_leaves_nothing(
     both: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    restored = restored_with_older_secret(both)
-    manager = restored._session_manager
-    message = {**next(both.manager().records())["message"], "content": [{"text": REDACTED}]}
+    restored, manager, message = redacting_older_secret(both)
     read = both.durable.query
 
     def query(*arguments: Any, **named: Any) -> Any:
@@ -546,9 +547,7 @@ def test_deletion_while_the_log_is_searched_for_a_redaction_leaves_nothing(
 
 
 def test_forks_leave_a_redaction_to_parents(both: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    restored = restored_with_older_secret(both, durable_deadline=10.0)
-    manager = restored._session_manager
-    message = {**next(both.manager().records())["message"], "content": [{"text": REDACTED}]}
+    restored, manager, message = redacting_older_secret(both, durable_deadline=10.0)
     both.durable.down = True
 
     async def redact() -> None:

@@ -1,7 +1,4 @@
-"""Requests of a shop conversation of 40 turns hold nothing false, and every provider takes them.
-
-``python -m tests.transcript en`` prints them for a reader.
-"""
+"""Requests of a shop conversation of 40 turns hold nothing false, and every provider takes them."""
 
 import re
 from collections.abc import Iterator

@@ -10,9 +10,17 @@ from typing import Any
 import pytest
 
 from strands_manga_memory import MangaMemory, MangaMemorySettings
-from strands_manga_memory.memory import Profile, ProfileReader, TableProfileSource
-from strands_manga_memory.stores import SESSIONS, SQLiteTable
+from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.memory import (
+    Profile,
+    ProfileCache,
+    ProfileReader,
+    TableProfileSource,
+    UserMemoryStore,
+)
+from strands_manga_memory.stores import SESSIONS, USER_MEMORY, InMemoryHotStore, SQLiteTable
 from strands_manga_memory.testing import ScriptedModel
+from tests.support import background_writer
 
 
 class Source:
@@ -143,3 +151,21 @@ def test_a_table_may_hold_fields_of_other_types(tmp_path: Path) -> None:
         }
     )
     assert TableProfileSource(table).read("u1") == Profile(favorite_genres=("noir",), escalations=2)
+
+
+def test_a_failed_read_of_a_profile_shortens_the_waits_for_the_hot_tier(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The profile is opened before any session, so that no other object keeps a writer."""
+    hot = InMemoryHotStore()
+    table = SQLiteTable(tmp_path / "m.db", USER_MEMORY)
+    table.create_if_missing()
+    cache = ProfileCache(UserMemoryStore(table, user_id="u1", hot=hot))
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise StoreUnavailableError("down")
+
+    monkeypatch.setattr(hot, "load", fail)
+    cache.load()
+    assert not cache.writer.hot_health.is_up
+    assert not background_writer(hot, object()).hot_health.is_up

@@ -230,19 +230,6 @@ def test_fields_of_the_hash_are_json_with_role_and_content(unique: str) -> None:
     assert b"cart" not in stored
 
 
-def test_head_and_turn_above_350_kilobytes_are_split(table: Table, unique: str) -> None:
-    """Values that exceed an item of DynamoDB are stored in parts and read back whole."""
-    tier = durable(table, unique, codec=Codec(compress_from=1 << 30))
-    tier.read()
-    record = make_record("long " * 180_000)
-    assert tier.write(head_record(record, {SECOND}, Record()))
-    tier.put_turn(2, SECOND, record.turns[SECOND])
-    reader = durable(table, unique)
-    assert reader.read() == head_record(record, {SECOND}, Record())
-    assert reader.read_log(2) == {SECOND: record.turns[SECOND]}
-    assert reader.unlisted_keys(Record(incarnation=2)) == [SECOND]
-
-
 def test_turn_in_the_table_is_readable_json_with_its_measures(table: Table, unique: str) -> None:
     """Another service reads role, content, intent, tools, latency and cache hits of a turn."""
     call = {"toolUse": {"toolUseId": "u1", "name": "find", "input": {"title": "Berserk"}}}
