@@ -67,6 +67,11 @@ STOCK = "Uzumaki, volume 3, is on shelf 12 beside the window."
 ASKED = query_terms("On which shelf is Uzumaki?")
 
 
+def test_what_several_messages_say_is_quoted_once() -> None:
+    quoting = QuoteFormatter(1_000, default_counter())
+    assert quoting.format(hits(STOCK, f"  {STOCK}\n", STOCK), ASKED).count(STOCK) == 1
+
+
 def test_of_long_results_that_share_passages_each_passage_is_quoted_once() -> None:
     quoting = QuoteFormatter(400, default_counter())
     one, other = (
@@ -74,6 +79,12 @@ def test_of_long_results_that_share_passages_each_passage_is_quoted_once() -> No
         for hour in (9, 10)
     )
     assert quoting.format(hits(one, other), ASKED).count(STOCK) == 1
+
+
+def test_what_is_shown_anyway_is_not_quoted_of_another_message() -> None:
+    quoting = QuoteFormatter(1_000, default_counter())
+    assert quoting.format(hits(STOCK), ASKED, shown={f"Here it is: {STOCK}": None}) == ""
+    assert quoting.format(hits(STOCK), ASKED, shown={"Here it is.": None}).count(STOCK) == 1
 
 
 def test_a_short_reply_is_quoted_as_often_as_it_was_given() -> None:
