@@ -27,6 +27,15 @@ class DeadlineError(TimeoutError):
     """The deadline of an event stream passed before the stream had ended."""
 
 
+def is_on_event_loop() -> bool:
+    """Return whether an ``asyncio`` event loop runs in this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 def in_thread(call: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
     """Return an asynchronous version of a blocking function, which runs in a thread."""
 

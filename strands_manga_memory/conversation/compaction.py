@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from strands.hooks import AgentInitializedEvent, BeforeModelCallEvent, HookOrder, HookRegistry
@@ -453,14 +454,9 @@ class TieredCompactionConversationManager(StackedConversationManager):
         self._set_limits(event.agent)
 
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
-        await self._history.run_off_loop(event.agent.messages, lambda: self._compact(event.agent))
+        await self._history.run_off_loop(event.agent.messages, partial(self._manage, event.agent))
 
     # --- The contract of a conversation manager ---------------------------------------------------
-
-    def _manage(self, agent: Agent) -> None:
-        """Make the history smaller if it is too large, then run the wrapped managers."""
-        self._compact(agent)
-        super()._manage(agent)
 
     def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
         """Make the history smaller because the model's context window is full or almost full.
@@ -533,7 +529,8 @@ class TieredCompactionConversationManager(StackedConversationManager):
             self._history.max_tokens, self._history.high_water_mark = target, hard
         return Thresholds(bounds.window, trigger, target, hard)
 
-    def _compact(self, agent: Agent) -> None:
+    def _manage(self, agent: Agent) -> None:
+        """Run the stages if the history is too large. Errors are logged, not raised."""
         try:
             bounds = self._set_limits(agent)
             before = self._tokens(agent)

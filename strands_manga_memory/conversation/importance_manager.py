@@ -5,7 +5,6 @@ A wrapper is a conversation manager that does additional work, such as summaries
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import weakref
 from collections.abc import Callable, Iterable
@@ -41,6 +40,7 @@ from strands_manga_memory.conversation.message_truncation import is_truncated
 from strands_manga_memory.conversation.selection import MessageOutcome
 from strands_manga_memory.conversation.token_counter import TokenCounter, default_counter
 from strands_manga_memory.conversation.trimmer import Trimmer
+from strands_manga_memory.deadline import is_on_event_loop
 from strands_manga_memory.exceptions import CorruptRecordError, logged_errors
 from strands_manga_memory.lifecycle import attachments
 from strands_manga_memory.messages import calls_tools, id_of, is_turn_start
@@ -301,11 +301,12 @@ class ImportanceWeightedConversationManager(ConversationManager):
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
         """Evict and truncate messages until the agent's history fits its token budget.
 
-        Errors are logged, not raised. If trimming would block a running event loop for long,
-        nothing is done here. The hook ``keep_within_budget`` then trims in a thread.
+        Errors are logged, not raised. On an event loop, nothing is done here: the hook
+        ``keep_within_budget`` trims, in a thread if necessary.
         """
         self._log.drop_unconfirmed()
-        self.history.trim_now(agent)
+        if not is_on_event_loop():
+            self.history.trim(agent)
 
     def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
         """Make the history smaller because the model's context window is full or almost full.
@@ -468,19 +469,19 @@ class StackedConversationManager(ConversationManager):
         self.trimmer.persist_layout = value
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
-        """Register the hooks of this manager, then those of the manager that it wraps.
+        """Register the hooks of this manager and of the manager that it wraps.
 
-        Before a model call, the hook of this manager therefore runs first.
+        The hooks of this manager run first, before a model call and after an invocation.
         """
         super().register_hooks(registry, **kwargs)
         registry.add_callback(
             BeforeModelCallEvent, self._before_model_call, order=HookOrder.SDK_LAST
         )
-        # Before the trimmer trims in the same event: what is due for a summary becomes one first.
+        self._below.register_hooks(registry, **kwargs)
+        # Strands calls the callbacks of this event in reverse. The trimmer trims after all others.
         registry.add_callback(
             AfterInvocationEvent, self._after_invocation, order=HookOrder.SDK_FIRST - 1
         )
-        self._below.register_hooks(registry, **kwargs)
 
     async def keep_within_budget(self, event: BeforeModelCallEvent | ContextState) -> None:
         """Make the agent's history smaller before a model call, until it fits its token budget.
@@ -500,18 +501,22 @@ class StackedConversationManager(ConversationManager):
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
         """Make the agent's history smaller after an invocation, until it fits its token budget.
 
-        Errors are logged, not raised. Work that would block the event loop for long is left to a
-        hook, which uses a thread.
+        Errors are logged, not raised. On an event loop, nothing is done here: a hook does the work,
+        in a thread if necessary.
         """
-        if not self._history.would_block_loop(agent.messages):
+        if not is_on_event_loop():
             self._manage(agent)
+            self._below.apply_management(agent)
 
     async def _after_invocation(self, event: AfterInvocationEvent) -> None:
-        if self._history.would_block_loop(event.agent.messages):  # else it is done already
-            await asyncio.to_thread(self._manage, event.agent)
+        agent = event.agent
+        await self._history.run_off_loop(agent.messages, partial(self._manage, agent))
 
     def _manage(self, agent: Agent) -> None:
-        self._below.apply_management(agent)
+        """Do the work of this manager after an invocation, such as starting a summary.
+
+        Subclasses override this method, which does nothing by default.
+        """
 
     def get_state(self) -> dict[str, Any]:
         """Return the state of this manager and the managers that it wraps, for the session."""

@@ -243,15 +243,11 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     # --- The contract of a conversation manager ---------------------------------------------------
 
     def _manage(self, agent: Agent) -> None:
-        """Put a finished summary into the history, start the next one if needed, and trim.
-
-        Trimming evicts and truncates messages if the history exceeds its token budget.
-        """
+        """Put a finished summary into the history, and start the next one if needed."""
         self._swap_in(agent)
         self._begin(agent, patience=self.schedule.wait_seconds)
         if self.schedule.strategy == "inline":
             self.finish(agent, self.schedule.wait_seconds)
-        super()._manage(agent)
 
     def get_state(self) -> dict[str, Any]:
         """Return the state of this manager, which the session manager saves.

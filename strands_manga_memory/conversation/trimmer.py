@@ -30,6 +30,7 @@ from strands_manga_memory.conversation.selection import (
 )
 from strands_manga_memory.conversation.summary_record import is_synthesized
 from strands_manga_memory.conversation.token_counter import Calibration
+from strands_manga_memory.deadline import is_on_event_loop
 from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.messages import (
     content_fingerprint,
@@ -287,19 +288,16 @@ class Trimmer:
         This is so if many messages must be counted or selected, or if the session's log must be
         read.
         """
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
+        if not is_on_event_loop():
             return False
         if self.features.uncounted_size(messages) > _LARGE:
             return True
-        needs_trim = True
-        with suppress(Exception):  # the messages cannot be counted, which trimming will log
-            needs_trim = self.is_trim_due(messages, self.features.total(messages))
-        if not needs_trim or self.recent_log is not None:
-            return needs_trim
         # The full form of a truncated message may be large.
-        return size_of(messages) > _LARGE or max(map(size_of, self.tail), default=0) > _LARGE
+        sizes = (size_of(messages), *map(size_of, self.tail))
+        is_due = self.recent_log is not None or max(sizes) > _LARGE
+        with suppress(Exception):  # the messages cannot be counted, which trimming will log
+            is_due = is_due and self.is_trim_due(messages, self.features.total(messages))
+        return is_due
 
     def trim_now(self, agent: Agent) -> None:
         """Trim an agent's history, unless this would block a running event loop for long."""

@@ -6,7 +6,6 @@ as DynamoDB).
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
-from strands_manga_memory.deadline import wait_until_done
+from strands_manga_memory.deadline import is_on_event_loop, wait_until_done
 from strands_manga_memory.exceptions import (
     ConflictError,
     CorruptRecordError,
@@ -375,12 +374,3 @@ def flush_saved(writer: Writer, *others: Future[None]) -> None:
     wait([*others, *flushes], timeout=_FLUSH_SECONDS)
     if unflushed:
         logger.warning("sessions=<%d> | not flushed yet, a sweeper flushes them", len(unflushed))
-
-
-def is_on_event_loop() -> bool:
-    """Return whether an ``asyncio`` event loop runs in this thread."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

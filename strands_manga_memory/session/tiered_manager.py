@@ -28,11 +28,11 @@ from strands.types.agent import ConcurrentInvocationMode
 from strands.types.content import Message
 
 from strands_manga_memory.arguments import checked
+from strands_manga_memory.deadline import is_on_event_loop
 from strands_manga_memory.messages.message_parts import separate_result
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.agent_conversation import AgentConversation
 from strands_manga_memory.session.agent_snapshot import ORCHESTRATOR
-from strands_manga_memory.session.conversation_saver import is_on_event_loop
 from strands_manga_memory.session.session_agent import SessionAgent, render_request
 from strands_manga_memory.session.stored_session import StoredSession
 from strands_manga_memory.session.tiers import Refresh, Tiers

@@ -172,7 +172,7 @@ def test_the_latest_ten_and_pinned_messages_are_not_touched(stage: Any) -> None:
     at = next(at for at, message in enumerate(messages) if "toolResult" in message["content"][0])
     pin_message(agent.messages, at)
     before = plain(agent.messages)
-    agent.conversation_manager._compact(agent)
+    agent.conversation_manager._manage(agent)
     assert agent.conversation_manager.stats().compactions == 1
     assert plain(agent.messages)[-10:] == before[-10:]
     assert before[at] in plain(agent.messages)
@@ -261,7 +261,7 @@ def test_three_failures_stop_it(error: Exception | None, caplog: pytest.LogCaptu
     with caplog.at_level(logging.WARNING):
         for number in range(5):
             agent.messages += [user(f"and {number}"), assistant("yes")]
-            agent.conversation_manager._compact(agent)
+            agent.conversation_manager._manage(agent)
     stats = agent.conversation_manager.stats()
     assert stats.stopped
     assert stats.compactions == 3
