@@ -154,8 +154,8 @@ class MessageArchive:
         self._forgotten: set[str] = set()
         self._source = source
         self._remaining_reads = _MOST_SOURCE_READS
-        self._pending: list[TimedMessage] = []
-        self._completed = 0
+        self._of_turn: list[TimedMessage] = []
+        self._ready: list[TimedMessage] = []
         self._fingerprints: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -270,14 +270,15 @@ class MessageArchive:
             message: The message.
             at: Time of the message in seconds since the epoch. 0 if unknown.
         """
-        self._pending.append((message, at))
+        self._of_turn.append((message, at))
 
     def begin_turn(self) -> None:
         """Record that a new turn of the conversation begins.
 
         The next :meth:`update` adds the messages that :meth:`record` queued in earlier turns.
         """
-        self._completed = len(self._pending)
+        self._ready += self._of_turn
+        self._of_turn = []
 
     def update(self, history: Sequence[Message]) -> None:
         """Add the new and changed messages of an agent's history to the archive.
@@ -290,8 +291,8 @@ class MessageArchive:
         The call may block, so it must not run on an event loop.
         """
         with self._lock:
-            ready = self._pending[: self._completed]
-            open_ids = {id_of(message) for message, _ in self._pending[self._completed :]}
+            ready = self._ready[:]
+            open_ids = {id_of(message) for message, _ in self._of_turn}
             present = {
                 id_: message
                 for message in history
@@ -309,8 +310,7 @@ class MessageArchive:
                 )
                 self._remove(list(self._messages))
                 self._remaining_reads = _MOST_SOURCE_READS
-                ready, self._pending, self._completed = [], self._pending[self._completed :], 0
-                known = {}
+                ready, self._ready, known = [], [], {}
             self._read_source(open_ids)
             seen = {id_: content_fingerprint(message) for id_, message in present.items()}
             changed = [
@@ -318,8 +318,7 @@ class MessageArchive:
             ]
             self.add(archived_messages([*ready, *changed]))
             self._fingerprints = seen
-            del self._pending[: len(ready)]
-            self._completed -= len(ready)
+            del self._ready[: len(ready)]
 
     def _read_source(self, open_ids: set[str]) -> None:
         if self._source is None or not self._remaining_reads:

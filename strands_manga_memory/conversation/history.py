@@ -15,11 +15,10 @@ module does no I/O.
 from __future__ import annotations
 
 import copy
-import itertools
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from strands.types.content import Message
 from strands.types.session import decode_bytes_values, encode_bytes_values
@@ -170,13 +169,8 @@ class Layout:
         return head + [message for message in later if id_of(message) not in listed]
 
 
-class _Record(NamedTuple):
-    id: str | None
-    fingerprint: int
-
-
-def _record_of(message: Message) -> _Record:
-    return _Record(message.get("tracking_id"), logged_fingerprint(message))
+def _record_of(message: Message) -> tuple[str, int]:
+    return id_of(message), logged_fingerprint(message)
 
 
 class MessageLog:
@@ -192,8 +186,8 @@ class MessageLog:
 
     def __init__(self, skipped: int = 0) -> None:
         self._skipped = skipped
-        self._records: list[_Record] = []
-        self._latest: dict[str | None, int] = {}
+        self._records: list[tuple[str, int]] = []
+        self._latest: dict[str, int] = {}
         self._is_confirmed = True
 
     @property
@@ -223,13 +217,12 @@ class MessageLog:
         """
         if not self._is_confirmed:
             self._is_confirmed = True
-            self._latest.pop(self._records.pop().id, None)
+            self._latest.pop(self._records.pop()[0], None)
 
     def add(self, message: Message) -> None:
         """Add a message of the session's log to this index."""
-        record = _record_of(message)
-        self._latest[record.id] = len(self._records)
-        self._records.append(record)
+        self._latest[id_of(message)] = len(self._records)
+        self._records.append(_record_of(message))
 
     def add_restored(self, messages: Sequence[Message]) -> None:
         """Add the messages that a session has restored from its log to the index.
@@ -253,8 +246,8 @@ class MessageLog:
         bodies: dict[str, Message] = {}
         first = len(self._records)
         for message, record in zip(messages, window, strict=True):
-            has_id = record.id and not record.id.startswith(_BODY)
-            at = self._latest.get(record.id, -1) if has_id else -1
+            id_, _ = record
+            at = self._latest.get(id_, -1) if id_ and not id_.startswith(_BODY) else -1
             if (
                 at < 0
                 or self._records[at] != record
@@ -263,11 +256,11 @@ class MessageLog:
                 keys.append(f"{_BODY}{len(bodies)}")
                 bodies[keys[-1]] = message
             else:
-                keys.append(message["tracking_id"])
+                keys.append(id_)
                 first = min(first, at)
         # Strands removes a tool result that is the first message, so one more message is read.
         skip = max(0, self._skipped + first - 1)
-        return Layout(skip, tuple(keys), bodies, self._records[-1].id)
+        return Layout(skip, tuple(keys), bodies, self._records[-1][0] or None)
 
 
 def check_manager(state: Mapping[str, Any], manager: object) -> None:
@@ -361,19 +354,14 @@ class LogTail:
         Messages that the trimmer truncated stay in full. If other code has removed or inserted
         messages in the history, all evicted messages are removed, see :meth:`discard_if_changed`.
         """
-        new = list(
-            itertools.takewhile(
-                lambda message: id_of(message) not in self._messages, reversed(history)
-            )
-        )[::-1]
         self.discard_if_changed(history)
-        self._messages.update(zip(map(id_of, new), new, strict=True))
         for shown in history:
             id_ = id_of(shown)
             stored = self._messages.get(id_)
-            if stored is None or shown is stored:
-                continue
-            if logged_fingerprint(shown) not in (
+            if stored is None:
+                if id_ not in self._forgotten:
+                    self._messages[id_] = shown
+            elif shown is not stored and logged_fingerprint(shown) not in (
                 self._truncated.get(id_),
                 logged_fingerprint(stored),
             ):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import logging
 import math
-import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
@@ -291,7 +290,7 @@ def same_objects(one: Sequence[Message], other: Sequence[Message]) -> bool:
 
     A copy of a message is another object.
     """
-    return len(one) == len(other) and all(map(operator.is_, one, other))
+    return [*map(id, one)] == [*map(id, other)]
 
 
 def _key(message: Message) -> int:

@@ -56,8 +56,6 @@ logger = logging.getLogger(__name__)
 
 _BEHIND_SESSION_MANAGERS = HookOrder.SDK_LAST + 1
 
-_NO_LAYOUT = Layout()
-
 
 @with_repr("max_tokens", "max_turns")
 class ImportanceWeightedConversationManager(ConversationManager):
@@ -157,9 +155,8 @@ class ImportanceWeightedConversationManager(ConversationManager):
             log=log,
             recent_log=recent_log,
         )
-        self._discarded_until: str | None = None
         self._log = MessageLog()
-        self._restored = _NO_LAYOUT
+        self._restored = Layout()
         self._is_started = False
         self._answer: Message | None = None
 
@@ -194,9 +191,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
         registry.add_callback(AgentInitializedEvent, self._start, order=HookOrder.SDK_LAST)
         registry.add_callback(MessageAddedEvent, self._message_is_added, order=HookOrder.SDK_FIRST)
         registry.add_callback(MessageAddedEvent, self._message_was_added, order=HookOrder.SDK_LAST)
-        registry.add_callback(BeforeInvocationEvent, self._note_answer)
-        registry.add_callback(AfterModelCallEvent, self._note_answer)
-        registry.add_callback(AfterInvocationEvent, self._note_answer)
+        registry.add_callback(
+            [BeforeInvocationEvent, AfterModelCallEvent, AfterInvocationEvent], self._note_answer
+        )
         registry.add_callback(
             AfterInvocationEvent, self.keep_within_budget, order=HookOrder.SDK_FIRST
         )
@@ -235,10 +232,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
             self._log.add_restored(messages)
             if (window := self._restored.replay(messages)) is not None:
                 messages[:] = window
-        self._restored = _NO_LAYOUT
+        self._restored = Layout()
         self._is_started = True
         self.history.tail.discard_if_changed(messages)
-        self.history.tail.discarded_until = self._discarded_until
         if type(messages) is list:
             agent.messages = History(messages)
         self.history.archive.add_tool(agent, agent.messages)
@@ -375,7 +371,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         layout = Layout.from_state(state.get("layout"), skip)
         # Later, from a snapshot, the messages are exact and the log is still the same.
         if not self._is_started:
-            self._restored, self._discarded_until = layout, discarded_until
+            self._restored, self.history.tail.discarded_until = layout, discarded_until
             self.history.archive.has_tool = state.get("reader") is True
         self.history.calibration.restore(ratio)
         return super().restore_from_session(state)

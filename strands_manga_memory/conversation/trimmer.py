@@ -154,10 +154,10 @@ class Trimmer:
     def _low_water_mark(self) -> int:
         """Smallest size, in tokens, to which a history over its budget is trimmed.
 
-        Without ``trim_every``, this is the maximum size of the history. With ``trim_every``, this
-        is two thirds of this size, so that trimming frees room for the next turns.
+        This is two thirds of the maximum size, so that trimming frees room for the next turns. Used
+        with ``trim_every`` only.
         """
-        return self.limit - self.limit // _MOST_GIVEN_UP if self.trim_every else self.limit
+        return self.limit - self.limit // _MOST_GIVEN_UP
 
     def reserve(self, tokens: int) -> int:
         """Reserve a part of the history's budget for quotes of evicted messages.
