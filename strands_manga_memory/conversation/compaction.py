@@ -270,32 +270,25 @@ def _truncate_results(
         max_size: Function that takes a message, and returns the maximum characters of its results.
         until_enough: If true, stop as soon as the history is small enough.
     """
-    excess, cut = compaction.excess, dict[int, Message]()
-    for at, message in enumerate(compaction.messages[:until]):
+    history, messages = compaction.history, list(compaction.messages)
+    excess = compaction.excess
+    for at, message in enumerate(messages[:until]):
         if until_enough and excess <= 0:
             break
         if tool_result_ids(message) and not is_pinned(message):
-            smaller = _truncate_message(message, max_size(message))
-            if smaller is not message:
-                excess -= compaction.history.tokens([message]) - compaction.history.tokens(
-                    [smaller]
-                )
-                cut[at] = smaller
-    if not cut:
+            messages[at] = _truncate_message(message, max_size(message))
+            excess -= history.tokens([message]) - history.tokens([messages[at]])
+    if same_objects(messages, compaction.messages):
         return None
-    shown = [cut.get(at, message) for at, message in enumerate(compaction.messages)]
-    tail = compaction.history.tail  # keeps the full texts
-    tail.update(compaction.messages)
-    tail.record_selection(compaction.messages, shown)
-    return shown
+    history.tail.update(compaction.messages)  # keeps the full texts
+    history.tail.record_selection(compaction.messages, messages)
+    return messages
 
 
 def _truncate_message(message: Message, characters: int) -> Message:
     """Truncate the tool results of a message to ``characters`` characters in total."""
-    total, of_results = (
-        _characters(message),
-        sum(len(result_text(result)) for result in results_of(message)),
-    )
+    total = _characters(message)
+    of_results = sum(len(result_text(result)) for result in results_of(message))
     truncator = MessageTruncator({0: message}, {0: total}, _characters, frozenset())
     truncator.truncate("toolResult", [0], total - of_results + characters, _FLOOR // 2)
     return truncator.messages[0]
@@ -350,15 +343,20 @@ class CompactionStats:
         compactions: Number of compactions. Those in ``reduce_context`` are not counted.
         failures: Number of failed compactions in a row. A failed compaction raised an error, or
             changed the history without making it smaller.
-        stopped: Whether compaction has stopped after three failures in a row. It resumes once
-            ``reduce_context`` frees tokens.
         stages: Statistics of the stages, keyed by the name of the stage.
     """
 
     compactions: int = 0
     failures: int = 0
-    stopped: bool = False
     stages: dict[str, StageStats] = field(default_factory=dict)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether compaction has stopped after three failures in a row.
+
+        Compaction resumes once ``reduce_context`` frees tokens.
+        """
+        return self.failures >= MOST_FAILURES
 
 
 class TieredCompactionConversationManager(StackedConversationManager):
@@ -478,7 +476,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
             error = raised
         freed = before - self._tokens(agent)
         if freed > 0:
-            self._stats.failures, self._stats.stopped = 0, False
+            self._stats.failures = 0
         elif e is not None:
             raise error or ContextWindowOverflowException(
                 f"the window is full and no stage could free anything of the {before} tokens of"
@@ -558,8 +556,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
 
     def _count_failure(self) -> None:
         self._stats.failures += 1
-        if self._stats.failures >= MOST_FAILURES:
-            self._stats.stopped = True
+        if self._stats.stopped:
             logger.warning(
                 "failures=<%d> | compaction failed too often and stops", self._stats.failures
             )

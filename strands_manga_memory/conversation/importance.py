@@ -211,6 +211,7 @@ class MessageFeatures:
         tokens: Number of tokens in the message.
         score: Importance of the message as rated by the scorer, from 0 to 1.
         act: Dialogue act of the message. For tool messages ``"tool_use"`` or ``"tool_result"``.
+        role: ``"user"`` or ``"assistant"``.
         traits: Properties of the text that do not depend on other messages, such as names.
         answers: Whether the message may answer a question: the previous message ends with a
             question, and its dialogue act is not a recommendation.
@@ -222,6 +223,7 @@ class MessageFeatures:
     tokens: int
     score: float
     act: str = "unmatched"
+    role: str = "user"
     traits: TextFeatures = _NO_TRAITS
     answers: bool = False
     new: int = 0
@@ -238,11 +240,12 @@ def signals_of(features: MessageFeatures, *, service_style: float, age: float) -
 
     Args:
         features: Measured properties of the message, such as its tokens and importance score.
-        service_style: Style of the assistant, from 0 (companion) to 1 (help desk). Always 0 for a
-            user's message.
+        service_style: Style of the assistant, from 0 (companion) to 1 (help desk). Messages of the
+            user do not depend on it.
         age: Number of turns that began after the turn of the message.
     """
     traits, fresh = features.traits, 0.5 ** (age / HALF_LIFE)
+    style = service_style if features.role == "assistant" else 0.0
     signals: dict[str, float] = {"act": features.score - _NEUTRAL_SCORE}
     if features.act in _TOOL_ACTS:
         signals |= {"tool": 1, "fresh_tool": fresh}
@@ -260,8 +263,8 @@ def signals_of(features: MessageFeatures, *, service_style: float, age: float) -
             "new": math.log1p(features.new),
             "size": math.log(features.tokens + 2),
             "recency": fresh,
-            "service": service_style,
-            "fresh_service": service_style * fresh,
+            "service": style,
+            "fresh_service": style * fresh,
         }
     return {name: SIGNAL_WEIGHTS[name] * value for name, value in signals.items() if value}
 
@@ -426,7 +429,8 @@ class FeatureCache:
         if (known := self._features.get(key)) is not None:
             return known
         act, role = message_act(message), message["role"]
-        features = MessageFeatures(self.tokens(message), self._score(message, act, history), act)
+        score = self._score(message, act, history)
+        features = MessageFeatures(self.tokens(message), score, act, role)
         if act not in _TOOL_ACTS:
             text = message_text(message)
             features.traits, words = _text_features(text)

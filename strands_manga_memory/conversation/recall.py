@@ -45,7 +45,6 @@ from strands_manga_memory.messages.injection import (
     begins_turn,
     message_text,
     opening_id,
-    opening_position,
     with_section,
     without_injected,
 )
@@ -195,22 +194,16 @@ class HistoryRecall(Plugin):
     # --- Quoting ----------------------------------------------------------------------------------
 
     async def _before_request(self, context: InvokeModelContext) -> InvokeModelContext:
-        at = opening_position(context.messages)
-        if at is None:
-            return context
         turn = opening_id(context.agent.messages)
         if begins_turn(context.messages):
-            asked = without_injected(context)[0][
-                at
-            ]  # blocks of other plugins are no part of the question
+            # Blocks of other plugins are no part of the question.
+            asked = without_injected(context)[0][-1]
             self._turn, self._text = turn, ""
             with logged_errors(logger, "recall failed, sending the request without it"):
                 self._text = await asyncio.to_thread(
                     self._recall, message_text(asked), context.agent
                 )
-        elif self._turn != turn:
-            self._turn, self._text = "", ""
-        return with_section(context, self._text)
+        return with_section(context, self._text if self._turn == turn else "")
 
     @tool
     def search_history(self, query: str) -> str:

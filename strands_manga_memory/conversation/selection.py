@@ -434,10 +434,11 @@ def _items(
     items: list[_Item] = []
     for unit in units:
         first, last = unit.positions[0], unit.positions[-1]
-        age, worth = last_turn - unit.turn + budget.turns_until_next, -math.inf
-        for at in unit.positions:
-            style = budget.service_style if messages[at]["role"] == "assistant" else 0.0
-            worth = max(worth, sum(signals_of(features[at], service_style=style, age=age).values()))
+        age = last_turn - unit.turn + budget.turns_until_next
+        worth = max(
+            sum(signals_of(features[at], service_style=budget.service_style, age=age).values())
+            for at in unit.positions
+        )
         end = features[last]
         if end.condensed is None:
             short = condensed_message(messages[last])

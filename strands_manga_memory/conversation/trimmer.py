@@ -292,12 +292,13 @@ class Trimmer:
             return False
         if self.features.uncounted_size(messages) > _LARGE:
             return True
-        # The full form of a truncated message may be large.
-        sizes = (size_of(messages), *map(size_of, self.tail))
-        is_due = self.recent_log is not None or max(sizes) > _LARGE
+        needs_trim = True
         with suppress(Exception):  # the messages cannot be counted, which trimming will log
-            is_due = is_due and self.is_trim_due(messages, self.features.total(messages))
-        return is_due
+            needs_trim = self.is_trim_due(messages, self.features.total(messages))
+        if not needs_trim or self.recent_log is not None:
+            return needs_trim
+        # The full form of a truncated message may be large.
+        return max([size_of(messages), *map(size_of, self.tail)]) > _LARGE
 
     def trim_now(self, agent: Agent) -> None:
         """Trim an agent's history, unless this would block a running event loop for long."""
@@ -377,7 +378,7 @@ class Trimmer:
             id_, role = message.get("tracking_id"), message["role"]
             if at in outcomes:
                 own = self.features.measure(message)
-                style = self.features.statistics.service_style if role == "assistant" else 0.0
+                style = self.features.statistics.service_style
                 signals = signals_of(own, service_style=style, age=age)
                 features = own.act, own.score, own.tokens
                 self._outcomes[id_] = MessageOutcome(
