@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from strands.types.content import Message
@@ -175,15 +175,14 @@ def select(
         unit.turn for unit in units if not truncator.messages.keys().isdisjoint(unit.positions)
     }
     items = _items(messages, features, budget, others, units[-1].turn if units else 0, count)
-    selected = _select_items(
-        items, fill_to - truncator.tokens - reserved, opened, budget.turns, reasons
-    )
+    room = fill_to - truncator.tokens - reserved
+    selected = _select_items(items, room, opened, budget.turns, reasons)
     while True:
         kept = dict(truncator.messages)
         for item in selected:
-            kept |= {at: messages[at] for at in item.positions}
+            kept |= {at: messages[at] for at in item.unit.positions}
             if item.condensed is not None:
-                kept[item.positions[-1]] = item.condensed
+                kept[item.unit.positions[-1]] = item.condensed
         kept = {at: kept[at] for at in sorted(kept)}
         tokens = (
             truncator.tokens
@@ -192,10 +191,10 @@ def select(
         )
         if tokens <= fill_to or not selected:
             break
-        reasons |= dict.fromkeys(selected.pop().positions, NO_ROOM)
+        reasons |= dict.fromkeys(selected.pop().unit.positions, NO_ROOM)
     for item in selected:
         if item.needs is None:
-            reasons |= dict.fromkeys(item.positions, f"{item.rank[0].name.lower()} band")
+            reasons |= dict.fromkeys(item.unit.positions, f"{item.unit.band.name.lower()} band")
     truncated = frozenset(at for at in kept if kept[at] is not messages[at])
     return Selection(kept, truncated, reasons, tokens, budget.tokens)
 
@@ -216,6 +215,8 @@ class _Unit(NamedTuple):
         tokens: Tokens of all messages of the group.
         band: Importance level of the messages. At least ``MIDDLE`` for a tool call with its result
             and for an answer to a question.
+        is_minor_answer: Whether the group is an unimportant message of the assistant, which is
+            selected only if another message of its turn stays.
     """
 
     positions: tuple[int, ...]
@@ -223,6 +224,7 @@ class _Unit(NamedTuple):
     is_cycle: bool
     tokens: int
     band: Band
+    is_minor_answer: bool
 
 
 def _units(messages: Sequence[Message], features: Sequence[MessageFeatures]) -> list[_Unit]:
@@ -247,7 +249,9 @@ def _units(messages: Sequence[Message], features: Sequence[MessageFeatures]) -> 
             band = band_of(max([each.score for each in own]))
             if band is LOW and (is_cycle or own[0].answers):
                 band = MIDDLE
-            units.append(_Unit(part, number, is_cycle, sum([each.tokens for each in own]), band))
+            tokens = sum([each.tokens for each in own])
+            is_minor = band is LOW and messages[part[0]]["role"] == "assistant"
+            units.append(_Unit(part, number, is_cycle, tokens, band, is_minor))
     return units
 
 
@@ -388,33 +392,28 @@ def _make_room(
 
 @dataclass(eq=False, slots=True)
 class _Item:
-    """Messages that a selection keeps or leaves out together, such as a tool call and its result.
+    """Group of messages that a selection keeps or leaves out, such as a tool call and its result.
 
     If the last message of a group has a short form (an excerpt), the group becomes two items. The
     first is the group with the short form of this message. The second replaces the short form by
     the full message, and is selected only if there is room for the additional tokens.
 
     Attributes:
+        unit: The group of messages.
         rank: Importance level, benefit per token, and position of the messages. The highest rank is
             selected first.
-        positions: Positions of the messages in the history.
         tokens: Tokens that the item adds to the selection.
-        turn: Number of the turn of the messages, counted from 0.
         condensed: Short form of the group's last message. None if the item has no short form.
         needs: Item without which this one cannot be selected. For the second item of a group, this
             is the first. None for all other items.
-        is_minor_answer: Whether the item is an unimportant message of the assistant, which is
-            selected only if another message of its turn stays.
         is_selected: Whether the item has been selected.
     """
 
+    unit: _Unit
     rank: tuple[Band, float, int]
-    positions: tuple[int, ...]
     tokens: int
-    turn: int
     condensed: Message | None = None
     needs: _Item | None = None
-    is_minor_answer: bool = False
     is_selected: bool = False
 
 
@@ -443,21 +442,17 @@ def _items(
         if end.condensed is None:
             short = condensed_message(messages[last])
             end.condensed = (messages[last], end.tokens) if short is None else (short, count(short))
-        rest = max(0, end.tokens - end.condensed[1])
+        shown, tokens = end.condensed
+        rest = max(0, end.tokens - tokens)
         tokens = unit.tokens - rest
-        rank = (unit.band, worth - math.log(tokens + 1), first)
-        is_minor = unit.band is LOW and messages[first]["role"] == "assistant"
-        item = _Item(rank, unit.positions, tokens, unit.turn, is_minor_answer=is_minor)
+        item = _Item(unit, (unit.band, worth - math.log(tokens + 1), first), tokens)
         items.append(item)
         if rest:
-            item.condensed = end.condensed[0]
-            rank = (
-                unit.band if unit.is_cycle else LOW,
-                worth + SIGNAL_WEIGHTS["whole_result"] - math.log(rest + 1),
-                first,
-            )
-            items.append(replace(item, rank=rank, tokens=rest, condensed=None, needs=item))
-    items.sort(key=lambda item: (not item.is_minor_answer, item.rank), reverse=True)
+            item.condensed = shown
+            band = unit.band if unit.is_cycle else LOW
+            worth += SIGNAL_WEIGHTS["whole_result"] - math.log(rest + 1)
+            items.append(_Item(unit, (band, worth, first), rest, needs=item))
+    items.sort(key=lambda item: (not item.unit.is_minor_answer, item.rank), reverse=True)
     return items
 
 
@@ -487,15 +482,16 @@ def _select_items(
     for item in items:
         if item.is_selected:
             continue
+        unit = item.unit
         needs = None if item.needs is None or item.needs.is_selected else item.needs
         tokens = item.tokens + (needs.tokens if needs else 0)
-        if max_turns is not None and item.turn not in opened and len(opened) >= max_turns:
-            reasons.update(dict.fromkeys(item.positions, TOO_MANY_TURNS))
-        elif item.is_minor_answer and item.turn not in opened:
-            reasons.update(dict.fromkeys(item.positions, NO_QUESTION))
+        if max_turns is not None and unit.turn not in opened and len(opened) >= max_turns:
+            reasons.update(dict.fromkeys(unit.positions, TOO_MANY_TURNS))
+        elif unit.is_minor_answer and unit.turn not in opened:
+            reasons.update(dict.fromkeys(unit.positions, NO_QUESTION))
         elif tokens <= room:
             room -= tokens
-            opened.add(item.turn)
+            opened.add(unit.turn)
             for link in (needs, item) if needs else (item,):
                 link.is_selected = True
                 selected.append(link)
