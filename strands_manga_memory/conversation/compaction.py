@@ -8,10 +8,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from strands.hooks import AgentInitializedEvent, BeforeModelCallEvent, HookOrder, HookRegistry
+from strands.hooks import AgentInitializedEvent, HookOrder, HookRegistry
 from strands.types.content import Message
 from strands.types.exceptions import ContextWindowOverflowException
 
@@ -38,7 +37,6 @@ from strands_manga_memory.messages import is_turn_start, tool_result_ids, turns
 
 if TYPE_CHECKING:
     from strands.agent.agent import Agent
-    from strands.experimental.context_manager import ContextState
 
 logger = logging.getLogger(__name__)
 
@@ -450,9 +448,6 @@ class TieredCompactionConversationManager(StackedConversationManager):
         self._history.archive.has_tool = True
         self._history.archive.add_tool(event.agent, ())
         self._set_limits(event.agent)
-
-    async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
-        await self._history.run_off_loop(event.agent.messages, partial(self._manage, event.agent))
 
     # --- The contract of a conversation manager ---------------------------------------------------
 

@@ -155,6 +155,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
             log=log,
             recent_log=recent_log,
         )
+        self._discarded_until: str | None = None
         self._log = MessageLog()
         self._restored = Layout()
         self._is_started = False
@@ -235,6 +236,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         self._restored = Layout()
         self._is_started = True
         self.history.tail.discard_if_changed(messages)
+        self.history.tail.discarded_until = self._discarded_until
         if type(messages) is list:
             agent.messages = History(messages)
         self.history.archive.add_tool(agent, agent.messages)
@@ -371,7 +373,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         layout = Layout.from_state(state.get("layout"), skip)
         # Later, from a snapshot, the messages are exact and the log is still the same.
         if not self._is_started:
-            self._restored, self.history.tail.discarded_until = layout, discarded_until
+            self._restored, self._discarded_until = layout, discarded_until
             self.history.archive.has_tool = state.get("reader") is True
         self.history.calibration.restore(ratio)
         return super().restore_from_session(state)
@@ -476,7 +478,7 @@ class StackedConversationManager(ConversationManager):
         self._below.register_hooks(registry, **kwargs)
         # Strands calls the callbacks of this event in reverse. The trimmer trims after all others.
         registry.add_callback(
-            AfterInvocationEvent, self._after_invocation, order=HookOrder.SDK_FIRST - 1
+            AfterInvocationEvent, self._manage_off_loop, order=HookOrder.SDK_FIRST - 1
         )
 
     async def keep_within_budget(self, event: BeforeModelCallEvent | ContextState) -> None:
@@ -488,11 +490,12 @@ class StackedConversationManager(ConversationManager):
         await self._below.keep_within_budget(event)
 
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
-        """Do the work of this manager before a model call, such as adding a finished summary.
+        """Do the work of this manager before a model call.
 
-        Subclasses override this method, which does nothing by default. The managers that this one
-        wraps do their work after it.
+        By default, this is the same work as after an invocation. The managers that this one wraps
+        do their work after it.
         """
+        await self._manage_off_loop(event)
 
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
         """Make the agent's history smaller after an invocation, until it fits its token budget.
@@ -504,7 +507,9 @@ class StackedConversationManager(ConversationManager):
             self._manage(agent)
             self._below.apply_management(agent)
 
-    async def _after_invocation(self, event: AfterInvocationEvent) -> None:
+    async def _manage_off_loop(
+        self, event: BeforeModelCallEvent | AfterInvocationEvent | ContextState
+    ) -> None:
         agent = event.agent
         await self._history.run_off_loop(agent.messages, partial(self._manage, agent))
 
