@@ -261,10 +261,12 @@ class ImportanceWeightedConversationManager(ConversationManager):
 
     def _message_was_added(self, event: MessageAddedEvent[Agent]) -> None:
         self._log.confirm()
-        if event.message["role"] == "assistant" and not calls_tools(event.message):
+        agent, message = event.agent, event.message
+        is_answer = message["role"] == "assistant" and not calls_tools(message)
+        if is_answer and not self.history.would_block_loop(agent.messages[:]):
             # The answer ends the turn: trimmed now, the history is saved with its last message, not
             # in a save of its own.
-            self.history.trim_now(event.agent)
+            self.history.trim(agent)
 
     async def keep_within_budget(
         self, event: BeforeModelCallEvent | AfterInvocationEvent | ContextState

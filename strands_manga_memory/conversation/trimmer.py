@@ -300,11 +300,6 @@ class Trimmer:
         # The full form of a truncated message may be large.
         return max([size_of(messages), *map(size_of, self.tail)]) > _LARGE
 
-    def trim_now(self, agent: Agent) -> None:
-        """Trim an agent's history, unless this would block a running event loop for long."""
-        if not self.would_block_loop(agent.messages[:]):
-            self.trim(agent)
-
     def reduce(self, agent: Agent, e: Exception | None) -> None:
         """Make the history smaller because the model's context window is full or almost full.
 
