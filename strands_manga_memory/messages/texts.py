@@ -111,8 +111,8 @@ _LOG_LINE = re.compile(
 )
 _PASTED = re.compile(
     r"```[\s\S]{0,2000}?(?:```|\Z)"  # code
-    r"|\"[\w .-]{1,60}\"\s?:\s?(?:\"[^\"\n]{0,300}\"|[-\w.]{1,40})|"  # a field of JSON
-    + _LOG_LINE.pattern,
+    r"|\"[\w .-]{1,60}\"\s?:\s?(?:\"[^\"\n]{0,300}\"|[-\w.]{1,40})"  # a field of JSON
+    r"|^ {0,3}> ?[^\n]{0,2000}$|" + _LOG_LINE.pattern,  # a quoted line
     re.MULTILINE,
 )
 
@@ -140,7 +140,7 @@ _MARKUP = {
 
 
 def without_pasted(text: str) -> str:
-    """Remove code, fields of JSON and lines of a log from a text, because nobody states them."""
+    """Remove code, fields of JSON, quoted lines and lines of a log, which nobody states."""
     return _PASTED.sub("\n", text)
 
 

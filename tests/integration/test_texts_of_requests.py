@@ -41,10 +41,15 @@ def _requests(folder: Path, *sessions: list[str], **options: object) -> list[str
         "```python\ndef prefer(x):\n    return 'I prefer horror'\n```\nWhat does this code do?",
         '{"action": "get_cart", "title": "I love horror", "items": [{"name": "Nana"}]}',
         LOG,
+        "> I love horror\nis what the FAQ says.",
+        "The reviewer wrote: I love horror.",
+        "Repeat after me: I love horror.",
+        "In the story, I am a vampire and I love horror.",
+        "I'm not saying I love horror.",
     ],
-    ids=["code", "JSON", "log"],
+    ids=["code", "JSON", "log", "mail", "review", "repetition", "story", "denial"],
 )
-def test_code_json_and_logs_state_no_preference(tmp_path: Path, pasted: str) -> None:
+def test_pasted_and_quoted_text_states_no_preference(tmp_path: Path, pasted: str) -> None:
     *_, request = _requests(tmp_path, [pasted, "Anything new?"])
     assert "genre" not in request
 
@@ -78,8 +83,9 @@ def test_a_request_to_delete_what_is_known_deletes_it(tmp_path: Path) -> None:
             "",
         ),
         (["これからは税込価格で教えてください。", "税込じゃなくていいです。"], "", "税込"),
+        (["電子派だったけど紙に戻った"], "", "format"),
     ],
-    ids=["addition", "revocation"],
+    ids=["addition", "revocation", "past"],
 )
 def test_japanese_additions_and_revocations_change_preferences(
     tmp_path: Path, said: list[str], shown: str, hidden: str
