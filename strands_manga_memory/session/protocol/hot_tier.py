@@ -21,10 +21,11 @@ Without a durable tier, the hash keeps turns that have left the history.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
+from operator import itemgetter
 from threading import RLock
 from typing import Any
 
@@ -34,26 +35,22 @@ from strands_manga_memory.exceptions import (
 )
 from strands_manga_memory.session.protocol.record import (
     Record,
-    StateValue,
     Turn,
     TurnKey,
 )
 from strands_manga_memory.session.protocol.record_format import (
-    RawJson,
-    body_fields,
+    JsonObject,
     open_object,
     open_turn,
     record_from_json,
     record_to_json,
     seal_object,
-    state_from_json,
-    state_to_json,
     turn_to_json,
     whole_record_from_json,
     whole_record_to_json,
 )
 from strands_manga_memory.session.tiers import ConversationKey, Tiers
-from strands_manga_memory.stores.codec import Codec, json_bytes, parsing
+from strands_manga_memory.stores.codec import Codec, parsing
 from strands_manga_memory.stores.hot import (
     CLOSING,
     DELETED,
@@ -94,8 +91,8 @@ class StoredHash:
         record: The state of the conversation.
         unread: Number of messages of each stored turn that ``record`` lacks, because the turn has
             left the agent's history or is damaged.
-        fields: Content of each field, keyed by name: a turn, a state entry, a message or a JSON
-            object. None for a turn in ``unread``.
+        fields: Content of each field, keyed by name: a turn or a JSON object. None for a turn in
+            ``unread``, and for a field that the record does not need.
         expires_in: Seconds from the read or write until the conversation counts as expired; None if
             the hash is missing.
     """
@@ -311,24 +308,22 @@ class HotTier:
         fields: dict[str, Any] = {
             _turn_field(key, length): record.turns.get(key) for key, length in held.items()
         }
-        fields |= body_fields(record.window)
-        for name, entry in record.states.items():
-            fields[f"state.{self._digest(name)}"] = name, entry
-        for part, value in record_to_json(record, held).items():
-            fields.setdefault(_FIELD_OF.get(part, _HEAD_FIELD), {})[part] = value
+        value = record_to_json(record, held)
+        fields |= {name: {"body": body} for name, body in value.pop("bodies", {}).items()}
+        fields |= {
+            f"state.{self._digest(state['name'])}": state for state in value.pop("states", ())
+        }
+        for part, found in value.items():
+            fields.setdefault(_FIELD_OF.get(part, _HEAD_FIELD), {})[part] = found
         return StoredHash(record=record, unread=unread, fields=fields)
 
     def _digest(self, name: str) -> str:
         text = f"{self._name}#{name}".encode(errors="surrogatepass")
         return blake2b(text, digest_size=8).hexdigest()
 
-    def _encode(self, name: str, value: Any) -> bytes:
+    def _encode(self, name: str, value: Turn | JsonObject) -> bytes:
         if isinstance(value, Turn):
             value = turn_to_json(_parse_turn_field(name)[0], value)
-        elif isinstance(value, bytes):
-            value = {"body": RawJson(value)}
-        elif isinstance(value, tuple):
-            value = state_to_json(*value)
         codec = Codec() if name == ENDED_FIELD else self._codec
         return seal_object(value, self._storage_key(name), codec)
 
@@ -337,44 +332,48 @@ class HotTier:
         # claim.
         epoch = found.epoch + (found.state == CLOSING)
         stored = StoredHash((found.epoch, found.version), epoch, expires_in=found.expires_in)
-        if ENDED_FIELD in found.fields and _HEAD_FIELD not in found.fields:
+        if _HEAD_FIELD in found.fields:
+            self._decode_fields(found.fields, stored)
+        elif ENDED_FIELD in found.fields:
             value = open_object(found.fields[ENDED_FIELD], self._storage_key(ENDED_FIELD), Codec())
             with parsing(self._name):
-                record = whole_record_from_json(value)
-            return replace(stored, record=record, fields={ENDED_FIELD: value})
-        if _HEAD_FIELD not in found.fields:
+                stored.record = whole_record_from_json(value)
+            stored.fields[ENDED_FIELD] = value
+        else:
             raise CorruptRecordError(
                 f"record={self._name!r} is damaged: it has no head", record=self._name
             )
-        fields, bodies, states = stored.fields, dict[str, bytes](), dict[str, StateValue]()
-        value = {}
-        for name, data in found.fields.items():
+        return stored
+
+    def _decode_fields(self, fields: Mapping[str, bytes], stored: StoredHash) -> None:
+        value, states, bodies = JsonObject(), list[JsonObject](), JsonObject()
+        for name, data in fields.items():
             kind, dot, _ = name.partition(".")
             with parsing(self._storage_key(name)):
                 if kind == "turn":
-                    key, length = _parse_turn_field(name)
-                    fields[name], stored.unread[key] = None, length
+                    stored.unread.update([_parse_turn_field(name)])
                     continue
                 opened = open_object(data, self._storage_key(name), self._codec)
                 if not dot:
-                    fields[name] = opened
+                    stored.fields[name] = opened
                     value |= opened
                 elif kind == "state":
-                    states.update([entry := state_from_json(opened)])
-                    fields[name] = entry
+                    states.append(opened)
                 else:
-                    fields[name] = bodies[name] = json_bytes(opened["body"])
+                    bodies[name] = opened["body"]
         with parsing(self._name):
-            states = dict(sorted(states.items()))
-            record = record_from_json(value, stored.unread, states, bodies)
+            states.sort(key=itemgetter("name"))
+            value |= {"states": states, "bodies": bodies}
+            record = record_from_json(value, stored.unread)
         turns: dict[TurnKey, Turn] = {}
         for key in sorted(stored.unread.keys() & (record.shown_keys | record.unlogged)):
             name = _turn_field(key, stored.unread[key])
-            if (turn := self._read_turn(name, found.fields[name])) is not None:
-                fields[name] = turns[key] = turn
+            if (turn := self._read_turn(name, fields[name])) is not None:
+                turns[key] = turn
                 del stored.unread[key]
         stored.record = replace(record, turns=turns)
-        return stored
+        known = self._content(stored.record, stored).fields
+        stored.fields = {name: known.get(name) for name in fields} | stored.fields
 
     def _storage_key(self, name: str) -> str:
         return f"{self._name}#{name}"

@@ -247,11 +247,12 @@ _NUMBERS: dict[str, type[int] | type[float]] = {
 
 
 def record_to_json(record: Record, held: Lengths) -> JsonObject:
-    """Convert the record of a conversation to JSON, without the parts with fields of their own.
+    """Convert the record of a conversation, without its turns, to a JSON object.
 
-    These parts are the turns, the agent's states such as ``agent.state``, and the messages that
-    ``body_fields`` returns. The field ``seen`` has the number of messages of each turn. It omits
-    turns of which all messages are stored next to the JSON, because a reader can count these.
+    The entry ``seen`` has the number of messages of each turn. It omits turns of which all messages
+    are stored next to the JSON, because a reader can count these. The entry ``bodies`` has the
+    messages of the history that no turn contains: edited messages, and messages that the
+    conversation manager wrote.
 
     Args:
         record: The record.
@@ -262,6 +263,10 @@ def record_to_json(record: Record, held: Lengths) -> JsonObject:
         key: record.seen.get(key, held.get(key, 0))
         for key in record.seen.keys() | record.shown_keys | held.keys()
     }
+    bodies = [slot for slot in record.window if slot.body is not None]
+    notes = (slot for slot in bodies if slot.key is None)
+    named = {_edit_field(slot.key, slot.number): slot for slot in bodies if slot.key}
+    named |= {f"note.{number}": slot for number, slot in enumerate(notes, 1)}
     parts = {
         "ids": dict(record.ids),
         # only the keys
@@ -273,6 +278,8 @@ def record_to_json(record: Record, held: Lengths) -> JsonObject:
         ),
         "removed": lengths_to_text(record.removed),
         "closed": record.is_closed,
+        "states": [state_to_json(name, state) for name, state in sorted(record.states.items())],
+        "bodies": {name: RawJson(slot.body) for name, slot in named.items()},
     }
     value = {"version": list(record.version), **{name: getattr(record, name) for name in _NUMBERS}}
     if record.manager_state is not None:
@@ -280,24 +287,13 @@ def record_to_json(record: Record, held: Lengths) -> JsonObject:
     return value | {name: part for name, part in parts.items() if part}
 
 
-def record_from_json(
-    value: JsonObject,
-    held: Lengths,
-    states: Mapping[str, StateValue],
-    bodies: Mapping[str, bytes],
-) -> Record:
-    """Convert the JSON object of ``record_to_json`` back to a conversation's record.
+def record_from_json(value: JsonObject, held: Lengths) -> Record:
+    """Convert the JSON object of ``record_to_json`` back to a conversation's record without turns.
 
-    States and edited messages, which are stored separately, are passed as arguments. The turns are
-    stored separately, too, and the result does not have them yet.
-
-    Args:
-        value: The JSON object.
-        held: Number of messages of each turn that is stored with the record.
-        states: The conversation's state values.
-        bodies: Edited messages and messages of the conversation manager, keyed by field name.
+    ``held`` has the number of messages of each turn that is stored with the record.
     """
     lengths = {**held, **lengths_from_text(value.get("seen", ""))}
+    bodies = {name: json_bytes(body) for name, body in value.get("bodies", {}).items()}
     numbers: JsonObject = {name: kind(value[name]) for name, kind in _NUMBERS.items()}
     return Record(
         version=version_from_json(value["version"]),
@@ -305,7 +301,7 @@ def record_from_json(
         manager_state=value.get("manager"),
         seen={key: length for key, length in lengths.items() if length},
         removed=lengths_from_text(value.get("removed", "")),
-        states=states,
+        states=dict(map(state_from_json, value.get("states", ()))),
         redactions=redactions_from_json(value.get("redactions", {})),
         unlogged=set(lengths_from_text(value.get("unlogged", ""))),
         ids={str(name): str(found) for name, found in value.get("ids", {}).items()},
@@ -316,25 +312,15 @@ def record_from_json(
 
 def whole_record_to_json(record: Record) -> JsonObject:
     """Convert a conversation's record (its state) to one JSON object with all its content."""
-    turns, bodies = sorted(record.turns.items()), body_fields(record.window)
-    parts = {
-        "states": [state_to_json(name, state) for name, state in sorted(record.states.items())],
-        "turns": [turn_to_json(key, turn) for key, turn in turns],
-        "bodies": {name: RawJson(body) for name, body in bodies.items()},
-    }
+    turns = sorted(record.turns.items())
     value = record_to_json(record, {key: len(turn.messages) for key, turn in turns})
-    return value | {name: part for name, part in parts.items() if part}
+    return value | ({"turns": [turn_to_json(key, turn) for key, turn in turns]} if turns else {})
 
 
 def whole_record_from_json(value: JsonObject) -> Record:
     """Convert JSON of ``whole_record_to_json`` back to a conversation's record (its state)."""
     turns = dict(map(turn_from_json, value.get("turns", ())))
-    record = record_from_json(
-        value,
-        held={key: len(turn.messages) for key, turn in turns.items()},
-        states=dict(map(state_from_json, value.get("states", ()))),
-        bodies={name: json_bytes(body) for name, body in value.get("bodies", {}).items()},
-    )
+    record = record_from_json(value, {key: len(turn.messages) for key, turn in turns.items()})
     return replace(record, turns=turns)
 
 
@@ -387,19 +373,6 @@ def _numbered(held: Lengths, lengths: Lengths) -> dict[TurnKey, int]:
     """
     keys = [*sorted(held), *sorted(lengths.keys() - held.keys())]
     return {key: number for number, key in enumerate(keys, 1)}
-
-
-def body_fields(window: Sequence[Slot]) -> dict[str, bytes]:
-    """Return the messages of an agent's history that no turn contains, keyed by a field name.
-
-    These are edited messages, and messages that the conversation manager wrote. For example,
-    ``edit.41.5c8e01f2.0`` is the edited version of the first message of the turn with the key
-    ``41.5c8e01f2``, and ``note.1`` is the first message that the conversation manager wrote.
-    """
-    bodies = [slot for slot in window if slot.body is not None]
-    edited = {_edit_field(slot.key, slot.number): slot.body for slot in bodies if slot.key}
-    notes = [slot.body for slot in bodies if slot.key is None]
-    return edited | {f"note.{number}": body for number, body in enumerate(notes, 1)}
 
 
 def _edit_field(key: TurnKey, index: int) -> str:
@@ -469,7 +442,7 @@ def window_from_text(
         text: The text.
         numbers: Number of each turn, keyed by turn key. Turns with other numbers are left out.
         lengths: Number of messages of each turn.
-        bodies: Messages that no turn contains, keyed as by ``body_fields``.
+        bodies: Messages that no turn contains, keyed as by ``record_to_json``.
 
     Raises:
         ValueError: The history has too many messages.
