@@ -225,24 +225,45 @@ class AgentConversation:
 
     # The agent's side
 
-    def add(self, message: Mapping[str, Any], *, at: float | None = None) -> None:
-        """Add a message to the conversation.
+    def add(
+        self,
+        message: Mapping[str, Any],
+        *,
+        at: float | None = None,
+        history: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """Add a message to the conversation, or replace its earlier, shorter version.
 
         A user's request begins a new turn. Any other message belongs to the open turn or, without
         one, begins a turn that continues the previous one.
 
+        A model that continues an answer sends a longer version with the same ``tracking_id``. If
+        the agent's history contains both versions, both are kept.
+
         Args:
             message: The message.
             at: Time of the message, in seconds since 1970. Default: now.
+            history: The agent's messages. Default: no earlier version is replaced.
         """
         with self.lock:
+            local, identity = self.local, message.get("tracking_id")
+            view = local.view if history else ()
+            key = view[-1].key if view else None  # perhaps of another process's turn
+            versions = [
+                slot.number
+                for slot in view
+                if slot.key == key and has_identity(local.message(slot), identity)
+            ]
+            count = sum(one.get("tracking_id") == identity for one in history)
+            if key is not None and 0 < count <= len(versions):
+                local.revise(key, versions[-1], dump(message))
+                return
             begins = starts_turn(message, self._last)  # type: ignore[arg-type]
-            if begins and self.local.has_open_turn:
+            if begins and local.has_open_turn:
                 self.end_turn()
-                self.local.begin_turn()
-            goes_on = not begins and self.local.base.message_count and not self.local.has_open_turn
-            about = {CONTINUES: True} if goes_on else None
-            self.local.append(dump(message), at=at, about=about)
+                local.begin_turn()
+            goes_on = not begins and local.base.message_count and not local.has_open_turn
+            local.append(dump(message), at=at, about={CONTINUES: True} if goes_on else None)
             self._last = message
 
     def end_turn(self) -> None:
@@ -250,32 +271,6 @@ class AgentConversation:
         with self.lock:
             intent = self.local.states.get(f"{META}active_intent")
             self.local.end_turn(**({"intent": intent} if intent else {}))
-
-    def add_or_revise(
-        self, message: Mapping[str, Any], history: Sequence[Mapping[str, Any]]
-    ) -> None:
-        """Add a message to the conversation, or replace its earlier, shorter version.
-
-        A model that continues an answer sends a longer version with the same ``tracking_id``. If
-        the agent's history contains both versions, both are kept.
-
-        Args:
-            message: The message.
-            history: The agent's messages.
-        """
-        with self.lock:
-            local, identity = self.local, message.get("tracking_id")
-            key = local.view[-1].key if local.view else None  # perhaps of another process's turn
-            versions = [
-                slot.number
-                for slot in local.view
-                if slot.key == key and has_identity(local.message(slot), identity)
-            ]
-            count = sum(one.get("tracking_id") == identity for one in history)
-            if key is not None and 0 < count <= len(versions):
-                local.revise(key, versions[-1], dump(message))
-            else:
-                self.add(message)
 
     def redact(self, message: Mapping[str, Any], log: Iterable[LogEntry] = ()) -> bool:
         """Replace a message of the conversation by its redacted version.
@@ -329,9 +324,10 @@ class AgentConversation:
                 return
             given, self._given, self._captured = self._given, entries, (entries, notes)
             changed = {name: load(one) for name, one in entries.items() if given.get(name) != one}
-            waited = {INTERRUPTS: load(given.get(INTERRUPTS, b"{}"))}
-            if is_interrupted(waited) and not is_interrupted(local.states):
-                changed.pop(INTERRUPTS, None)  # another process has ended the interrupt
+            if INTERRUPTS in changed and INTERRUPTS in given:
+                waited = {INTERRUPTS: load(given[INTERRUPTS])}
+                if is_interrupted(waited) and not is_interrupted(local.states):
+                    del changed[INTERRUPTS]  # another process has ended the interrupt
             deleted = given.keys() - entries.keys()
             changed |= {name: [] for name in deleted if name.startswith(STATE)}
             if changed:
@@ -370,7 +366,7 @@ class AgentConversation:
             for name, value in metadata.items()
             if value != before.get(name) and (value or name in before)
         }
-        if changes and self.local.message_count and not self.local.is_reset:
+        if changes and self.local.record.message_count and not self.local.is_reset:
             self._agent_meta |= changes
             self.set_meta(changes)
 
@@ -386,8 +382,10 @@ class AgentConversation:
     def has_remote_changes(self) -> bool:
         """Whether the agent lacks changes of the conversation, such as another process's turns."""
         with self.lock:
-            is_changed = self.local.has_remote_changes or self.local.is_reset
-            return is_changed or serialize_states(self.local.states) != self._given
+            local = self.local
+            if local.has_conflict or local.is_reset or local.window != local.view:
+                return True
+            return serialize_states(local.states) != self._given
 
     def adopt_changes(self, history: Sequence[Message]) -> list[Message] | None:
         """Take over the changes of other processes before a turn, and return the agent's history.
@@ -483,8 +481,8 @@ class AgentConversation:
         if last is None or (before is None and end < last):
             return entries
         # The numbers of a part of the log begin at 1.
-        local = self.local
-        seq, turn = before[:2] if before else (local.message_count, local.turn_count)
+        record = self.local.record
+        seq, turn = before[:2] if before else (record.message_count, record.turn_count)
         at = entries[end if before else -1]
         seq, turn = max(0, seq - at.seq), max(0, turn - at.turn)
         return [
@@ -536,14 +534,14 @@ class AgentConversation:
         hot, hot_error = _state_of(self.storage.hot)
         durable, durable_error = _state_of(self.storage.durable)
         with self.lock:
-            local, created = self.local, self.local.base.created
+            local, record, created = self.local, self.local.record, self.local.base.created
             unchanged = [slot for slot in local.window if slot.key and slot.body is None]
             times = (local.time(slot) for slot in unchanged)
             return SessionStats(
-                turns=local.turn_count,
-                messages=local.message_count,
+                turns=record.turn_count,
+                messages=record.message_count,
                 window_messages=len(agent.messages) if agent else len(local.window),
-                left_messages=max(0, local.message_count - len(unchanged)),
+                left_messages=max(0, record.message_count - len(unchanged)),
                 unsaved_messages=local.unsaved_messages,
                 dropped_messages=local.dropped,
                 possible_loss=self.possible_loss,

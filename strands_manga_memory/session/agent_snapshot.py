@@ -68,6 +68,8 @@ def slots_of(
             unmatched.setdefault(data, []).append(slot)
     dumped = [dump(message) for message in messages]
     unchanged = [unmatched[data].pop(0) if unmatched.get(data) else None for data in dumped]
+    if None not in unchanged:
+        return tuple(filter(None, unchanged))
     unreadable = {_placeholder_id(slot): slot for slot in view}
     shown = {slot[:2]: slot for slot in view if slot.key is not None}
     edited: dict[str, list[Slot]] = {}

@@ -76,7 +76,7 @@ class SessionAgent:
         """
         seeds, conversation = list(agent.messages), self.conversation
         conversation.keeps_window = conversation.keeps_window and not agent.model.stateful
-        has_log = bool(messages or conversation.local.message_count)
+        has_log = bool(messages or conversation.local.record.message_count)
         if messages is not None:
             if seeds and has_log:
                 text = "messages=<%d> | the agent's own messages give way to the restored session"
@@ -181,16 +181,14 @@ class SessionAgent:
             self._capture(agent)
             if conversation.local.is_dirty:
                 await conversation.saver.wait(conversation.saver.request())
-        unsaved = conversation.local.unsaved_messages
-        if unsaved >= conversation.tiers.max_unsaved:
-            used = dict.fromkeys((conversation.storage.nearest, conversation.storage.first))
-            causes = "; ".join(tier.health.error for tier in used if tier.health.error)
-            raise StoreUnavailableError(
-                f"{unsaved} messages could not be saved; no store answers: {causes}"
-            )
-        if not conversation.has_remote_changes:
-            self._adopt_changes(agent)
-        else:
+                unsaved = conversation.local.unsaved_messages
+                if unsaved >= conversation.tiers.max_unsaved:
+                    used = dict.fromkeys((conversation.storage.nearest, conversation.storage.first))
+                    causes = "; ".join(tier.health.error for tier in used if tier.health.error)
+                    raise StoreUnavailableError(
+                        f"{unsaved} messages could not be saved; no store answers: {causes}"
+                    )
+        if conversation.has_remote_changes:
             is_interrupted = _is_interrupted(agent)
             await asyncio.to_thread(self._adopt_changes, agent)
             if is_interrupted and not _is_interrupted(agent):
@@ -209,8 +207,8 @@ class SessionAgent:
         if messages is None:
             return
         built = copy.deepcopy(dict(self._initial_states))
-        if self.conversation.local.message_count:  # another process has begun it, with other states
-            built["state"] = {}
+        if self.conversation.local.record.message_count:
+            built["state"] = {}  # another process has begun it, with other states
         self._restore(agent, messages, built)
         self._refill_stash(agent)
 
@@ -237,7 +235,7 @@ class SessionAgent:
         conversation = self.conversation
         with conversation.lock:
             conversation.saver.is_closing = False
-            conversation.add_or_revise(message, agent.messages)
+            conversation.add(message, history=agent.messages)
             if not self.in_turn and message["role"] == "assistant" and not calls_tools(message):
                 conversation.end_turn()
         conversation.saver.request_soon(_PENDING_SECONDS)

@@ -441,7 +441,8 @@ class StoredSession:
             conversation = self._inspect(agent_id)
         with conversation.lock:
             base, now = conversation.local.base, self._tiers.clock()
-            values = conversation.local.turn_count, base.created or now, base.last_used or now
+            turns = conversation.local.record.turn_count
+            values = turns, base.created or now, base.last_used or now
             user = {} if self.scope is None else {"user": self.scope.user_id}
             return {**user, **conversation.meta, **dict(zip(COUNTERS, values, strict=True))}
 

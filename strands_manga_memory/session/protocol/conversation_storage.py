@@ -14,6 +14,7 @@ from strands_manga_memory.session.protocol.hot_tier import HotTier, StoredHash
 from strands_manga_memory.session.protocol.local_copy import LocalCopy
 from strands_manga_memory.session.protocol.record import (
     Record,
+    Slot,
     Turn,
     TurnKey,
     head_record,
@@ -158,14 +159,26 @@ class ConversationStorage:
         """
         return self._merge(self._durable(), self._durable().read)
 
-    def read_unlisted_turns(self) -> Record:
+    def read_unlisted_turns(self) -> None:
         """Merge turns that only the durable tier's log has into this process's copy.
 
         Such turns stay if a flush is interrupted between its writes to the log (list of all turns)
         and to the durable record (state of the conversation). Call ``read_head`` first, which reads
-        the record. Return the record, completed by the turns.
+        the record.
         """
-        return self._merge(self._durable(), self._durable().with_unlisted_turns)
+        head = self._durable().record
+        if head.incarnation and (keys := self._durable().unlisted_keys(head)):
+            turns = self._durable().get_turns(head.incarnation, keys)
+            lengths = {key: len(turn.messages) for key, turn in turns.items()}
+            unlisted = Record(
+                incarnation=head.incarnation,
+                window=tuple(Slot(key, at) for key in sorted(turns) for at in range(lengths[key])),
+                seen=lengths,
+                turns=turns,
+                # until a head lists the turns; otherwise, no later head could list them
+                unlogged=set(turns),
+            )
+            self.local.merge_record(unlisted, {})
 
     def _merge(self, tier: Tier, read: Callable[[], Record]) -> Record:
         local, durable = self.local, self.durable
@@ -208,20 +221,15 @@ class ConversationStorage:
             until: Key of the last turn to read from this log. None: all turns.
         """
         with self.local.lock:
-            base = self.local.base
-            own = {
-                key: turn
-                for key, turn in self.local.own_turns.items()
-                if not base.removes(key, turn)
-            }
+            incarnation, record = self.local.base.incarnation, self.local.record
         if self.durable is None:
-            log, held = self._hot().get_turns(base.incarnation), base.turns
+            log, held = self._hot().get_turns(incarnation), record.turns
         else:
-            log = self.durable.read_log(base.incarnation, newest=newest, until=until)
-            held = {key: turn for key, turn in base.turns.items() if key in base.unlogged}
-        for key, turn in [*held.items(), *own.items()]:
+            log = self.durable.read_log(incarnation, newest=newest, until=until)
+            held = {key: turn for key, turn in record.turns.items() if key in record.unlogged}
+        for key, turn in held.items():
             log[key] = turn.merge(log.get(key, turn))
-        return sorted((key, base.redact_turn(key, turn)) for key, turn in log.items())
+        return sorted((key, record.redact_turn(key, turn)) for key, turn in log.items())
 
     # Saving
 
@@ -310,10 +318,10 @@ class ConversationStorage:
     def _save_head(self) -> None:
         durable = self._durable()
         with durable.io:
-            draft, known = self.local.draft(), durable.record
+            record, known = self.local.record, durable.record
             writes_log = known.incarnation and (
-                len(missing_turns(draft, known)) >= self._flush_every
-                or draft.redactions != known.redactions
+                len(missing_turns(record, known)) >= self._flush_every
+                or record.redactions != known.redactions
             )
             if not durable.is_known or writes_log:
                 self.read_head()  # a restored table may lack the head, which precedes any log
@@ -557,11 +565,11 @@ class ConversationStorage:
         (10 minutes), as after a crash. Turns that the record does not contain are left out.
         """
         silent_since = self.clock() - min(OPEN_SECONDS, self._silence)
-        turns = {key: record.turns[key] for key in keys if key in record.turns}
         return {
             key
-            for key, turn in turns.items()
-            if not turn.is_open or max(turn.times, default=0.0) <= silent_since
+            for key in keys
+            if (turn := record.turns.get(key))
+            and (not turn.is_open or max(turn.times, default=0.0) <= silent_since)
         }
 
     def _hot(self) -> HotTier:

@@ -28,7 +28,6 @@ from strands_manga_memory.messages import is_message
 from strands_manga_memory.session.protocol.record import (
     SEEN_TURNS,
     Record,
-    Slot,
     Turn,
     TurnKey,
 )
@@ -41,7 +40,6 @@ from strands_manga_memory.session.protocol.record_format import (
     whole_record_from_json,
     whole_record_to_json,
 )
-from strands_manga_memory.session.protocol.record_join import join
 from strands_manga_memory.session.tiers import (
     ENDED_BELOW,
     FIRST_CHECK_SECONDS,
@@ -364,32 +362,6 @@ class DurableTier:
     def _sort_values(self, first: str, last: str) -> list[str]:
         rows = self._table.query(self._session, first=first, last=last, attributes=[])
         return [str(row["sk"]) for row in rows]
-
-    def with_unlisted_turns(self) -> Record:
-        """Return the conversation's record, with the turns that the log has and the record lacks.
-
-        The record is the conversation's state. It is written after the log (list of turns). If a
-        process stops between the two writes, the record lacks the last turns.
-        """
-        head = self.record
-        turns = (
-            self.get_turns(head.incarnation, self.unlisted_keys(head)) if head.incarnation else {}
-        )
-        if not turns:
-            return head
-        window = tuple(
-            Slot(key, at) for key, turn in sorted(turns.items()) for at in range(len(turn.messages))
-        )
-        lengths = {key: len(turn.messages) for key, turn in turns.items()}
-        found = Record(
-            incarnation=head.incarnation,
-            window=window,
-            seen=lengths,
-            turns=turns,
-            # until a head lists the turns; otherwise, no later head could list them
-            unlogged=set(turns),
-        )
-        return join(head, found)
 
     def incarnations(self) -> list[int]:
         """Return, in ascending order, the numbers of the incarnations that have a log.

@@ -11,6 +11,7 @@ from typing import Any
 
 from strands_manga_memory.session.protocol.record import (
     CONTINUES,
+    NO_VERSION,
     Record,
     Replacement,
     Slot,
@@ -95,7 +96,8 @@ class LocalCopy:
         self.tier_records: dict[str, Record] = {}
         self.answered_at: float | None = None
         self._open: TurnKey | None = None
-        self._drafted: dict[TurnKey, int] = {}
+        # the last draft, and ``base`` when it was made
+        self._drafted = self.base, self.base
         self._own_tags: deque[str] = deque(maxlen=64)
         self._changes: dict[str, Any] = {}
         self.new_manager_state: Any = None
@@ -144,7 +146,7 @@ class LocalCopy:
         """Replace a message of a turn. The next save replaces it in the stores, too."""
         with self.lock:
             turn = self.own_turns.get(key)
-            stored = max(self._drafted.get(key, 0), self.base.seen.get(key, 0))
+            stored = max(one.seen.get(key, 0) for one in (self._drafted[1], self.base))
             if turn is None or number < stored:
                 self.redact(key, number, message)
                 return
@@ -257,35 +259,16 @@ class LocalCopy:
             self._outdate_view(before)
 
     @property
-    def has_remote_changes(self) -> bool:
-        """Whether the agent's history lacks changes of other processes."""
-        return self.has_conflict or self.window != self.view
-
-    @property
-    def turn_count(self) -> int:
-        """Number of turns of the conversation so far, including unsaved ones."""
+    def record(self) -> Record:
+        """Record (state) of the conversation with all unsaved changes, but without a version."""
         with self.lock:
-            return self.base.turn_count + self._count_unsaved()[0]
-
-    @property
-    def message_count(self) -> int:
-        """Number of messages of the conversation so far, including unsaved ones."""
-        with self.lock:
-            return self.base.message_count + self._count_unsaved()[1]
+            return self._with_changes(NO_VERSION)
 
     @property
     def unsaved_messages(self) -> int:
         """Number of messages that no store has confirmed."""
         with self.lock:
-            return self._count_unsaved()[1]
-
-    def _count_unsaved(self) -> tuple[int, int]:
-        turns = messages = 0
-        for key, turn in self.unsaved().items():
-            counted = self.base.counted_length(key)
-            turns += not counted and not turn.about.get(CONTINUES)
-            messages += len(turn.messages) - counted
-        return turns, messages
+            return self.record.message_count - self.base.message_count
 
     @property
     def is_dirty(self) -> bool:
@@ -305,28 +288,34 @@ class LocalCopy:
         with self.lock:
             if not self.is_dirty:
                 return self.base
-            base = replace(self.base, turns={**self.evicted, **self.base.turns})
-            version, own = self.next_version(), self.unsaved()
-            new_turns, new_messages = self._count_unsaved()
-            self._drafted = lengths = {key: len(turn.messages) for key, turn in own.items()}
-            changed = {name: StateValue(version, value) for name, value in self._changes.items()}
-            used = bool(own or self._changes or self.window != base.window)
-            return replace(
-                base.with_turns(own),
-                version=version,
-                incarnation=base.incarnation or self.first_incarnation,
-                window=self.window,
-                manager_state=self.manager_state,
-                seen={**base.seen, **lengths},
-                states={**base.states, **changed},
-                unlogged=base.unlogged | own.keys(),
-                last_used=self._clock() if used else base.last_used,
-                created=base.created or self._clock(),
-                turn_count=base.turn_count + new_turns,
-                message_count=base.message_count + new_messages,
-                ids=base.ids or self.ids,
-                is_closed=False,
-            ).normalize()
+            draft = self._with_changes(self.next_version())
+            self._drafted = self.base, draft
+            return draft
+
+    def _with_changes(self, version: Version) -> Record:
+        base = replace(self.base, turns={**self.evicted, **self.base.turns})
+        own, now = self.unsaved(), self._clock()
+        lengths = {key: len(turn.messages) for key, turn in own.items()}
+        counted = {key: base.counted_length(key) for key in own}
+        begun = [key for key in own if not (counted[key] or own[key].about.get(CONTINUES))]
+        changed = {name: StateValue(version, value) for name, value in self._changes.items()}
+        used = bool(own or self._changes or self.window != base.window)
+        return replace(
+            base.with_turns(own),
+            version=version,
+            incarnation=base.incarnation or self.first_incarnation,
+            window=self.window,
+            manager_state=self.manager_state,
+            seen={**base.seen, **lengths},
+            states={**base.states, **changed},
+            unlogged=base.unlogged | own.keys(),
+            last_used=now if used else base.last_used,
+            created=base.created or now,
+            turn_count=base.turn_count + len(begun),
+            message_count=base.message_count + sum(lengths.values()) - sum(counted.values()),
+            ids=base.ids or self.ids,
+            is_closed=False,
+        ).normalize()
 
     def merge_record(self, found: Record, logged: Mapping[TurnKey, int]) -> None:
         """Merge the record (state of the conversation) that a tier has into this copy of it.
@@ -362,7 +351,11 @@ class LocalCopy:
         """
         with self.lock:
             self.answered_at = self._clock()
-            before = self.base
+            (base, draft), before = self._drafted, self.base
+            if base is before and record.version[:2] == draft.version[:2]:
+                self.base, self._drafted = record, (record, record)
+                self._discard_acknowledged()
+                return
             self.base = join(record, before)  # redactions and reads since the draft stay
             self._discard_acknowledged()
             is_newest = (record.incarnation, record.version) >= (before.incarnation, before.version)
@@ -527,16 +520,18 @@ class LocalCopy:
     def _discard_acknowledged(self) -> None:
         if self.hash_is_log:
             self.base = replace(self.base, unlogged=frozenset()).normalize()
-        known, unsaved = self.base.states, self.unsaved()
+        base, known = self.base, self.base.states
         self.own_turns = {
-            key: turn for key, turn in self.own_turns.items() if key == self._open or key in unsaved
+            key: turn
+            for key, turn in self.own_turns.items()
+            if key == self._open or base.lacks(key, turn)
         }
         self._changes = {
             name: new
             for name, new in self._changes.items()
             if name not in known or dump(known[name].value) != dump(new)  # 1 is not True
         }
-        if self.new_manager_state == self.base.manager_state:
+        if self.new_manager_state == base.manager_state:
             self.new_manager_state = None
 
     def _adopt_incarnation(self, before: Record) -> None:
@@ -585,11 +580,10 @@ class LocalCopy:
 
     def _next_time(self, *found: Record) -> int:
         with self.lock:  # two turns with the same time would have the same key
-            known = [one.version.time for one in found]
-            known += [key.time for one in found for key in one.seen]
+            known = [self._last_time, *(one.version.time for one in found)]
+            known += (key.time for one in found for key in one.seen)
             # The clock orders turns of processes that did not know each other's turns.
-            now = int(self._clock() * 1000)
-            self._last_time = max([now, self._last_time + 1, *(time + 1 for time in known)])
+            self._last_time = max(int(self._clock() * 1000), max(known) + 1)
             return self._last_time
 
 

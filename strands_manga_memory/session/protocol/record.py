@@ -301,7 +301,7 @@ class Record:
 
     def redact_turn(self, key: TurnKey, turn: Turn) -> Turn:
         """Return a copy of a turn, in which this record's redactions replace redacted messages."""
-        return turn.redact(self.redactions.get(key, {}))
+        return turn.redact(self.redactions[key]) if key in self.redactions else turn
 
     def removes(self, key: TurnKey, turn: Turn) -> bool:
         """Return whether a rewind of the conversation removed a turn.

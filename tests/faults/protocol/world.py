@@ -963,10 +963,9 @@ class World:
             "lossy",
             "restored",
             "ends",
-        } and last.storage.local.turn_count != len(log):
-            raise BrokenPromiseError(
-                f"the log has {len(log)} turns, and {last.storage.local.turn_count} are counted"
-            )
+        } and last.storage.local.record.turn_count != len(log):
+            counted = last.storage.local.record.turn_count
+            raise BrokenPromiseError(f"the log has {len(log)} turns, and {counted} are counted")
         if states.get("shared") != self.numbers or states.get("last") != self.numbers:
             raise BrokenPromiseError("a state is not the last one")
         cuts = [set(), {"hot"}, {"durable"}] if self.tiers == "both" else [set()]
