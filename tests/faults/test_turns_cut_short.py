@@ -136,21 +136,6 @@ def test_a_client_disconnects_in_mid_stream(
     check(process, new_process, stores)
 
 
-def test_a_client_disconnects_during_the_save(new_process: NewProcess, stores: Stores) -> None:
-    """A cancelled client cancels no write."""
-    process = new_process(stores)
-
-    async def run() -> None:
-        task = asyncio.create_task(process.agent.invoke_async("t1 tool"))
-        while "assistant:t1 answer" not in said(process.agent.messages):  # noqa: ASYNC110
-            await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    asyncio.run(run())
-    check(process, new_process, stores)
-
-
 def test_a_turn_that_a_crash_cut_stays_closed_for_those_who_only_look(
     new_process: NewProcess, services: Stores, unique: str
 ) -> None:

@@ -197,22 +197,6 @@ def test_what_was_never_flushed_ends_with_the_session() -> None:
     live._session_manager._tiers.durable.down = False
 
 
-def test_after_the_session_a_new_one_begins(timed: Timed) -> None:
-    live = timed.agent(state={"basket": 1})
-    live("one")
-    live._session_manager.close()
-    timed.clock.advance(86_401)
-    fresh = timed.agent()
-    assert fresh.messages == []
-    assert fresh.state.get() == {}
-    assert not timed.manager().exists()
-    fresh("new")
-    fresh._session_manager.flush()
-    assert texts(timed.agent().messages) == ["new", "ok"]
-    assert texts(timed.manager().history()) == ["new", "ok"]
-    assert timed.manager().stats()["turns"] == 1
-
-
 def test_a_session_lives_on_while_it_is_used(timed: Timed) -> None:
     live = timed.agent(flush_every=1)
     for number in range(5):
