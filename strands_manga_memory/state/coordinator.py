@@ -336,7 +336,8 @@ class StateCoordinator(Plugin):
     def to_agent_context(self) -> str:
         """Return the state as a block of text for the model, the most useful lines first.
 
-        The text is empty if there is nothing to show. Tags in values are escaped, so that a value
+        The text has at most ``max_tokens`` estimated tokens; lines that would exceed them are left
+        out. It is empty if there is nothing to show. Tags in values are escaped, so that a value
         cannot end the block.
         """
         with self.store.lock:
@@ -348,7 +349,13 @@ class StateCoordinator(Plugin):
                 *self.task.lines(),
                 *self.environment.lines(self.store.wall()),
             ]
-        return _render(lines, self.max_tokens)
+        remaining, kept = self.max_tokens - estimate_tokens(render_section(_SECTION, [])), []
+        for line in filter(None, lines):
+            tokens = estimate_tokens(line) + 1
+            if tokens <= remaining:
+                kept.append(line)
+                remaining -= tokens
+        return render_section(_SECTION, kept) if kept else ""
 
     # Hooks
 
@@ -557,20 +564,6 @@ class StateCoordinator(Plugin):
                 compression=round(1 - kept / raw, 4) if raw else None,
                 unreadable=self.store.unreadable,
             )
-
-
-def _render(lines: Iterable[str], max_tokens: int) -> str:
-    """Render lines of the state as one block of text for the model; empty without lines.
-
-    Lines that would exceed ``max_tokens`` estimated tokens are left out.
-    """
-    remaining, kept = max_tokens - estimate_tokens(render_section(_SECTION, [])), list[str]()
-    for line in filter(None, lines):
-        tokens = estimate_tokens(line) + 1
-        if tokens <= remaining:
-            kept.append(line)
-            remaining -= tokens
-    return render_section(_SECTION, kept) if kept else ""
 
 
 def _excerpt(text: str) -> str:

@@ -8,10 +8,17 @@ from bisect import bisect
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 from zoneinfo import ZoneInfo
 
-from pydantic import ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+)
 from strands import Agent
 from strands.plugins import Plugin
 
@@ -37,6 +44,23 @@ _MAX_LINES = 50
 _MAX_ITEMS, _MAX_PROMOTIONS = 5, 3
 
 
+def _line(item: Any) -> str:
+    """Return an item of the cart or a promotion as text: ``asin B07X1234, quantity 2``."""
+    if isinstance(item, Mapping):
+        return ", ".join(f"{key} {value}" for key, value in item.items() if value not in (None, ""))
+    return str(item)
+
+
+def _amount(total: Any) -> Any:
+    return f"{total:,}" if type(total) in (int, float, Decimal) else total
+
+
+_Lines = Annotated[
+    tuple[Annotated[str, BeforeValidator(_line)], ...],
+    AfterValidator(lambda lines: lines[:_MAX_LINES]),
+]
+
+
 class Environment(StateItem):
     """Data from other systems about the user and the shop, such as the cart and promotions.
 
@@ -59,21 +83,11 @@ class Environment(StateItem):
     tier: str | None = None
     locale: str | None = None
     language: str | None = None
-    cart: tuple[str, ...] = ()
-    cart_total: str | None = Field(default=None, max_length=40)
-    promotions: tuple[str, ...] = ()
+    cart: _Lines = ()
+    cart_total: Annotated[str | None, BeforeValidator(_amount)] = Field(default=None, max_length=40)
+    promotions: _Lines = ()
     timezone: str | None = None
     time_of_day: str | None = None
-
-    @field_validator("cart", "promotions", mode="before")
-    @classmethod
-    def _lines(cls, value: Any) -> Any:
-        return tuple(map(_line, value[:_MAX_LINES])) if isinstance(value, list | tuple) else value
-
-    @field_validator("cart_total", mode="before")
-    @classmethod
-    def _text(cls, value: Any) -> Any:
-        return f"{value:,}" if type(value) in (int, float, Decimal) else value
 
     @field_validator("timezone")
     @classmethod
@@ -121,13 +135,6 @@ class Environment(StateItem):
             yield f"The user: {'; '.join(known)}"
         if promotions := self.promotions[:_MAX_PROMOTIONS]:
             yield "On offer: " + "; ".join(escape_line(each, 60) for each in promotions)
-
-
-def _line(item: Any) -> str:
-    """Return an item of the cart or a promotion as text: ``asin B07X1234, quantity 2``."""
-    if isinstance(item, Mapping):
-        return ", ".join(f"{key} {value}" for key, value in item.items() if value not in (None, ""))
-    return str(item)
 
 
 class EnvironmentSource(Protocol):
