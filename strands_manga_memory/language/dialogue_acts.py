@@ -10,9 +10,8 @@ from __future__ import annotations
 import itertools
 import re
 from enum import StrEnum
-from itertools import repeat
 
-from strands_manga_memory.language.packs import ANY, EN, JA, Rule
+from strands_manga_memory.language.packs import ANY, EN, JA
 from strands_manga_memory.language.text_features import (
     TextFeatures,
     has_question_mark,
@@ -54,7 +53,6 @@ RULES_OF_ROLE = {
 }
 """Rules in order of priority, each with whether it is Japanese, by the author's role."""
 _CUE = re.compile(r"[a-z']+")
-_CLAUSE_START = re.compile(r"\A|[.!?;:,\n]")
 _SPACE_IN_CONTRACTION = re.compile(r"(?<! ) +(?=(?:'(?:s|m|re|ve|ll|d)|n't)\b)")
 _HEAD, _TAIL = 600, 200
 """Numbers of characters that are read at the beginning and at the end of a longer text."""
@@ -94,36 +92,19 @@ def normalize_message(text: str) -> str:
 
 
 def _act_by_rule(text: str, role: str) -> DialogueAct | None:
-    is_ascii = text.isascii()
     words = set(_CUE.findall(text))
-    starts: list[int] = []
     for rule, is_japanese in RULES_OF_ROLE.get(role, ()):
-        if is_japanese and is_ascii:
-            continue
         # A Japanese cue may be a part of a word, an English cue is a whole word.
         has_cue = (
             any(map(text.__contains__, rule.cues))
             if is_japanese
             else not words.isdisjoint(rule.cues)
         )
-        if not has_cue or not _is_match(rule, text, starts):
-            continue
-        act = DialogueAct(rule.key)
-        if (
-            role != "user"
-            or act not in _STATING
-            or rule.pattern.search(without_questions_about_oneself(text))
-        ):
-            return act
+        if has_cue and rule.pattern.search(text):
+            act = DialogueAct(rule.key)
+            if act not in _STATING or rule.pattern.search(without_questions_about_oneself(text)):
+                return act
     return None
-
-
-def _is_match(rule: Rule, text: str, starts: list[int]) -> bool:
-    if not rule.at_clause:
-        return rule.pattern.search(text) is not None
-    if not starts:  # the clauses of a text are found once, for all rules
-        starts += [start.start() for start in _CLAUSE_START.finditer(text)]
-    return any(map(rule.pattern.match, repeat(text), starts))
 
 
 # Small talk: messages of set phrases and nearly nothing else.
@@ -298,6 +279,7 @@ def changes_subject(text: str) -> bool:
 
 
 _PART = re.compile(r"[^、。！？!?\n]+")
+_LAST_QUESTION = re.compile(r"(?<![^.!?\n])[^.!?\n]*+\?\s*\Z")
 _REPLY_SENTENCE = re.compile(r"(?:[^.。！？!?\n]|\.(?!\s))+")
 
 _SHORT, _END = 300, 100
@@ -358,11 +340,12 @@ def act_of_reply(
 
 def _only_withdraws_condition(said: str) -> bool:
     """Return whether a Japanese message only withdraws a condition: "any day is fine"."""
-    if said.isascii() or not JA.replies.lets_go.search(said):
-        return False
-    rest = "、".join(part for part in _PART.findall(said) if not JA.replies.lets_go.search(part))
+    parts = _PART.findall(said)
+    kept = [part for part in parts if not JA.replies.lets_go.search(part)]
+    rest = "、".join(kept)
     return (
-        not _has_value(text_features(rest)[0])
+        len(kept) < len(parts)
+        and not _has_value(text_features(rest)[0])
         and dialogue_act(rest, "user") != DialogueAct.CONSTRAINT
     )
 
@@ -377,14 +360,11 @@ def _gives_value(text: str, act: str, features: TextFeatures) -> bool:
     """
     if act == DialogueAct.DECISION:
         return features.has_number or features.has_time
-    if act != DialogueAct.UNMATCHED or not _has_value(features):
-        return False
-    own = [
-        one
+    return act == DialogueAct.UNMATCHED and any(
+        _has_value(text_features(one)[0])
         for one in _REPLY_SENTENCE.findall(text)
         if not ANY.replies.points.search(one) and not JA.replies.lets_go.search(one)
-    ]
-    return any(_has_value(text_features(one)[0]) for one in own)
+    )
 
 
 def _has_value(features: TextFeatures) -> bool:
@@ -422,23 +402,16 @@ def _act_of_correction(said: str, before: str) -> str:
     """
     if JA.replies.refuses.search(said) or JA.replies.lets_go.search(said):
         return DialogueAct.UNMATCHED.value
-    question, refuses = _question(before), EN.replies.refuses.match(said)
     is_open = EN.replies.open.search(before[-_END:]) or ANY.replies.continues.search(said)
     if is_open and (turns := EN.replies.turns.match(said)):
         return dialogue_act(said[turns.end() :], "user").value
-    if refuses is None or not question:
+    question, refuses = _LAST_QUESTION.search(before), EN.replies.refuses.match(said)
+    if refuses is None or question is None:
         return DialogueAct.CORRECTION.value
     rest = said[refuses.end() :]
-    asked, told = text_features(question)[0], text_features(rest)[0]
+    asked, told = text_features(question[0])[0], text_features(rest)[0]
     if (asked.has_number and told.has_number) or (
         asked.has_time and told.has_time
     ):  # "On Monday?" - "No, on Friday."
         return DialogueAct.CORRECTION.value
     return dialogue_act(rest, "user").value
-
-
-def _question(before: str) -> str:
-    before = before.rstrip()
-    if not before.endswith("?"):
-        return ""
-    return before[max(before.rfind(end, 0, -1) for end in ".!?\n") + 1 :]

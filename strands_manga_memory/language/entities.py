@@ -352,15 +352,8 @@ def _date(match: re.Match[str]) -> str | None:
 
 
 _PAST = {"half past": 30, "quarter past": 15, "quarter to": -15}
-_HALVES = {
-    "am": "am",
-    "pm": "pm",
-    "morning": "am",
-    "afternoon": "pm",
-    "evening": "pm",
-    "午前": "am",
-    "午後": "pm",
-}
+_HALVES = canonical_words("entities.halves")
+_NAMES_OF_HALVES = "half", "before", "after", "jhalf"
 
 
 def _time(match: re.Match[str]) -> str | None:
@@ -368,14 +361,7 @@ def _time(match: re.Match[str]) -> str | None:
     if parts.keys() <= {"h", "before", "night"} and "時" not in match[0]:
         return None  # a number alone is no time
     hour, minute = int(parts["h"]), int(parts.get("m") or (30 if "jmin" in parts else 0))
-    half = next(
-        (
-            _HALVES[parts[name].replace(".", "")]
-            for name in ("half", "before", "after", "jhalf")
-            if name in parts
-        ),
-        "",
-    )
+    half = next((_HALVES[parts[name]] for name in _NAMES_OF_HALVES if name in parts), "")
     if hour > 24 or minute > 59 or (hour > 12 and "half" in parts):
         return None
     if "past" in parts:

@@ -69,7 +69,7 @@ def instruction_terms(text: str) -> frozenset[str]:
 
 def _topics_in(text: str, groups: Sequence[Sequence[str]]) -> list[str]:
     lower = text.lower()
-    words = set(_TOPIC_WORD.findall(lower))  # only Japanese names may be parts of words
+    words = set(_INSTRUCTION_WORD.findall(lower))  # only Japanese names may be parts of words
     return [
         topic
         for topic, *names in groups
@@ -77,7 +77,6 @@ def _topics_in(text: str, groups: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-_TOPIC_WORD = re.compile(r"[a-z]+")
 _INSTRUCTION_WORD = re.compile(r"[a-z']+")
 _JAPANESE_WORD = re.compile(r"[\u3400-\u9fff々]+|[\u30a1-\u30fa\u30fc]{2,}")
 _EVERY_TIME = re.compile(

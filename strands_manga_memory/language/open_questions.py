@@ -65,14 +65,10 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
         said = head_and_tail(text)
         asks = any(_asks(each) for each in split_sentences(said))
         waits = ANY.summaries.waits.search(said) is not None
-        later = [
-            (lines[each - 1], head_and_tail(lines[each][1]))
-            for each in range(at + 1, len(lines))
-            if lines[each][0] == "assistant" and lines[each][1].strip()
-        ]
         answers = [
-            (head_and_tail(before) if who == "user" else "", answer)
-            for (who, before), answer in later
+            (head_and_tail(lines[each - 1][1]), head_and_tail(answer))
+            for each, (who, answer) in enumerate(lines)
+            if each > at and who == "assistant" and answer.strip()
         ]
         first = answers[0][1] if answers else ""
         is_postponed = ANY.answers.postponed.search(first) is not None
@@ -89,7 +85,7 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
             and not any(
                 _is_answer_in_session(each, question, asked)
                 or (is_postponed and _brings_answer(each, asked))
-                for asked, each in answers[0 if waits else 1 :]
+                for asked, each in answers
             )
         ):
             found[_asking_part(question)] = None

@@ -31,7 +31,6 @@ class Rule:
         role: Role of the authors whose messages are searched. Empty for both roles.
         cues: Words of which the message must contain at least one. An English word must occur as a
             whole word.
-        at_clause: Whether the pattern is tried only at the beginning of a clause.
         revokes_instruction: Whether a matching message ends a standing instruction.
         check: Name of the function that validates a match; empty if every match is valid. A rule of
             the table ``answers`` matches a question: its ``check`` is the name of a pattern in the
@@ -45,13 +44,12 @@ class Rule:
     pattern: re.Pattern[str]
     role: str = ""
     cues: frozenset[str] = frozenset()
-    at_clause: bool = False
     revokes_instruction: bool = False
     check: str = ""
     unless: str = ""
 
 
-_OPTIONS = ("role", "at_clause", "revokes_instruction", "check", "unless")
+_OPTIONS = ("role", "revokes_instruction", "check", "unless")
 
 
 class Section:

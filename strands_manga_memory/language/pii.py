@@ -132,17 +132,6 @@ def is_iban(text: str) -> bool:
     )
 
 
-def is_ssn(text: str) -> bool:
-    """Return whether nine digits may be a US social security number."""
-    digits = _digits(text)
-    return (
-        digits[:3] not in ("000", "666")
-        and digits[0] != "9"
-        and digits[3:5] != "00"
-        and digits[5:] != "0000"
-    )
-
-
 Action = Literal["redact", "encrypt", "refuse"]
 
 _OF_NAMES = string.ascii_lowercase + "_"
@@ -206,7 +195,7 @@ _CHECKS: dict[str, Callable[[str], bool]] = {
     check.__name__: check
     for check in (
         *(is_card_number, is_iban, is_international_phone, is_ip_address),
-        *(is_japanese_phone, is_my_number, is_ssn, is_us_phone),
+        *(is_japanese_phone, is_my_number, is_us_phone),
     )
 }
 
@@ -356,12 +345,7 @@ def redact_value_identifiers(value: Any) -> Any:
         return {key: redact_value_identifiers(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [redact_value_identifiers(item) for item in value]
-    if isinstance(value, str):
-        return redact_identifiers(value)
-    if (
-        isinstance(value, int)
-        and not isinstance(value, bool)
-        and (cleaned := redact_identifiers(str(value))) != str(value)
-    ):
-        return cleaned
+    if isinstance(value, str | int) and not isinstance(value, bool):
+        text = str(value)
+        return value if (cleaned := redact_identifiers(text)) == text else cleaned
     return value

@@ -268,8 +268,8 @@ def _taste(statement: str) -> tuple[int, frozenset[str]]:
 def _nearest_value(text: str, values: Sequence[str]) -> str:
     """Return the value that shares the most terms with a text, or the text if none does."""
     wanted = instruction_terms(text)
-    shared = [len(wanted & instruction_terms(value)) for value in values]
-    return values[shared.index(max(shared))] if any(shared) else text
+    nearest = max(values, key=lambda value: len(wanted & instruction_terms(value)), default=text)
+    return nearest if wanted & instruction_terms(nearest) else text
 
 
 def _with_value(slot: str, text: str, said: Preference) -> str:
@@ -304,19 +304,16 @@ def apply_preference(slots: Mapping[str, str], said: Preference) -> dict[str, st
     if said.liked is None and slot_for_key(said.value) == said.slot:
         return dict.fromkeys({said.slot} & slots.keys(), "")  # "I have no allergies"
     into = DISLIKES if said.liked is False else said.slot if said.liked else ""
-    opposite = [
+    leaves: tuple[str, ...] = tuple(
         said.slot.removesuffix(ending) + other
         for ending, other in OTHERS_TASTES.items()
         if said.slot.endswith(ending)
-    ]
+    )
     if said.slot in FACTS:
-        leaves: tuple[str, ...] = (said.slot,)
-    elif opposite:
-        leaves = tuple(opposite)
-    elif said.liked or said.slot == DISLIKES:
-        leaves = (DISLIKES,)
-    else:
-        leaves = (*TASTES, said.slot)
+        leaves = (said.slot,)
+    elif not leaves:
+        is_wanted = said.liked or said.slot == DISLIKES
+        leaves = (DISLIKES,) if is_wanted else (*TASTES, said.slot)
     changed = {
         slot: remove_values(slots[slot], said.value)
         for slot in leaves

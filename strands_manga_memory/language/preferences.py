@@ -115,9 +115,13 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
                 ):
                     continue
                 place = said.slot, canonical_value(said.value), said.liked is None
-                adds = said.adds or said.slot == STYLE
-                if not BOTH.corrects.search(sentence):
-                    adds = adds or _is_one_of_several(said, found.values())
+                is_one_of_several = (
+                    said.liked
+                    and said.slot in TASTES
+                    and not BOTH.corrects.search(sentence)
+                    and any(each.slot == said.slot and each.liked for each in found.values())
+                )
+                adds = said.adds or said.slot == STYLE or bool(is_one_of_several)
                 found.pop(place, None)
                 found[place] = replace(said, adds=adds)
     chosen = sorted(found.values(), key=lambda said: not said.slot)[:MOST_PREFERENCES]
@@ -188,11 +192,10 @@ def _changed_taste(clause: str, stated: Sequence[Preference]) -> list[Preference
     if BOTH.retracts.search(clause):
         return [_retraction(last)]
     if last.liked and (match := BOTH.corrects_taste.search(clause)):
-        named = find_values(match[match.lastindex or 0])
-        same = [each for each in named if each[0] == last.slot]
+        same = [each for each in find_values(_thing(match)) if each[0] == last.slot]
         return as_preferences(same, liked=True, adds=False)
     if last.liked and last.slot in TASTES and (match := BOTH.continues.search(clause)):
-        return [last, *_object_preferences(match[match.lastindex or 0], liked=True, adds=True)]
+        return [last, *_object_preferences(_thing(match), liked=True, adds=True)]
     if last.liked is not False and last.slot in TASTES and BOTH.dislikes_now.search(clause):
         return [replace(last, liked=False)]
     if last.liked or last.slot not in _SIDES:
@@ -201,22 +204,19 @@ def _changed_taste(clause: str, stated: Sequence[Preference]) -> list[Preference
         return [Preference(DISLIKES, last.value, None)]
     if not BOTH.likes_now.search(clause):
         return []
-    slots = [slot for slot, _, _ in find_values(last.value)] or [LIKES]
-    return [Preference(slots[0], last.value, adds=True)]
+    slot = next((slot for slot, _, _ in find_values(last.value)), LIKES)
+    return [Preference(slot, last.value, adds=True)]
+
+
+def _thing(match: re.Match[str]) -> str:
+    """Return the last group of a match, which names the thing that a pattern is about."""
+    return match[match.lastindex or 0]
 
 
 def _with_ended_dislikes(found: Sequence[Preference], clause: str) -> list[Preference]:
     if BOTH.ended_dislike.search(clause):
         return [replace(each, slot=DISLIKES) for each in found]
     return list(found)
-
-
-def _is_one_of_several(said: Preference, before: Iterable[Preference]) -> bool:
-    return (
-        said.liked is True
-        and said.slot in TASTES
-        and any(each.slot == said.slot and each.liked for each in before)
-    )
 
 
 def collect_preferences(texts: Iterable[str]) -> dict[str, str]:
@@ -289,7 +289,7 @@ def _clause_preferences(clause: str) -> list[Preference]:
         return []
     asked = has_question_mark(said) and not is_request
     if (match := BOTH.withdrawn.search(said) or BOTH.forget.search(said)) is not None:
-        things = ANY.statements.between_substances.split(match[match.lastindex or 0])
+        things = ANY.statements.between_substances.split(_thing(match))
         slots = (slot_for_key(each) for each in things)
         return [
             Preference(slot if slot in KNOWN_SLOTS else "", each, None)
@@ -313,7 +313,7 @@ def _idiom_preferences(said: str) -> list[Preference]:
         each
         for liked, pattern in ((True, BOTH.liked_thing), (False, BOTH.disliked_thing))
         for match in pattern.finditer(said)
-        if not JAPANESE.no_thing.search(thing := _QUOTED.sub(r"\1", match[match.lastindex or 0]))
+        if not JAPANESE.no_thing.search(thing := _QUOTED.sub(r"\1", _thing(match)))
         and not EN.statements.not_meant.search(said[: match.start(match.lastindex or 0)])
         for each in _object_preferences(thing, liked=liked, adds=True)
     ]
@@ -324,51 +324,33 @@ def _facts_and_wishes(said: str) -> list[Preference]:
     for rule in _PERSONAL_FACTS:
         if (match := rule.pattern.search(said)) is None:
             continue
-        span = match.span(match.lastindex or 0)
-        name, value = (
-            shorten_line(slot_for_key(match.expand(rule.key)), 60),
-            shorten_line(_QUOTED.sub(r"\1", said[slice(*span)].strip(" .")), 120),
-        )
-        if name.endswith(tuple(OTHERS_TASTES)):
+        start, end = match.span(match.lastindex or 0)
+        before, after = said[:start], said[end:]
+        slot = shorten_line(slot_for_key(match.expand(rule.key)), 60)
+        value = shorten_line(_QUOTED.sub(r"\1", said[start:end].strip(" .")), 120)
+        is_denied = EN.statements.not_before.search(before) or JA.statements.not_after.match(after)
+        if slot.endswith(tuple(OTHERS_TASTES)):
             things = _object_preferences(value, liked=True, adds=True)
             if names_a_value(value) or (things and not JAPANESE.no_thing.search(value)):
-                owner, value = name.replace("s's ", "s' "), ", ".join(each.value for each in things)
+                owner, value = slot.replace("s's ", "s' "), ", ".join(each.value for each in things)
                 found[owner] = Preference(owner, value, adds=True)
-        elif name in FACTS:
-            liked = None if _is_past_or_denied(said, span) else True
-            value = ANY.statements.between_substances.sub(", ", value) if name == ALLERGY else value
-            is_named = liked is None or slot_for_key(value) != name  # "I have allergies" names none
-            if is_named and not _is_taste_or_supposition(said, span):
-                found.setdefault(name, Preference(name, value, liked))
-        elif (name in ("budget", "spoilers") or ALLERGY in name) and (
-            EN.statements.not_meant.search(said[: span[0]])
+        elif slot in FACTS:
+            value = ANY.statements.between_substances.sub(", ", value) if slot == ALLERGY else value
+            is_supposed = ANY.statements.not_meant.search(before)
+            is_named = is_denied or slot_for_key(value) != slot  # "I have allergies" names none
+            if is_named and not (is_supposed or names_a_value(value)):  # "I'm a horror fan"
+                found.setdefault(slot, Preference(slot, value, None if is_denied else True))
+        elif (slot in ("budget", "spoilers") or ALLERGY in slot) and (
+            EN.statements.not_meant.search(before)
         ):
             continue  # "If my budget were ..." or "customers who hate spoilers"
-        elif name == STYLE and EN.statements.not_before.search(said[: span[0]]):
+        elif is_denied and slot == STYLE:
             continue  # "You don't have to be brief"
-        elif "language" not in found or name == STYLE:
-            found[name] = Preference(name, value)
-            if name != "language":  # "answer in English and keep it short" states a style too
+        elif "language" not in found or slot == STYLE:
+            found[slot] = Preference(slot, value)
+            if slot != "language":  # "answer in English and keep it short" states a style too
                 break
     return list(found.values())
-
-
-def _is_taste_or_supposition(statement: str, value: tuple[int, int]) -> bool:
-    """Return whether a statement only looks like a personal fact, such as "I'm a horror fan".
-
-    It may be a taste (for a genre, format or language), a quote or a supposition. ``value`` is the
-    start and end position in the statement of the words that would be the fact.
-    """
-    start, end = value
-    return (
-        names_a_value(statement[start:end])
-        or ANY.statements.not_meant.search(statement[:start]) is not None
-    )
-
-
-def _is_somebody_elses(sentence: str) -> bool:
-    is_silent = sentence.isascii() and not ENGLISH.speaker.search(sentence)
-    return is_silent or any(each.not_said.search(sentence) for each in (ENGLISH, JAPANESE))
 
 
 def _whole_sentence_preferences(sentence: str) -> Iterator[Preference]:
@@ -376,39 +358,30 @@ def _whole_sentence_preferences(sentence: str) -> Iterator[Preference]:
 
     A standing instruction has the slot ``style``. Any other preference or fact has no slot.
     """
-    if BOTH.request.search(sentence):
-        sentence = sentence.rstrip("?？ ")
-    elif JA.statements.whether.search(sentence):
+    is_request = BOTH.request.search(sentence) is not None
+    sentence = sentence.rstrip("?？ ") if is_request else sentence
+    silent = BOTH.anaphora, BOTH.of_a_slot, *(() if is_request else (JA.statements.whether,))
+    if has_question_mark(sentence) or any(pattern.search(sentence) for pattern in silent):
         return
-    if has_question_mark(sentence) or any(
-        pattern.search(sentence) for pattern in (BOTH.anaphora, BOTH.of_a_slot)
-    ):
-        return
-    act = dialogue_act(sentence, "user")
-    if act is DialogueAct.INSTRUCTION and BOTH.task.search(sentence):
-        return
-    if BOTH.shop.search(sentence) and sentiment_score(sentence) and act is DialogueAct.PREFERENCE:
-        return
-    if act in (DialogueAct.PREFERENCE, DialogueAct.FACT) and _is_somebody_elses(sentence):
-        return
-    if act is DialogueAct.INSTRUCTION or revokes_instruction(sentence):
+    act, ends = dialogue_act(sentence, "user"), revokes_instruction(sentence)
+    if ends or (act is DialogueAct.INSTRUCTION and not BOTH.task.search(sentence)):
         text = BOTH.around_instruction.sub("", sentence.strip().rstrip(".。!！"))
         pause = " " if _JAPANESE.search(text) else " -"
         text = shorten_line(BETWEEN_VALUES.sub(pause, text), 120)
-        yield Preference(STYLE, text, None if revokes_instruction(sentence) else True, adds=True)
-    elif act in (DialogueAct.PREFERENCE, DialogueAct.FACT):
-        text = BOTH.remark.sub("", BOTH.itself.sub("", sentence)).strip()
-        if not BOTH.fragment.search(text) and slot_for_key(text) not in KNOWN_SLOTS:
-            yield Preference("", shorten_line(text, 120))
-
-
-def _is_past_or_denied(statement: str, value: tuple[int, int]) -> bool:
-    """Return whether a clause denies a value or puts it in the past ("I no longer live in ...")."""
-    start, end = value
-    return (
-        EN.statements.not_before.search(statement[:start]) is not None
-        or JA.statements.not_after.match(statement[end:]) is not None
-    )
+        yield Preference(STYLE, text, None if ends else True, adds=True)
+        return
+    is_silent = sentence.isascii() and not ENGLISH.speaker.search(sentence)
+    is_about_shop = act is DialogueAct.PREFERENCE and BOTH.shop.search(sentence)
+    if (
+        act not in (DialogueAct.PREFERENCE, DialogueAct.FACT)
+        or is_silent
+        or BOTH.not_said.search(sentence)
+        or (is_about_shop and sentiment_score(sentence))
+    ):
+        return
+    text = BOTH.remark.sub("", BOTH.itself.sub("", sentence)).strip()
+    if not BOTH.fragment.search(text) and slot_for_key(text) not in KNOWN_SLOTS:
+        yield Preference("", shorten_line(text, 120))
 
 
 # Preferences of a clause: by predicate, or by a known value and its evaluation.
@@ -422,26 +395,22 @@ def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
     said = clause.strip()
     if ENGLISH.not_said.search(said):
         return []
-    for liked, pattern in (
-        (None, ENGLISH.once),
-        (False, ENGLISH.dislikes),
-        (True, ENGLISH.likes),
-    ):
-        if (match := pattern.search(said)) is not None:
-            if not EN.tastes.thing.search(said[match.end() :]):
-                break  # what it is about stands before it: "horror is what I love most"
-            turn = ENGLISH.but_disliked if liked else ENGLISH.but_liked
-            rest, *others = turn.split(said[match.end() :], maxsplit=1)
-            adds = BOTH.adds.search(said) is not None
-            asked = asked or ENGLISH.moment.search(match[0]) is not None
-            found = _object_preferences(rest, liked=liked, adds=adds, asked=asked)
-            if liked is None:
-                return _with_ended_dislikes(found, said)
-            return found + [
-                each
-                for other in others
-                for each in _object_preferences(other, liked=liked is False, adds=True, asked=True)
-            ]
+    patterns = (None, ENGLISH.once), (False, ENGLISH.dislikes), (True, ENGLISH.likes)
+    for liked, match in ((liked, pattern.search(said)) for liked, pattern in patterns):
+        if match is None:
+            continue
+        if not EN.tastes.thing.search(said[match.end() :]):
+            break  # what it is about stands before it: "horror is what I love most"
+        turn = ENGLISH.but_disliked if liked else ENGLISH.but_liked
+        rest, *others = turn.split(said[match.end() :], maxsplit=1)
+        adds = BOTH.adds.search(said) is not None
+        asked = asked or ENGLISH.moment.search(match[0]) is not None
+        found = _object_preferences(rest, liked=liked, adds=adds, asked=asked)
+        if liked is None:
+            return _with_ended_dislikes(found, said)
+        for other in others:
+            found += _object_preferences(other, liked=not liked, adds=True, asked=True)
+        return found
     return [] if asked else _evaluation_preferences(said)
 
 

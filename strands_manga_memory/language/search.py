@@ -138,14 +138,13 @@ def _pairs(run: str) -> list[str]:
     The terms are each kanji, and each pair of adjacent characters of which at least one is not
     hiragana. If the whole run is hiragana, the terms are its overlapping groups of three.
     """
-    found = [character for character in run if character >= "\u3400"]
-    for first, second in pairwise(run):
-        pair = first + second
-        if not _HIRAGANA.match(pair):
-            found.append(pair)
     if _HIRAGANA.match(run):
-        found += [run[at : at + 3] for at in range(max(1, len(run) - 2))]
-    return found
+        return [run[at : at + 3] for at in range(max(1, len(run) - 2))]
+    pairs = (first + second for first, second in pairwise(run))
+    return [
+        *(character for character in run if character >= "\u3400"),
+        *(pair for pair in pairs if not _HIRAGANA.match(pair)),
+    ]
 
 
 GAP = " [...] "
@@ -251,7 +250,10 @@ def excerpt_for_query(
             the question. Without effect if ``records`` is True.
     """
     parts = split_passages(text)
-    starts = _record_starts(parts) if records else range(len(parts))
+    starts = list(range(len(parts)))
+    for at in range(1, len(parts)) if records else ():
+        if not parts[at - 1].endswith("\n"):
+            starts[at] = starts[at - 1]
     gap = count(GAP)
     remaining, misses = max_tokens - gap, 0
     chosen: set[int] = set()
@@ -260,18 +262,15 @@ def excerpt_for_query(
         if is_excluded is not None and is_excluded(parts[at]):
             continue
         size = count(parts[at]) + gap * (2 - (at - 1 in chosen) - (at + 1 in chosen))
-        if at != starts[at] and chosen.isdisjoint(range(starts[at], at)):
-            size += count(_first_fields(parts[starts[at]]))
+        lead = _first_fields(parts, starts, at)
+        if lead and chosen.isdisjoint(range(starts[at], at)):
+            size += count(lead)
         if size <= remaining:
             remaining -= size
             chosen.add(at)
         elif (misses := misses + 1) > _MOST_MISSES:
             break
-    return (
-        _join_records(parts, sorted(chosen), starts)
-        if records
-        else _join_passages(parts, sorted(chosen))
-    )
+    return _join_passages(parts, sorted(chosen), starts, records=records)
 
 
 _FIELD_NAME = re.compile(r"(?:\A|(?<=[,;] )|(?<=\n))[^\W\d][\w.-]{0,60}: ")
@@ -307,61 +306,50 @@ def _ranked(parts: Sequence[str], terms: Collection[str], context: float) -> lis
     return sorted((at for at, score in enumerate(fit) if score > 0), key=lambda at: -fit[at])
 
 
-def _record_starts(parts: Sequence[str]) -> list[int]:
-    starts: list[int] = []
-    for at in range(len(parts)):
-        starts.append(at if at == 0 or parts[at - 1].endswith("\n") else starts[-1])
-    return starts
+def _first_fields(parts: Sequence[str], starts: Sequence[int], at: int) -> str:
+    """Return the first two fields of the line that contains a passage, to be put before it.
 
-
-def _first_fields(record: str) -> str:
-    """Return the first two fields of a line such as ``title: Uzumaki, price: 19.90, stock: 3``.
-
-    The first fields usually name the item, so a quote from the middle of the line begins with them.
-    The result is empty if the two fields have over 80 characters.
-    """
-    lead = ", ".join(_FIELD.split(record.strip(), maxsplit=_LEAD_FIELDS)[:_LEAD_FIELDS])
-    return lead + GAP if len(lead) <= _LEAD_CHARACTERS else ""
-
-
-def _join_records(parts: Sequence[str], chosen: Sequence[int], starts: Sequence[int]) -> str:
-    """Join chosen passages of a text in which each line describes one item by named fields.
-
-    An example of a line is ``title: Uzumaki, price: 19.90``. Chosen passages of the same line are
-    joined to one line. If the beginning of a line was not chosen, the first two fields of the line
-    are added, because they usually name the item.
+    An example of a line is ``title: Uzumaki, price: 19.90, stock: 3``. The first fields usually
+    name the item. The result is empty if the two fields have over 80 characters, or if the passage
+    is the beginning of its line.
 
     Args:
-        parts: All passages of the text. A line consists of one or more passages.
-        chosen: Positions of the chosen passages in ``parts``, in order.
+        parts: All passages of the text.
         starts: For each passage, the position of the first passage of its line.
+        at: Position of the passage.
     """
-    lines: list[str] = []
-    before = -1
+    fields = _FIELD.split(parts[starts[at]].strip(), maxsplit=_LEAD_FIELDS)
+    lead = ", ".join(fields[:_LEAD_FIELDS])
+    return lead + GAP if at != starts[at] and len(lead) <= _LEAD_CHARACTERS else ""
+
+
+def _join_passages(
+    parts: Sequence[str], chosen: Sequence[int], starts: Sequence[int], *, records: bool
+) -> str:
+    """Join chosen passages of a text, with ``[...]`` in place of omitted passages.
+
+    Args:
+        parts: All passages of the text.
+        chosen: Positions of the chosen passages in ``parts``, in order.
+        starts: For each passage, the position of the first passage of its record.
+        records: Whether each line of the text is a record, which describes one item by named
+            fields. Passages of different records are then put on different lines, and a passage
+            from the middle of a record follows the first fields of its record.
+    """
+    text, before = "", -1
     for at in chosen:
-        if at == starts[at]:
-            lines.append(parts[at])
-        elif lines and starts[before] == starts[at]:
-            lines[-1] = (
-                lines[-1] + parts[at]
-                if before == at - 1
-                else lines[-1].rstrip(" ,;") + GAP + parts[at]
-            )
+        if records and (before < 0 or starts[before] != starts[at]):
+            lead = _first_fields(parts, starts, at)
+            text = f"{text.strip().rstrip(',;')}\n{lead}{parts[at].lstrip()}"
+        elif at != before + 1:
+            text = (text.rstrip(" ,;" if records else None) + GAP).lstrip() + parts[at]
         else:
-            lines.append(_first_fields(parts[starts[at]]) + parts[at].lstrip())
+            text += parts[at]
         before = at
-    text = "\n".join(line.strip().rstrip(",;") for line in lines)
-    return text + GAP.rstrip() if 0 < len(chosen) < len(parts) else text
-
-
-def _join_passages(parts: Sequence[str], chosen: Sequence[int]) -> str:
-    text, end = "", 0
-    for at in chosen:
-        if at != end:
-            text = (text.rstrip() + GAP).lstrip()
-        text += parts[at]
-        end = at + 1
-    return text.rstrip() + (GAP.rstrip() if 0 < end < len(parts) else "")
+    if records:
+        text = text.strip().rstrip(",;")
+        before = len(chosen) - 1  # a gap in the middle is also shown at the end
+    return text.rstrip() + (GAP.rstrip() if chosen and before + 1 < len(parts) else "")
 
 
 Embed = Callable[[Sequence[str]], Sequence[Sequence[float]]]

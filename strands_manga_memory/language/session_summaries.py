@@ -199,17 +199,17 @@ def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
     at, last = chosen[-1]
     role, text = next(iter(lines[at + 1 :]), ("", ""))
     has_question = any(is_question(each) for where, each in said if where == at)
-    has_answer = (
+    answer = ""
+    if (
         role == "assistant"
         and has_content(text, role)
         and (is_question(last) or (_is_long(text) and not has_question))
-    )
-    answer = _quote(_informative_sentence(text)) if has_answer else ""
+    ):
+        answer = _quote(next(filter(_is_long, split_sentences(text)), text))
     quotes = list(dict.fromkeys(_quote(request) for _, request in chosen))
     variants = [
-        _render_quotes(quotes, answer),
-        _render_quotes(quotes[-1:], answer),
-        _render_quotes(quotes[-1:], ""),
+        _render_quotes(requests, answer)
+        for requests, answer in ((quotes, answer), (quotes[-1:], answer), (quotes[-1:], ""))
     ]
     return next(
         (each for each in variants if estimate_tokens(each) <= max_tokens),
@@ -232,17 +232,8 @@ def _render_quotes(requests: Sequence[str], answer: str) -> str:
     return f"The user said {asked}." + (f' The answer was "{answer}".' if answer else "")
 
 
-def _informative_sentence(answer: str) -> str:
-    """Return the first informative sentence of an answer.
-
-    A sentence of one or two short words, such as "Sorry.", is not informative. If there is no
-    informative sentence, the whole answer is returned.
-    """
-    sentences = [each.strip() for each in split_sentences(answer)]
-    return next(filter(_is_long, sentences), answer)
-
-
 def _is_long(sentence: str) -> bool:
+    """Return whether a sentence is informative: one or two short words, as in "Sorry.", are not."""
     return len(sentence.split()) > 2 or len(sentence) > 12 or any(map(str.isdigit, sentence))
 
 
@@ -310,11 +301,9 @@ def extract_topics(texts: Sequence[str]) -> list[str]:
     is_part = {
         topic
         for topic in topics
-        if any(
-            (topic in other != topic and (other in titles or often[topic] == often[other]))
-            or topic.rstrip("0123456789") == f"{other} "
-            for other in topics
-        )
+        for other in topics
+        if (topic in other != topic and (other in titles or often[topic] == often[other]))
+        or topic.rstrip("0123456789") == f"{other} "
     }
     return [topic for topic, _ in counts.most_common() if topic not in is_part][:MOST_TOPICS]
 
@@ -333,19 +322,16 @@ def classify_sentiment(texts: Any) -> Sentiment:
 
     The last text counts twice. Preferences, such as "I hate horror", do not count.
     """
-    scores = [sum(map(_sentence_sentiment, split_sentences(head_and_tail(text)))) for text in texts]
+    scores = [
+        sum(
+            score
+            for sentence in split_sentences(head_and_tail(text))
+            if (score := sentiment_score(sentence)) and not extract_preferences([sentence])
+        )
+        for text in texts
+    ]
     score = sum(scores) + sum(scores[-1:])
     return "positive" if score > 0 else "negative" if score < 0 else "neutral"
-
-
-def _sentence_sentiment(sentence: str) -> int:
-    """Return the user's sentiment towards the assistant in a sentence.
-
-    The result is above 0 if positive, below 0 if negative, and 0 if neutral. Preferences, such as
-    "I hate horror", count as 0.
-    """
-    score = sentiment_score(sentence)
-    return 0 if not score or extract_preferences([sentence]) else score
 
 
 logger = logging.getLogger(__name__)
@@ -512,13 +498,11 @@ def required_facts(lines: Sequence[Line], max_tokens: int) -> list[Fact]:
         {"role": role, "content": [{"text": text}], "tracking_id": str(at)}  # type: ignore[typeddict-item]
         for at, (role, text) in enumerate(lines)
     ]
-    current = [
-        fact
-        for fact in merge_facts(RuleFactExtractor().extract(messages))
-        if fact.kind in _REQUIRED
-    ]
+    facts = merge_facts(RuleFactExtractor().extract(messages))
     return select_facts(
-        current, max_tokens=int(max_tokens * _REQUIRED_SHARE), count=estimate_tokens
+        [fact for fact in facts if fact.kind in _REQUIRED],
+        max_tokens=int(max_tokens * _REQUIRED_SHARE),
+        count=estimate_tokens,
     )
 
 
@@ -537,10 +521,10 @@ def missing_facts(summary: SessionSummary, required: Sequence[Fact]) -> list[Fac
 
 def _states_fact(said: SearchableText, text: str, fact: Fact) -> bool:
     """Return whether a summary contains all values and 75 % of the words of a fact."""
-    found = said.types.find(fact.text)
-    if not all(said.mentions_value(entity.type, entity.value, entity.text) for entity in found):
-        return False
-    return term_overlap(fact.text, text) >= _SAME_WORDS
+    return term_overlap(fact.text, text) >= _SAME_WORDS and all(
+        said.mentions_value(entity.type, entity.value, entity.text)
+        for entity in said.types.find(fact.text)
+    )
 
 
 def complete_summary(

@@ -62,14 +62,13 @@ class SubjectTracker:
 
     def __init__(self, before: Sequence[str] = ()) -> None:
         self._is_other = self._ends_with_other = self._names_other = self._has_other_budget = False
-        self._is_occasional = self._has_end = self._names_own_budget = False
+        self._has_end = False
+        self._foreign: set[str] = set()
         self._person = ""
         for text in before:
             for sentence in split_sentences(head_and_tail(text)):
                 self.own_part(sentence)
-        self._ends_with_other = (
-            self._ends_with_other and ANY.subjects.gift.search(" ".join(before)) is not None
-        )
+        self._ends_with_other &= ANY.subjects.gift.search(" ".join(before)) is not None
         self._names_other = False
 
     def own_part(self, sentence: str) -> str:
@@ -85,43 +84,35 @@ class SubjectTracker:
 
         ``is_own`` returns whether a preference in the returned part is to be stored.
         """
-        clauses = split_clauses(sentence)
+        subjects, clauses = ANY.subjects, split_clauses(sentence)
         asks = len(clauses) > 1 and has_question_mark(sentence)
-        self._is_occasional = (
-            ANY.subjects.occasion.search(
-                without_questions_about_oneself(
-                    sentence.removesuffix(clauses[-1]) if asks else sentence
-                )
-            )
-            is not None
+        stated = without_questions_about_oneself(
+            sentence.removesuffix(clauses[-1]) if asks else sentence
         )
-        self._has_end = ANY.subjects.until.search(sentence) is not None
-        is_gift = ANY.subjects.gift.search(sentence) is not None
-        self._has_other_budget = (
-            self._has_other_budget
-            or is_gift
-            or ANY.subjects.other.search(sentence) is not None
-            or ANY.subjects.undertaking.search(sentence) is not None
-        )
-        self._names_own_budget = ANY.subjects.own_budget.search(sentence) is not None
+        match = subjects.other.search(sentence)
+        is_gift = subjects.gift.search(sentence) is not None
+        is_own = subjects.own.search(sentence) is not None
+        self._has_end = subjects.until.search(sentence) is not None
+        self._has_other_budget |= bool(is_gift or match or subjects.undertaking.search(sentence))
         self._names_other = bool(
-            ANY.subjects.named.search(sentence)
-            or (self._names_other and not ANY.subjects.own.search(sentence))
+            subjects.named.search(sentence) or (self._names_other and not is_own)
         )
-        others = [ANY.subjects.other.search(clause) is not None for clause in clauses]
-        self._opens_with_other = (
-            match := ANY.subjects.other.search(sentence)
-        ) is not None and match.start() < AT_THE_BEGINNING
+        self._foreign = set(_LASTING) if subjects.occasion.search(stated) else set()
+        if self._has_other_budget and not subjects.own_budget.search(sentence):
+            self._foreign.add("budget")
+        if self._names_other:
+            self._foreign.add("name")
         if match is None:
-            self._is_other = self._ends_with_other = (
-                self._ends_with_other and not ANY.subjects.own.search(sentence)
-            )
+            self._is_other = self._ends_with_other = self._ends_with_other and not is_own
             return self._with_person(sentence)
+        if match.start() < AT_THE_BEGINNING:
+            self._foreign.update((STYLE, "spoilers"))
+        others = [subjects.other.search(clause) is not None for clause in clauses]
         first = 0 if self._ends_with_other or is_gift or not any(others) else others.index(True)
         own = [
             clause
             for at, (clause, is_other) in enumerate(zip(clauses, others, strict=True))
-            if not is_other and (at < first or ANY.subjects.own.search(clause))
+            if not is_other and (at < first or subjects.own.search(clause))
         ]
         self._is_other, self._ends_with_other = not own, not own or others[-1]
         return ", ".join(own) if own else self._with_person(sentence)
@@ -146,14 +137,6 @@ class SubjectTracker:
         Args:
             slot: Slot (standard key) of the preference, such as ``genre``.
         """
-        if self._is_occasional and slot in _LASTING:
-            return False
         if self._has_end and slot not in _PERMANENT and ALLERGY not in slot:
             return False
-        if self._opens_with_other and slot in (STYLE, "spoilers"):
-            return False
-        if slot == "budget" and self._has_other_budget and not self._names_own_budget:
-            return False
-        if slot == "name" and self._names_other:
-            return False
-        return not self._is_other or slot not in _OF_A_PERSON
+        return slot not in self._foreign and not (self._is_other and slot in _OF_A_PERSON)

@@ -203,7 +203,6 @@ def _find_corrected_fact(
     """
     topic = _topic(facts[at].text)
     is_exact = types[kind[0]].is_exact
-    shared_words = 1 if is_exact else 2
     found: tuple[int, Entity | None] = (at, None)
     most = -1
     for before in range(at - 1, -1, -1):
@@ -216,7 +215,7 @@ def _find_corrected_fact(
         ):
             break
         shared = len(topic & _topic(fact.text))
-        if is_far and shared < shared_words:
+        if is_far and shared < (1 if is_exact else 2):
             continue
         if shared > most and (old := _correctable_values(fact.text, types).get(kind)) is not None:
             found, most = (before, old), shared
@@ -301,28 +300,23 @@ class RuleFactExtractor:
         answer = ""
         for message in with_pauses(messages):
             source = message.get("tracking_id") or ""
-            if message["role"] == "user":
-                text = redact_identifiers(message_text(message))
-                if not text:
-                    continue
-                sentences = [
-                    (dialogue_act(sentence, "user"), sentence, source)
-                    for sentence in split_sentences(text)
-                ]
-                spoken += sentences
-                said = list(
-                    self._user_facts(
-                        sentences,
-                        answer,
-                        continues=ANY.replies.continues.search(text.lower()) is not None,
-                    )
-                )
+            text = redact_identifiers(message_text(message))
+            if message["role"] == "assistant":
+                answer = text or answer
+                if text:
+                    is_answered = ANY.answers.postponed.search(text.lower()) is None
+                found += self._assistant_facts(text, source)
+                found += self._call_facts(message, source)
+            elif text:
+                sentences = [(dialogue_act(each, "user"), each) for each in split_sentences(text)]
+                spoken += [(act, sentence, source) for act, sentence in sentences]
+                continues = ANY.replies.continues.search(text.lower()) is not None
+                said = list(self._user_facts(sentences, source, answer, continues=continues))
                 # The things that a question names are facts, answered or not; the question itself
                 # is open until its answer.
                 if is_answered is False:
                     found += asked
-                asked = [fact for fact in said if fact.kind is FactKind.QUESTION]
-                is_answered = None
+                asked, is_answered = [each for each in said if each.kind is FactKind.QUESTION], None
                 found += [
                     (
                         replace(fact, kind=FactKind.STATEMENT, key="", weight=fact.weight - 0.5)
@@ -331,14 +325,12 @@ class RuleFactExtractor:
                     )
                     for fact in said
                 ]
-                continue
-            text = redact_identifiers(message_text(message))
-            answer = text or answer
-            if text:
-                is_answered = ANY.answers.postponed.search(text.lower()) is None
-            found += self._assistant_facts(text, source)
-            found += self._call_facts(message, source)
-        ended = _revoked(spoken)
+        stands = are_instructions_active([(act, sentence) for act, sentence, _ in spoken])
+        ended = {
+            (source, _shorten_sentence(sentence))
+            for (act, sentence, source), still in zip(spoken, stands, strict=True)
+            if act is DialogueAct.INSTRUCTION and not still
+        }
         found += [] if is_answered else asked
         open_ = {(fact.source, fact.text) for fact in found if fact.kind is FactKind.QUESTION}
         return [
@@ -349,13 +341,16 @@ class RuleFactExtractor:
         ]
 
     def _user_facts(
-        self, sentences: Sequence[tuple[DialogueAct, str, str]], answer: str, *, continues: bool
+        self,
+        sentences: Sequence[tuple[DialogueAct, str]],
+        source: str,
+        answer: str,
+        *,
+        continues: bool,
     ) -> Iterator[Fact]:
-        corrects, was_declined = (
-            False,
-            ANY.replies.declines.search(answer[-_END:].lower()) is not None and not continues,
-        )
-        for act, sentence, source in sentences:
+        declines = ANY.replies.declines.search(answer[-_END:].lower()) is not None
+        was_declined, corrects = declines and not continues, False
+        for act, sentence in sentences:
             lower = sentence.lower()
             if act in SMALL_TALK_ACTS:
                 continue
@@ -364,14 +359,11 @@ class RuleFactExtractor:
                 or act is DialogueAct.CORRECTION
                 or ANY.facts.instead.search(lower) is not None
             )
-            said, worth, entities = (
-                _shorten_sentence(sentence),
-                information_weight(sentence),
-                self.types.find(sentence),
-            )
+            said, worth = _shorten_sentence(sentence), information_weight(sentence)
+            entities = self.types.find(sentence)
             if not (worth or entities) and _is_empty(sentence):
                 continue
-            if (corrects and act is DialogueAct.CORRECTION) or (
+            if act is DialogueAct.CORRECTION or (
                 (corrects or was_declined) and _correctable_values(said, self.types)
             ):
                 kind = FactKind.CORRECTION  # also the sentence after "No, sorry."
@@ -399,57 +391,34 @@ class RuleFactExtractor:
         return normalized(match[1])
 
     def _assistant_facts(self, text: str, source: str) -> Iterator[Fact]:
-        for sentence in split_sentences(text) if text else ():
-            exact = [
-                entity for entity in self.types.find(sentence) if self.types[entity.type].is_exact
-            ]
-            worth = information_weight(sentence)
-            kind = self._kind_of_assistant(sentence, worth, names_something=bool(exact))
-            if kind is not None:
-                yield Fact(kind, _shorten_sentence(sentence), source, weight=worth + 2 * len(exact))
-
-    def _kind_of_assistant(
-        self, sentence: str, worth: float, *, names_something: bool
-    ) -> FactKind | None:
-        lower = sentence.lower()
-        if not ANY.facts.offer.search(lower):
-            if ANY.facts.outcome.search(lower):
-                return FactKind.OUTCOME
-            if ANY.facts.promise.search(lower):
-                return FactKind.PROMISE
-            names_something = names_something or (
-                worth > _ENOUGH and dialogue_act(sentence, "assistant") not in SMALL_TALK_ACTS
-            )
-        return FactKind.FINDING if names_something else None
+        for sentence in split_sentences(text):
+            lower, worth = sentence.lower(), information_weight(sentence)
+            exact = sum(self.types[entity.type].is_exact for entity in self.types.find(sentence))
+            is_offer = ANY.facts.offer.search(lower) is not None
+            if not is_offer and ANY.facts.outcome.search(lower):
+                kind = FactKind.OUTCOME
+            elif not is_offer and ANY.facts.promise.search(lower):
+                kind = FactKind.PROMISE
+            elif exact or (
+                not is_offer
+                and worth > _ENOUGH
+                and dialogue_act(sentence, "assistant") not in SMALL_TALK_ACTS
+            ):
+                kind = FactKind.FINDING
+            else:
+                continue
+            yield Fact(kind, _shorten_sentence(sentence), source, weight=worth + 2 * exact)
 
     def _call_facts(self, message: Message, source: str) -> Iterator[Fact]:
         for block in message["content"]:
             if "toolUse" in block:
-                use = block["toolUse"]
-                values = ", ".join(
+                name, values = block["toolUse"]["name"], block["toolUse"]["input"]
+                shown = ", ".join(
                     shorten_line(str(value), 40)
-                    for value in leaves(redact_value_identifiers(use["input"]))
+                    for value in leaves(redact_value_identifiers(values))
                 )
-                yield Fact(
-                    FactKind.TASK,
-                    f"{use['name']}({values})"[:_LONGEST],
-                    source,
-                    key=use["name"],
-                    weight=0.5,
-                )
-
-
-def _revoked(spoken: Sequence[tuple[DialogueAct, str, str]]) -> frozenset[tuple[str, str]]:
-    """Return the message id and text of each instruction of the user that no longer applies.
-
-    ``spoken`` contains the dialogue act, the text and the message id of each sentence of the user.
-    """
-    stands = are_instructions_active([(act, sentence) for act, sentence, _ in spoken])
-    return frozenset(
-        (source, _shorten_sentence(sentence))
-        for (act, sentence, source), still in zip(spoken, stands, strict=True)
-        if act is DialogueAct.INSTRUCTION and not still
-    )
+                text = f"{name}({shown})"[:_LONGEST]
+                yield Fact(FactKind.TASK, text, source, key=name, weight=0.5)
 
 
 def _is_empty(sentence: str) -> bool:
@@ -476,7 +445,8 @@ def merge_facts(
 
     Outdated values are first replaced by the values of later corrections. Then a fact is removed if
     a later fact contains all its words, or if a later fact has the same kind and the same subject
-    (``key``). Corrections, preferences, decisions and statements count as one kind here.
+    (``key``). Corrections, preferences, decisions and statements count as one kind here. A fact of
+    the user stays, even if the assistant repeats it.
 
     Args:
         facts: New facts.
@@ -484,37 +454,26 @@ def merge_facts(
             each other, because the previous call did so.
         types: Entity types whose values are compared.
     """
-    together = apply_corrections([*earlier, *facts], types, since=len(earlier))
-    return _without_outdated(together, since=len(earlier))
-
-
-def _without_outdated(facts: Sequence[Fact], *, since: int) -> list[Fact]:
-    """Remove the facts that a later fact contains or replaces, by the rules of ``merge_facts``.
-
-    A fact of the user stays, even if the assistant repeats it. ``since`` is the position of the
-    first new fact. Earlier facts are compared only with the new facts, because an earlier call has
-    compared them with each other.
-    """
+    since = len(earlier)
+    together = apply_corrections([*earlier, *facts], types, since=since)
     newest: list[Fact] = []
     keys: set[tuple[FactKind, str]] = set()
-    later: list[
-        tuple[frozenset[str], bool]
-    ] = []  # the words of each later fact, and whether it is the user's
-    for at in with_pauses(range(len(facts) - 1, -1, -1)):
-        fact = facts[at]
+    # The words of each later fact, and whether it is the user's.
+    later: list[tuple[frozenset[str], bool]] = []
+    for at in with_pauses(range(len(together) - 1, -1, -1)):
+        fact = together[at]
         is_of_user = fact.kind in USER_KINDS
         group = FactKind.STATEMENT if is_of_user else fact.kind
-        said = frozenset(words(without_leading_no(fact.text))) - FILLER_WORDS or frozenset(
-            (fact.text,)
-        )
-        if not fact.text or (fact.key and (group, fact.key) in keys):
-            continue
-        # The user's statement stays; the assistant's repetition of it is the first to be left out.
-        if any(said <= others and (of_user or not is_of_user) for others, of_user in later):
+        said = frozenset(words(without_leading_no(fact.text))) - FILLER_WORDS or {fact.text}
+        if (
+            not fact.text
+            or (fact.key and (group, fact.key) in keys)
+            or any(said <= others and (of_user or not is_of_user) for others, of_user in later)
+        ):
             continue
         newest.append(fact)
         if at >= since:
             keys.add((group, fact.key))
             if fact.kind is not FactKind.TASK:
-                later.append((said, is_of_user))
+                later.append((frozenset(said), is_of_user))
     return newest[::-1]

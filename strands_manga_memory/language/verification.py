@@ -26,6 +26,8 @@ from strands_manga_memory.messages.texts import split_pieces
 _SHARE_OF_WORDS = 0.75
 _STEM = 5
 _MOST_CHATTER = 3
+_CHARACTERS_OF_A_TOKEN = 24
+"""Number of characters that no token exceeds in any language."""
 
 
 class SearchableText:
@@ -66,8 +68,7 @@ class SearchableText:
         The searched text must contain all entities and numbers of the fact, and most of its other
         words.
         """
-        form = normalized(fact.text)
-        if form in self.form:
+        if normalized(fact.text) in self.form:
             return True
         plain = without_leading_no(fact.text)
         for entity in self.types.find(fact.text):
@@ -81,26 +82,17 @@ class SearchableText:
         if order and order.isdisjoint(self._words) and not ORDER_WORDS.isdisjoint(self._words):
             return False  # "before 5 pm" is missing in "after 5 pm"
         left = [word for word in left if word not in ORDER_WORDS and not _is_negative(word)]
+        spoken = [word for word in left if word.isalpha()]
         if any(word not in self.form for word in left if not word.isalpha()):
             return False
-        spoken = [word for word in left if word.isalpha()]
         known = sum(
-            (
-                word in self.form
-                if not word.isascii()
-                else word in self._words or word[:_STEM] in self._stems
-            )
-            for word in spoken
+            word[:_STEM] in self._stems if word.isascii() else word in self.form for word in spoken
         )
         return known >= _SHARE_OF_WORDS * len(spoken)
 
 
 def _is_negative(word: str) -> bool:
     return word in NEGATIVE_WORDS or word.endswith("n't")
-
-
-_CHARACTERS_OF_A_TOKEN = 24
-"""Number of characters that no token exceeds in any language."""
 
 
 def _comparable(type_: str, value: str) -> tuple[str, str]:

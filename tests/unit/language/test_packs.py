@@ -69,17 +69,10 @@ def test_a_message_is_read_as_the_act_of_its_rule(language: str) -> None:
             assert (example, str(dialogue_act(example, entry["role"]))) == (example, entry["act"])
 
 
-def test_a_pattern_that_is_tried_where_clauses_begin_matches_nowhere_else() -> None:
-    patterns = [pattern for _, entry in ACTS if entry.get("at_clause") for pattern in entry["any"]]
-    assert len(patterns) > 5
-    assert [
-        pattern
-        for pattern in patterns
-        if not re.match(r"\{\{instructions\.(?:order|sentence)\}\}", pattern)
-    ] == []
-    assert [dialogue_act(f"Hi{start} never use emojis", "user") for start in ".!?;:,\n"] == [
-        "instruction"
-    ] * 7
+def test_an_instruction_is_found_at_the_beginning_of_a_clause_alone() -> None:
+    found = [dialogue_act(f"Hi{start} never use emojis", "user") for start in ".!?;:,\n"]
+    assert found == ["instruction"] * 7
+    assert dialogue_act("The guides never use emojis", "user") != "instruction"
 
 
 @pytest.mark.parametrize(("kind", "text"), COUNTEREXAMPLES)
