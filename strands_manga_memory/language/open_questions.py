@@ -196,21 +196,31 @@ def is_answer(answer: str, question: str, asked: str = "") -> bool:
         question: Question of the user, which may be from an earlier message.
         asked: Text of the user's message before ``answer``. Empty to judge ``answer`` alone.
     """
-    if (_repeats(asked, question) and _answers_yes_or_no(answer, question)) or _brings_news(
-        answer, question, asked
+    kinds, rest = _asked_kinds(question)
+    is_order = ANY.asked.order.search(question) is not None
+    is_postponed = ANY.answers.postponed.search(answer) is not None
+    is_definite = not (
+        is_postponed
+        or ANY.given.promise.search(answer)
+        or any(map(is_question, split_sentences(answer)))
+    )
+    if is_definite and (
+        _brings_news(answer, question, asked, kinds)
+        or (
+            kinds in (["yes_or_no"], ["stock"])
+            and not is_order
+            and _GIVEN["yes_or_no"].search(answer)
+            and _repeats(asked, question)
+        )
     ):
         return True
     text = f"{asked}\n{answer}"
-    kinds, rest = _asked_kinds(question)
     terms = _terms(rest)
     needed = 1.0 if "yes_or_no" in kinds else _SAME_SUBJECT
     return (
         bool(kinds)
-        and (
-            not ANY.asked.order.search(question)
-            or bool(_terms(_GIVEN["yes_or_no"].sub(" ", answer)))
-        )
-        and not ANY.answers.postponed.search(answer)
+        and not is_postponed
+        and (not is_order or bool(_terms(_GIVEN["yes_or_no"].sub(" ", answer))))
         and len(terms & _terms(text)) >= needed * len(terms)
         and set(_DIGITS.findall(question)) <= set(_DIGITS.findall(text))
         and all(name.lower() in text.lower() for name in _NAMES.findall(question))
@@ -237,21 +247,7 @@ def _repeats(asked: str, question: str) -> bool:
     return bool(first) and first == again
 
 
-def _answers_yes_or_no(answer: str, question: str) -> bool:
-    """Return whether a message answers a yes-or-no question with yes or no.
-
-    A message that asks something, or that promises an answer, is no answer.
-    """
-    return (
-        not ANY.asked.order.search(question)
-        and _asked_kinds(question)[0] in (["yes_or_no"], ["stock"])
-        and _GIVEN["yes_or_no"].search(answer) is not None
-        and not (ANY.answers.postponed.search(answer) or ANY.given.promise.search(answer))
-        and not any(map(is_question, split_sentences(answer)))
-    )
-
-
-def _brings_news(answer: str, question: str, asked: str) -> bool:
+def _brings_news(answer: str, question: str, asked: str, kinds: Sequence[str]) -> bool:
     """Return whether the assistant answers an older question that the user has asked about again.
 
     Args:
@@ -260,8 +256,8 @@ def _brings_news(answer: str, question: str, asked: str) -> bool:
         question: The user's older question, such as "When does the parking reopen?".
         asked: Text of the user's message before the answer. It must ask for news, as in "What about
             the parking?", and name only the subject of the question.
+        kinds: Kinds of values that the question asks for.
     """
-    kinds, _ = _asked_kinds(question)
     clauses = [each for each in _CLAUSES.split(asked) if ANY.questions.asks_for_news.search(each)]
     subject = frozenset[str]().union(
         *(_terms(ANY.questions.asks_for_news.sub(" ", each)) for each in clauses)
@@ -270,11 +266,7 @@ def _brings_news(answer: str, question: str, asked: str) -> bool:
         bool(subject and (kinds or not is_question(question)))
         and subject <= _terms(question)
         and has_content(answer, "assistant")
-        and not any(
-            each.search(answer)
-            for each in (ANY.answers.postponed, ANY.given.promise, ANY.given.no_news)
-        )
-        and not any(map(is_question, split_sentences(answer)))
+        and not ANY.given.no_news.search(answer)
         and all(
             _GIVEN[kind].search(answer) for kind in kinds if kind in ("date", "price", "number")
         )

@@ -57,8 +57,8 @@ _ANY_ROLE = "|".join(f"(?P<{role}>{getattr(ANY.preference_keys, role).pattern})"
 _ROLE = re.compile(rf"\A(?:{_ANY_ROLE})\s?")
 """Words before the name of a key, such as "favorite" in "favorite genre"."""
 _OF_ROLE = {
-    "unwanted": dict.fromkeys(("genre", "author", "format", LIKES), DISLIKES),
-    "wanted": {slot: slot for slot in ("genre", "author", "format", "language", STYLE, LIKES)},
+    "unwanted": dict.fromkeys(TASTES, DISLIKES),
+    "wanted": {slot: slot for slot in (*TASTES, "language", STYLE)},
     "amount": {"budget": "budget"},
     "answer": {STYLE: STYLE, "language": "language"},
 }

@@ -190,13 +190,12 @@ def split_sentences(text: str) -> Iterator[str]:
 
 
 _CAPITALIZED = re.compile(r"[A-Z](?<!\w[A-Z])[\w'-]+")
-_MINE = EN.words("condense.mine")
 _NUMBER = re.compile(
     rf"\d+|(?=[otfsen])\b(?:(?<!the )(?<!this )(?<!that )one|{'|'.join(_UNITS[2:13])})\b|"
     r"(?<![一二三四五六七八九十百])[一二三四五六七八九十百]++(?=[巻冊人名日月時])"
 )
 _LINE_NUMBER = re.compile(
-    r"\A\W*(?:(?:step|number|no|item|option) ?\d{1,3}\b ?[:.)-]|\d{1,3}[.)] )"
+    r"\A\W*(?:(?:step|number|no|item|option) ?\d{1,3}\b ?[:.)-]|\d{1,3}[.)] )", re.IGNORECASE
 )
 _KANA_NAME = re.compile(r"[ァ-ヴー]{3,}|[一-龯]{2,}")
 
@@ -207,13 +206,12 @@ def information_weight(sentence: str) -> float:
     Each number or name adds 1, up to 4. Words about the speaker ("my") add 1.5. The number of a
     list item, as in "2. Berserk", does not count.
     """
+    sentence = _LINE_NUMBER.sub("", sentence).lstrip()
     lower = sentence.lower()
-    if (number := _LINE_NUMBER.match(lower)) is not None:
-        sentence, lower = sentence[number.end() :].lstrip(), lower[number.end() :].lstrip()
     names = sum(name.start() > 0 for name in _CAPITALIZED.finditer(sentence))
     if not sentence.isascii():
         names += len(_KANA_NAME.findall(sentence)) // 2
-    is_mine = not _MINE.isdisjoint(lower.split()) or ANY.condense.mine.search(lower) is not None
+    is_mine = ANY.condense.mine.search(lower) is not None
     numbers = len(_NUMBER.findall(lower))
     return min(4.0, numbers + names) + (1.5 if is_mine else 0.0)
 
