@@ -251,8 +251,8 @@ def _brings_news(answer: str, question: str, asked: str, kinds: Sequence[str]) -
     """Return whether the assistant answers an older question that the user has asked about again.
 
     Args:
-        answer: Text of the assistant's message. If the question asks for a date, a price or a
-            number, the text must contain such a value.
+        answer: Text of the assistant's message, which asks and promises nothing. If the question
+            asks for a date, a price or a number, the text must contain such a value.
         question: The user's older question, such as "When does the parking reopen?".
         asked: Text of the user's message before the answer. It must ask for news, as in "What about
             the parking?", and name only the subject of the question.

@@ -318,9 +318,11 @@ def _first_fields(parts: Sequence[str], starts: Sequence[int], at: int) -> str:
         starts: For each passage, the position of the first passage of its line.
         at: Position of the passage.
     """
+    if at == starts[at]:
+        return ""
     fields = _FIELD.split(parts[starts[at]].strip(), maxsplit=_LEAD_FIELDS)
     lead = ", ".join(fields[:_LEAD_FIELDS])
-    return lead + GAP if at != starts[at] and len(lead) <= _LEAD_CHARACTERS else ""
+    return lead + GAP if len(lead) <= _LEAD_CHARACTERS else ""
 
 
 def _join_passages(

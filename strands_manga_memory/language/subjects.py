@@ -63,7 +63,7 @@ class SubjectTracker:
     def __init__(self, before: Sequence[str] = ()) -> None:
         self._is_other = self._ends_with_other = self._names_other = self._has_other_budget = False
         self._has_end = False
-        self._foreign: set[str] = set()
+        self._excluded: set[str] = set()
         self._person = ""
         for text in before:
             for sentence in split_sentences(head_and_tail(text)):
@@ -97,16 +97,16 @@ class SubjectTracker:
         self._names_other = bool(
             subjects.named.search(sentence) or (self._names_other and not is_own)
         )
-        self._foreign = set(_LASTING) if subjects.occasion.search(stated) else set()
+        self._excluded = set(_LASTING) if subjects.occasion.search(stated) else set()
         if self._has_other_budget and not subjects.own_budget.search(sentence):
-            self._foreign.add("budget")
+            self._excluded.add("budget")
         if self._names_other:
-            self._foreign.add("name")
+            self._excluded.add("name")
         if match is None:
             self._is_other = self._ends_with_other = self._ends_with_other and not is_own
             return self._with_person(sentence)
         if match.start() < AT_THE_BEGINNING:
-            self._foreign.update((STYLE, "spoilers"))
+            self._excluded.update((STYLE, "spoilers"))
         others = [subjects.other.search(clause) is not None for clause in clauses]
         first = 0 if self._ends_with_other or is_gift or not any(others) else others.index(True)
         own = [
@@ -139,4 +139,4 @@ class SubjectTracker:
         """
         if self._has_end and slot not in _PERMANENT and ALLERGY not in slot:
             return False
-        return slot not in self._foreign and not (self._is_other and slot in _OF_A_PERSON)
+        return slot not in self._excluded and not (self._is_other and slot in _OF_A_PERSON)

@@ -159,12 +159,9 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
     """
     changed = list(facts)
     for at in range(since, len(changed)):
-        new_values = (
-            _correctable_values(changed[at].text, types)
-            if changed[at].kind is FactKind.CORRECTION
-            else {}
-        )
-        for kind, new in new_values.items():
+        if changed[at].kind is not FactKind.CORRECTION:
+            continue
+        for kind, new in _correctable_values(changed[at].text, types).items():
             before, old = _find_corrected_fact(changed, at, kind, types)
             if old is None or old.value == new.value:
                 continue
@@ -173,13 +170,12 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
             sources = changed[before].corrects
             corrects = dict.fromkeys((*changed[at].corrects, *sources, changed[before].source))
             changed[at] = replace(changed[at], corrects=tuple(corrects))
-            for place in (
-                before,
-                *(number for number in range(before) if changed[number].source in sources),
-            ):
-                known = _correctable_values(changed[place].text, types).get(kind)
+            for place in range(before + 1):
+                if place < before and changed[place].source not in sources:
+                    continue
+                text = changed[place].text
+                known = _correctable_values(text, types).get(kind)
                 if known is not None and known.value == old.value:
-                    text = changed[place].text
                     changed[place] = replace(
                         changed[place], text=text[: known.start] + new.text + text[known.end :]
                     )
