@@ -463,12 +463,17 @@ def _evaluation_preferences(said: str) -> list[Preference]:
     """
     text = EN.tastes.instead.sub("", said)
     named = find_values(text)
-    if not named or BOTH.shop.search(text) or not _is_the_speakers(text, named):
+    if not named or BOTH.shop.search(text):
+        return []
+    is_subject = min(start for _, _, start in named) <= AT_THE_BEGINNING
+    before = [text[:start] for slot, _, start in named if slot != "author"]
+    if any(map(ENGLISH.specific.search, before)) or not (
+        is_subject or ENGLISH.speaker.search(text)
+    ):
         return []
     rest = without_values(said, named)
     if BOTH.ended_dislike.search(rest):
         return _with_ended_dislikes(as_preferences(named, liked=None, adds=False), rest)
-    is_subject = min(start for _, _, start in named) <= AT_THE_BEGINNING
     is_report = not is_subject and ENGLISH.no_taste.search(rest) is not None
     score = 0 if is_report else sentiment_score(rest)
     if not score and not is_evaluative(rest):
@@ -477,15 +482,6 @@ def _evaluation_preferences(said: str) -> list[Preference]:
         as_preferences(named, liked=score > 0, adds=BOTH.adds.search(said) is not None)
         if score
         else []
-    )
-
-
-def _is_the_speakers(text: str, named: Sequence[tuple[str, str, int]]) -> bool:
-    if any(ENGLISH.specific.search(text[:start]) for slot, _, start in named if slot != "author"):
-        return False
-    return (
-        min(start for _, _, start in named) <= AT_THE_BEGINNING
-        or ENGLISH.speaker.search(text) is not None
     )
 
 
