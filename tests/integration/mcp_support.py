@@ -100,6 +100,13 @@ def results_of(agent: Agent) -> dict[str, Answer]:
     return {names[each["toolUseId"]]: Answer(each) for each in tool_results(agent.messages)}
 
 
+def pass_time(seconds: float) -> None:
+    """Let the running event loop's clock go on by some seconds, so that its timers end earlier."""
+    loop = asyncio.get_running_loop()
+    time = loop.time
+    loop.time = lambda: time() + seconds
+
+
 async def until(ready: Callable[[], object]) -> None:
     """Wait until ``ready`` returns something true; the test's own timeout ends it otherwise."""
     while not ready():  # noqa: ASYNC110 - what is waited for knows of no event

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -20,10 +19,19 @@ from strands.types.tools import AgentTool, ToolContext
 
 from strands_manga_memory import GuardedMCPTools, MangaMemory, guard_tool
 from strands_manga_memory.mcp import BreakerMiddleware
-from strands_manga_memory.testing import ScriptedModel
+from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests import mcp_servers
 from tests.integration.endless import endless_tool
-from tests.integration.mcp_support import Answer, Shop, agent_of, call, policy, results_of
+from tests.integration.mcp_support import (
+    Answer,
+    Shop,
+    agent_of,
+    call,
+    pass_time,
+    policy,
+    results_of,
+    until,
+)
 from tests.servers import wait_until
 from tests.support import stub_tool
 from tests.unit.session.support import tool_use
@@ -51,11 +59,13 @@ async def stuck() -> str:
     return "late"
 
 
+may_end = asyncio.Event()
+
+
 @tool
-async def stubborn(seconds: float = 0.6) -> str:
+async def stubborn() -> str:
     """Ignores its cancellation."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    while not may_end.is_set():
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(0.05)
     return "late"
@@ -77,7 +87,7 @@ def test_sick_and_healthy_tools_in_parallel(client: MCPClient) -> None:
         ("broken", {}),
         ("nothing", {}),
     ]
-    agent = agent_of(guarded, guard_tool(add), guard_tool(broken), uses=uses)
+    agent = agent_of(guarded, guard_tool(add, policy()), guard_tool(broken, policy()), uses=uses)
     assert str(agent("go")).strip() == "done"
     results = results_of(agent)
     assert {name: answer.code for name, answer in results.items()} == {
@@ -95,7 +105,7 @@ def test_sick_and_healthy_tools_in_parallel(client: MCPClient) -> None:
 
 def test_a_cancelled_agent_counts_against_nobody(client: MCPClient) -> None:
     guarded = GuardedMCPTools(client, policy())
-    hanging = guard_tool(stuck, policy(timeout=0.5))
+    hanging = guard_tool(stuck, policy())
     agent = agent_of(guarded, hanging, uses=[("hang", {}), ("stuck", {})])
     with ThreadPoolExecutor(1) as threads:
         turn = threads.submit(agent, "go")
@@ -175,10 +185,11 @@ def test_what_a_tool_streamed_before_the_deadline_is_a_partial_result() -> None:
         yield "x" * 5000
         yield found
         yield {"orders": list(range(100_000))}
+        pass_time(20.0)
         await asyncio.sleep(60)
 
     found = {f"order {number}": "Dispatched from Osaka, expected on Tuesday" for number in range(8)}
-    answer = asyncio.run(call(guard_tool(slow, policy(timeout=1.0))))
+    answer = asyncio.run(call(guard_tool(slow, policy())))
     assert answer.code == "timeout"
     partial = answer.details["partial"]
     assert partial[:2] == ['{"found": "{3}"}', "[[[[[[[...]]]]]]]"]
@@ -221,10 +232,12 @@ def test_background_tools_are_guarded(client: MCPClient) -> None:
 
 async def test_the_deadline_holds_even_if_the_tool_ignores_its_cancellation() -> None:
     guarded = guard_tool(stubborn, policy(timeout=0.1))
+    may_end.clear()
     before = set(asyncio.all_tasks())
     assert (await call(guarded)).code == "timeout"
     left = set(asyncio.all_tasks()) - before
     assert left  # the tool is still at it, and nobody waits
+    may_end.set()
     await asyncio.wait(left)
 
 
@@ -236,11 +249,11 @@ async def test_a_consumer_that_takes_its_time_does_not_use_up_the_tools() -> Non
             await asyncio.sleep(0.01)
             yield number
 
-    guarded = guard_tool(chatty, policy(timeout=0.3))
+    guarded = guard_tool(chatty, policy(timeout=30))
     events = []
     async for event in guarded.stream({"toolUseId": "t", "name": "chatty", "input": {}}, {}):
         events.append(event)
-        await asyncio.sleep(0.15)
+        pass_time(15.0)
     assert events[-1].tool_result["status"] == "success"
 
 
@@ -254,13 +267,17 @@ async def test_a_probe_that_hangs_ends_and_the_next_one_may_try() -> None:
             await asyncio.sleep(60)
         return "works"
 
-    guarded = guard_tool(sometimes, policy(failures=1, timeout=0.1, reset_after=0.05))
+    clock = FakeClock()
+    guarded = guard_tool(sometimes, policy(failures=1), clock=clock)
     for expected in ("timeout", "timeout"):
-        assert (await call(guarded)).code == expected
+        hanging = asyncio.create_task(call(guarded))
+        await until(lambda: guarded.status()["in_flight"])
+        pass_time(20.0)
+        assert (await hanging).code == expected
         assert guarded.breaker.state == "open"
-        await asyncio.sleep(0.06)
+        clock.advance(60.0)
     probe = asyncio.create_task(call(guarded))
-    await asyncio.sleep(0.03)
+    await until(lambda: guarded.status()["in_flight"])
     assert (await call(guarded)).details["state"] == "half_open"
     probe.cancel()
     await asyncio.wait({probe})
@@ -362,9 +379,15 @@ def test_the_clients_own_progress_callback_still_hears() -> None:
         heard.append(progress)
 
     with mcp_servers.client_of("legacy", "stdio", progress_callback=progressed) as client:
-        shop = Shop(GuardedMCPTools(client, policy(timeout=0.5)))
-        assert asyncio.run(shop.call("crawls")).code == "timeout"
-        assert heard == [1, 2, 3]
+        shop = Shop(GuardedMCPTools(client, policy()))
+
+        async def crawl() -> Answer:
+            crawling = asyncio.create_task(shop.call("crawls"))
+            await until(lambda: heard == [1, 2, 3])
+            pass_time(20.0)
+            return await crawling
+
+        assert asyncio.run(crawl()).code == "timeout"
 
 
 # --- the facade and the middleware ----------------------------------------------------------------
@@ -455,22 +478,35 @@ def test_nobody_waits_for_the_thread_of_a_plain_function(by: str) -> None:
 
 async def test_middleware_ends_a_call_whose_tool_ignores_its_cancellation() -> None:
     """An outer cancellation is neutral for the breaker."""
-    middleware = BreakerMiddleware(policy(failures=2, timeout=0.3))
-    agent = agent_of(stubborn, uses=[("stubborn", {"seconds": 1.2})])
-    agent.add_middleware(ExecuteToolStage, middleware)
+    middleware = BreakerMiddleware(policy(failures=2))
+    may_end.clear()
+
+    def begun() -> asyncio.Task[Any]:
+        agent.add_middleware(ExecuteToolStage, middleware)
+        return asyncio.create_task(agent.invoke_async("Begin."))
+
+    def is_running() -> bool:
+        return bool(middleware.status().get("stubborn", {}).get("in_flight"))
+
+    agent = agent_of(stubborn, uses=[("stubborn", {})])
     before = set(asyncio.all_tasks())
-    assert str(await agent.invoke_async("Begin.")).strip() == "done"
+    turn = begun()
+    await until(is_running)
+    pass_time(20.0)
+    assert str(await turn).strip() == "done"
     assert results_of(agent)["stubborn"].code == "timeout"
     left = set(asyncio.all_tasks()) - before
     assert left, "the agent waited for the tool"
+    may_end.set()
     await asyncio.wait(left)
-    again = agent_of(stubborn, uses=[("stubborn", {})])
-    again.add_middleware(ExecuteToolStage, middleware)
-    turn = asyncio.create_task(again.invoke_async("Begin."))
-    await asyncio.sleep(0.1)
+    may_end.clear()
+    agent = agent_of(stubborn, uses=[("stubborn", {})])
+    turn = begun()
+    await until(is_running)
     turn.cancel()
     await asyncio.wait({turn})
     assert turn.cancelled()
+    may_end.set()
     assert middleware.status()["stubborn"]["failures"] == {"timeout": 1, "cancelled": 1}
 
 

@@ -4,8 +4,10 @@ import asyncio
 import json
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +15,10 @@ from strands.tools.mcp import MCPClient
 
 from strands_manga_memory import BreakerPolicy, GuardedMCPTools
 from strands_manga_memory.mcp import ServerSupervisor
+from strands_manga_memory.mcp.call import Call
+from strands_manga_memory.testing import FakeClock
 from tests import mcp_servers
-from tests.integration.mcp_support import Answer, Shop, call, policy, until
+from tests.integration.mcp_support import Answer, Shop, call, pass_time, policy, until
 from tests.servers import wait_until
 
 pytestmark = pytest.mark.xdist_group("mcp scenarios")  # its servers and processes are started once
@@ -28,7 +32,7 @@ KINDS = [
     pytest.param(kind, id="-".join(kind), marks=pytest.mark.long if kind in LONG else ())
     for kind in mcp_servers.KINDS
 ]
-QUICK = {"hang": policy(timeout=0.15), "crawls": policy(timeout=1.5)}
+QUICK = {"hang": policy(timeout=0.15)}
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -109,7 +113,7 @@ async def test_a_hanging_tool_ends_in_time_and_cuts_nobody_elses_call(shop: Shop
 
 
 async def test_a_healthy_tool_answers_while_another_hangs(client: MCPClient) -> None:
-    shop = Shop(GuardedMCPTools(client, policy()))
+    shop = Shop(GuardedMCPTools(client, policy(timeout=50)))
     hanging = [asyncio.create_task(shop.call("hang")) for _ in range(3)]
     healthy = [await shop.call("ok", n=n) for n in range(20)]
     assert {answer.status for answer in healthy} == {"success"}
@@ -120,10 +124,23 @@ async def test_a_healthy_tool_answers_while_another_hangs(client: MCPClient) -> 
     assert shop["hang"].breaker.failures == 0
 
 
-async def test_progress_is_kept_as_a_partial_result(kind: tuple[str, str], shop: Shop) -> None:
-    answer = await shop.call("crawls")
+async def test_progress_is_kept_as_a_partial_result(
+    kind: tuple[str, str], shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, record = [], Call.record_progress
+
+    def count(one: Call, *progress: Any) -> None:
+        record(one, *progress)
+        seen.append(progress)
+
+    monkeypatch.setattr(Call, "record_progress", count)
+    has_stream = kind != ("legacy", "http")  # from the server to the client
+    crawling = asyncio.create_task(shop.call("crawls"))
+    await until(lambda: len(seen) == 3 if has_stream else shop["crawls"].status()["in_flight"])
+    pass_time(20.0)
+    answer = await crawling
     assert answer.code == "timeout"
-    if kind != ("legacy", "http"):  # it has no stream from the server to the client
+    if has_stream:
         assert [s["message"] for s in answer.details["partial"]] == ["step 1", "step 2", "step 3"]
         assert "step 3" in answer.text
 
@@ -150,12 +167,12 @@ async def test_a_flood_of_progress_while_a_call_works_is_no_time_out(
     assert redacted == [], "what is told to nobody is not worked on"
 
 
-async def test_only_a_tool_that_blocks_its_server_is_blamed(shop: Shop) -> None:
+async def test_only_a_tool_that_blocks_its_server_is_blamed(shop: Shop, tmp_path: Path) -> None:
     held_up = Shop(GuardedMCPTools(shop.guarded.client, policy(timeout=1.0)))
-    blocking = asyncio.create_task(held_up.call("blocks", seconds=1.7))
-    await until(lambda: held_up["blocks"].status()["in_flight"])
-    await asyncio.sleep(0.05)
+    blocking = asyncio.create_task(held_up.call("blocks", folder=str(tmp_path)))
+    await until((tmp_path / "blocked").exists)
     answer = await held_up.call("ok")
+    (tmp_path / "released").touch()
     assert (await blocking).code == "timeout"
     assert answer.code == "server_blocked"
     assert (held_up["blocks"].breaker.failures, held_up["ok"].breaker.failures) == (1, 0)
@@ -179,7 +196,8 @@ async def test_a_cancelled_task_counts_for_nothing_and_stops_at_once(shop: Shop)
 
 
 async def test_a_probe_finds_that_a_tool_works_again(client: MCPClient) -> None:
-    shop = Shop(GuardedMCPTools(client, policy(failures=2, reset_after=0.05)))
+    clock = FakeClock()
+    shop = Shop(GuardedMCPTools(client, policy(failures=2), clock=clock))
     await shop.call("repair", works=False)
     assert [(await shop.call("flaky")).code for _ in range(3)] == [
         "tool_error",
@@ -187,7 +205,7 @@ async def test_a_probe_finds_that_a_tool_works_again(client: MCPClient) -> None:
         "circuit_open",
     ]
     await shop.call("repair")
-    await asyncio.sleep(0.06)
+    clock.advance(60.0)
     answers = await asyncio.gather(*(shop.call("flaky") for _ in range(20)))
     assert [answer.status for answer in answers].count("success") == 1
     assert {answer.code for answer in answers if answer.status == "error"} == {"circuit_open"}
@@ -225,11 +243,9 @@ async def test_another_tool_answers_instead(client: MCPClient) -> None:
 
 @pytest.fixture
 def mortal(kind: tuple[str, str]) -> Iterator[tuple[Shop, mcp_servers.HttpServer | None]]:
-    """Tools of a server that may be killed, with a supervisor that is in a hurry."""
+    """Tools of a server that may be killed, on a clock that only ``_recovered`` moves."""
     with mcp_servers.mortal(*kind) as (client, server):
-        shop = Shop(GuardedMCPTools(client, policy(timeout=20)))
-        shop.guarded.supervisor._backoff = 0.05
-        yield shop, server
+        yield Shop(GuardedMCPTools(client, policy(timeout=20), clock=FakeClock())), server
 
 
 async def _killed(shop: Shop, server: mcp_servers.HttpServer | None) -> None:
@@ -249,14 +265,13 @@ def _alive(pid: int) -> bool:
         return False
 
 
-async def _backed_off(shop: Shop) -> None:
-    while (wait := shop.guarded.supervisor.retry_after) > 0:  # noqa: ASYNC110 - the time is known
-        await asyncio.sleep(wait)
+def _back_off(shop: Shop) -> None:
+    shop.guarded.supervisor._clock.advance(60.0)
 
 
 async def _recovered(shop: Shop) -> Answer:
     """Return the first answer after the backoff."""
-    await _backed_off(shop)
+    _back_off(shop)
     return await shop.call("ok", n=5)
 
 
@@ -321,8 +336,19 @@ async def test_parallel_callers_reconnect_once_in_all_for_all(mortal: tuple[Shop
     assert (await shop.call("ok")).code == "server_unavailable"
     if server is not None:
         server.start()
-    await _backed_off(shop)
-    answers = await asyncio.gather(*(shop.call("ok") for _ in range(20)))
+    _back_off(shop)
+    supervisor, others_ended = shop.guarded.supervisor, threading.Event()
+    connect = supervisor._connect
+
+    def connect_late(client: MCPClient) -> None:
+        others_ended.wait(20)
+        connect(client)
+
+    supervisor._connect = connect_late
+    calls = [asyncio.create_task(shop.call("ok")) for _ in range(20)]
+    await until(lambda: sum(call.done() for call in calls) == 19)
+    others_ended.set()
+    answers = await asyncio.gather(*calls)
     assert [answer.status for answer in answers].count("success") == 1
     assert {answer.code for answer in answers if answer.status == "error"} == {"server_unavailable"}
     assert shop.guarded.supervisor.reconnects == 1
@@ -342,9 +368,8 @@ async def test_parallel_callers_reconnect_once_in_all_for_all(mortal: tuple[Shop
 )
 async def test_nonsense_counts_against_the_tool_alone(fault: str, code: str) -> None:
     with mcp_servers.mortal("legacy", "http") as (client, server):
-        shop = Shop(GuardedMCPTools(client, policy(failures=2)))
+        shop = Shop(GuardedMCPTools(client, policy(failures=2), clock=FakeClock()))
         server.misbehave(fault)
-        shop.guarded.supervisor._backoff = 0.05
         answers = [await shop.call("ok") for _ in range(3)]
         if (
             IS_CLIENT_1

@@ -14,6 +14,7 @@ import threading
 import time
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, ClassVar
 
 _INT = {"type": "object", "properties": {"n": {"type": "integer"}}}
@@ -23,7 +24,7 @@ TOOLS: dict[str, dict[str, Any]] = {
     "boom": {"inputSchema": _NONE},
     "reports": {"inputSchema": _NONE},
     "hang": {"inputSchema": {"type": "object", "properties": {"seconds": {"type": "number"}}}},
-    "blocks": {"inputSchema": {"type": "object", "properties": {"seconds": {"type": "number"}}}},
+    "blocks": {"inputSchema": {"type": "object", "properties": {"folder": {"type": "string"}}}},
     "crawls": {"inputSchema": _NONE},
     "floods": {"inputSchema": _NONE},
     "dies": {"inputSchema": _NONE},
@@ -65,8 +66,11 @@ def call(name: str, arguments: dict[str, Any], tell: Any, progress_token: Any) -
     if name == "hang":
         time.sleep(arguments.get("seconds", 60))
     if name == "blocks":
+        folder = Path(arguments["folder"])
         with only_one_at_a_time:
-            time.sleep(arguments.get("seconds", 3))
+            (folder / "blocked").touch()
+            while not (folder / "released").exists():
+                time.sleep(0.01)
     if name == "crawls":
         for step in range(3):
             params = {

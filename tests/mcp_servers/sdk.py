@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 try:  # mcp 2.x
@@ -56,10 +57,16 @@ async def hang(seconds: float = 60.0) -> str:
 
 
 @server.tool(structured_output=False)
-async def blocks(seconds: float = 3.0) -> str:
-    """Keeps the whole server busy."""
-    time.sleep(seconds)  # noqa: ASYNC251 - that is the fault
+async def blocks(folder: str) -> str:
+    """Keeps the whole server busy until a file ``released`` is in the folder."""
+    _block(Path(folder))
     return "late"
+
+
+def _block(folder: Path) -> None:
+    (folder / "blocked").touch()
+    while not (folder / "released").exists():
+        time.sleep(0.01)
 
 
 @server.tool(structured_output=False)

@@ -15,7 +15,7 @@ from strands.types.tools import AgentTool, ToolGenerator, ToolSpec, ToolUse
 
 from strands_manga_memory import BreakerPolicy, guard_tool
 from strands_manga_memory.mcp import BreakerMiddleware, CallOutcome, GuardedTool, Outcome, classify
-from tests.integration.mcp_support import agent_of, results_of
+from tests.integration.mcp_support import agent_of, pass_time, results_of
 
 USE: Any = {"toolUseId": "use", "name": "any", "input": {}}
 
@@ -323,11 +323,12 @@ def test_a_result_stays_one_if_what_comes_after_it_takes_too_long() -> None:
         try:
             async for event in next_fn(context):
                 yield event
-            await asyncio.sleep(0.8)  # longer than the tool may take
+            pass_time(60.0)  # longer than the tool may take
+            await asyncio.sleep(0.01)
         finally:
             ended.append("cleaned up")
 
-    breaker = BreakerMiddleware(BreakerPolicy(failures=1, timeout=0.5))
+    breaker = BreakerMiddleware(BreakerPolicy(failures=1, timeout=30))
     agent = agent_of(add, uses=[("add", {"a": 1, "b": 2})])
     agent.add_middleware(ExecuteToolStage, breaker)
     agent.add_middleware(ExecuteToolStage, slow)
