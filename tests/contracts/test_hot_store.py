@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -513,7 +514,7 @@ def through(
     deadline: float = 0.05,
     **options: Any,
 ) -> RedisHotStore:
-    settings = {"socket_timeout": 0.3, "retry": Retry(NoBackoff(), 0), **options}
+    settings = {"socket_timeout": 10.0, "retry": Retry(NoBackoff(), 0), **options}
     return RedisHotStore(
         redis.Redis(host=server.host, port=server.port, **settings),
         prefix=prefix,
@@ -730,33 +731,37 @@ def test_redis_does_not_repeat_what_must_not_be_repeated(
 def test_redis_is_unavailable_within_its_deadline(
     proxy: servers.FaultyProxy, unique: str, fault: str
 ) -> None:
-    store = through(proxy, unique)
     write = first()
-    store.write("c", write)
+    through(proxy, unique).write("c", write)
     getattr(proxy, fault)()
+    store = through(proxy, unique, socket_timeout=0.3)
     with clocks.Idle() as idle, pytest.raises(StoreUnavailableError) as caught:
         store.load("c", [])
     assert idle.seconds < 1.5
     assert isinstance(caught.value.__cause__, redis.RedisError)
     proxy.passing()
-    assert store.write("c", following(write))
+    next_write = following(write)
+    servers.wait_until(lambda: answer(lambda: store.write("c", next_write)) is True, "recovery")
 
 
 def test_redis_waits_for_a_paused_server_no_longer_than_the_socket_timeout(unique: str) -> None:
     with servers.valkey() as server:
         store = through(server, unique, socket_timeout=0.1)
-        store.write("c", first())
+        through(server, unique).write("c", first())
         server.pause()
         with pytest.raises(StoreUnavailableError):
             read_fields(store, "c", ["head"])
         server.resume()
-        servers.wait_until(lambda: read_fields(store, "c", ["head"]) == {"head": b"h1"}, "recovery")
+        read = {"head": b"h1"}
+        servers.wait_until(
+            lambda: answer(lambda: read_fields(store, "c", ["head"])) == read, "recovery"
+        )
         server.kill()
         with clocks.Idle() as idle, pytest.raises(StoreUnavailableError):
             read_fields(store, "c", ["head"])
         assert idle.seconds < 0.5
         server.start()
-        assert store.load("c", []) is None
+        servers.wait_until(lambda: answer(lambda: store.load("c", [])) is None, "recovery")
 
 
 def test_redis_out_of_memory_and_read_only_are_unavailable(unique: str) -> None:
@@ -812,21 +817,26 @@ def test_a_node_that_hangs_is_unavailable_and_the_others_go_on(
 ) -> None:
     client: Any = valkey_cluster.client(socket_timeout=0.2, retry=Retry(NoBackoff(), 0))
     store = RedisHotStore(client, prefix=unique)
+    patient: Any = valkey_cluster.client()
     names = {client.get_node_from_key(key_of(f"c{n}", unique)).port: f"c{n}" for n in range(50)}
     assert len(names) == 3
     for name in names.values():
-        store.write(name, first())
+        RedisHotStore(patient, prefix=unique).write(name, first())
+    patient.close()
+
+    def has_head(name: str) -> bool:
+        return answer(lambda: read_fields(store, name, ["head"])) == {"head": b"h1"}
+
     node = valkey_cluster.nodes[1]
     node.pause()
     try:
         with pytest.raises(StoreUnavailableError):
             store.load(names[node.port], ["head"])
         for port in names.keys() - {node.port}:
-            assert read_fields(store, names[port], ["head"]) == {"head": b"h1"}
+            servers.wait_until(partial(has_head, names[port]), "answer of another node")
     finally:
         node.resume()
-    servers.wait_until(lambda: answers(store, names[node.port]), "recovery of the node")
-    assert read_fields(store, names[node.port], ["head"]) == {"head": b"h1"}
+    servers.wait_until(partial(has_head, names[node.port]), "recovery of the node")
     client.close()
 
 
@@ -903,7 +913,9 @@ def test_sentinel_leads_to_the_primary(unique: str, tmp_path: Path) -> None:
                 "shop", retry=Retry(NoBackoff(), 0)
             )
             store = RedisHotStore(client, prefix=unique)
-            servers.wait_until(lambda: answers(store, "c"), "discovery")
+            servers.wait_until(
+                lambda: answer(lambda: store.load("c", [])) != "no answer", "discovery"
+            )
             assert store.write("c", first())
             with primary.client() as client:
                 assert client.exists(key_of("c", unique))
@@ -912,12 +924,11 @@ def test_sentinel_leads_to_the_primary(unique: str, tmp_path: Path) -> None:
             sentinel.kill()
 
 
-def answers(store: HotStore, name: str) -> bool:
+def answer(ask: Callable[[], object]) -> object:
     try:
-        read_fields(store, name, ["head"])
+        return ask()
     except StoreUnavailableError:
-        return False
-    return True
+        return "no answer"
 
 
 def test_two_hundred_stores_share_their_clients(valkey_server: servers.Valkey, unique: str) -> None:

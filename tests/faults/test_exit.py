@@ -127,7 +127,7 @@ def test_exit_does_not_wait_for_a_dead_hot_tier(
         with clocks.Idle() as idle:
             _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
-    assert idle.seconds < 4.0, errors
+    assert idle.seconds < 2.0, errors
     assert "left undone" not in errors
     with MangaMemory.open(durable=sqlite.durable) as memory:
         again = memory.agent(ScriptedModel(), user_id="u", session_id=unique)

@@ -91,7 +91,6 @@ def test_retry_of_a_later_agent_does_not_replace_that_of_an_earlier_one(
     servers.wait_until(
         lambda: stored_marks(new_process, services) == wanted,
         "storing all turns",
-        within=15,
         every=0.5,
     )
     found = new_process(services)
@@ -119,7 +118,6 @@ def test_agents_released_in_an_outage_are_all_stored(
     servers.wait_until(
         lambda: stored_marks(new_process, services) == wanted,
         "storing all turns",
-        within=30,
         every=1.0,
     )
 
@@ -141,4 +139,4 @@ def test_timed_save_of_a_later_agent_does_not_replace_that_of_an_earlier_one(
         log = new_process(services).log()
         return [query for query in ("q0", "q1") if query in str(log)]
 
-    servers.wait_until(lambda: queries() == ["q0", "q1"], "both tool calls", within=10, every=0.3)
+    servers.wait_until(lambda: queries() == ["q0", "q1"], "both tool calls", every=0.3)

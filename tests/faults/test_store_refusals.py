@@ -129,7 +129,7 @@ def named(
         stats = manager.stats("librarian")
         return stats[tier] == "down" and stats[f"{tier}_error"].startswith(f"{reason}: ")
 
-    servers.wait_until(is_named, f"the name of the {tier} tier's refusal", within=20)
+    servers.wait_until(is_named, f"the name of the {tier} tier's refusal")
 
 
 def up(manager: TieredSessionManager, agent: Any, numbers: Iterator[int], tier: str) -> int:
@@ -141,7 +141,7 @@ def up(manager: TieredSessionManager, agent: Any, numbers: Iterator[int], tier: 
 
     last = next(numbers)
     said(agent, last)
-    servers.wait_until(is_up, f"the {tier} tier's return", within=20)
+    servers.wait_until(is_up, f"the {tier} tier's return")
     return last + 1
 
 
@@ -305,7 +305,7 @@ def test_credentials_that_cannot_be_had_for_a_while_fail_no_turn(tiers: FaultyTi
     client = redis.Redis(
         port=tiers.hot_proxy.port,
         credential_provider=credentials,
-        socket_timeout=1.0,
+        socket_timeout=10.0,
         retry=Retry(NoBackoff(), 0),
     )
     manager = tiers.manager(hot=RedisHotStore(client))

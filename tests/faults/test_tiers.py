@@ -25,7 +25,7 @@ def settled(manager: TieredSessionManager) -> None:
     def everything_is_saved() -> bool:
         return manager.stats("librarian")["unsaved_messages"] == 0
 
-    servers.wait_until(everything_is_saved, "saving everything", within=15)
+    servers.wait_until(everything_is_saved, "saving everything")
 
 
 def check(manager: TieredSessionManager, agent: Any, turns: int) -> None:
@@ -120,7 +120,7 @@ def test_a_flush_brings_the_hot_tier_up_to_date_after_an_outage(tiers: FaultyTie
         manager.flush()
         return manager.stats("librarian")["hot"] == "up"
 
-    servers.wait_until(is_up, "a flush that reaches the hot tier", within=15)
+    servers.wait_until(is_up, "a flush that reaches the hot tier")
     tiers.durable_proxy.reset()
     assert talk.plain(talk.new_agent(tiers.manager()).messages) == talk.plain(agent.messages)
 

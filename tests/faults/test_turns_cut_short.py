@@ -20,7 +20,7 @@ from strands.hooks import (
 from strands.types.exceptions import EventLoopException
 
 from strands_manga_memory import ConflictError
-from tests import servers
+from tests import clocks, servers
 from tests.faults import talk
 from tests.faults.conftest import NewProcess, Process
 from tests.faults.talk import Stores
@@ -50,7 +50,9 @@ def said(messages: list[Any]) -> list[str]:
 
 def check(process: Process, new_process: NewProcess, stores: Stores) -> None:
     """The live agent's messages are saved once; then a next turn and a restore work."""
-    servers.wait_until(lambda: process.stats()["unsaved_messages"] == 0, "it", within=SAVED_WITHIN)
+    with clocks.Idle() as idle:
+        servers.wait_until(lambda: process.stats()["unsaved_messages"] == 0, "the save")
+    assert idle.seconds < SAVED_WITHIN
     assert said(process.log()) == said(process.agent.messages)
     process.agent("t9 tool")
     process.manager.flush()

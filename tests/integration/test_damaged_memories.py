@@ -22,7 +22,6 @@ from strands_manga_memory.memory import (
     TableProfileSource,
 )
 from strands_manga_memory.stores import (
-    SESSIONS,
     USER_MEMORY,
     PostgresTable,
     SQLiteTable,
@@ -47,7 +46,7 @@ def postgres_tables(
     with psycopg.connect(postgres_server.url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {unique}")
     url = postgres_server.url.replace("/postgres", f"/{unique}")
-    made = PostgresTable(url, SESSIONS), PostgresTable(url, USER_MEMORY)
+    made = PostgresTable(url, deadline=20), PostgresTable(url, USER_MEMORY, deadline=20)
     for table in made:
         table.create_if_missing()
     yield made

@@ -15,7 +15,7 @@ from strands.agent.conversation_manager import (
 from strands.hooks import BeforeInvocationEvent, BeforeModelCallEvent
 
 from strands_manga_memory import ConflictError, InMemoryHotStore, TieredSessionManager
-from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
+from strands_manga_memory.testing import FakeClock, FaultyHotStore, ScriptedModel
 from tests.histories import problems
 from tests.support import WatchedStore
 from tests.unit.session.support import (
@@ -37,11 +37,12 @@ def device(stores: Stores, **named: Any) -> Agent:
 
 def test_a_turn_under_a_lease_is_complete_although_the_hot_tier_fails_at_the_end() -> None:
     """The lease then ends by itself, and an error in the block is not replaced by another."""
-    hot = FaultyHotStore(InMemoryHotStore())
-    manager = TieredSessionManager("s", hot=hot)
+    clock = FakeClock()
+    hot = FaultyHotStore(InMemoryHotStore(clock=clock))
+    manager = TieredSessionManager("s", hot=hot, clock=clock)
     live = agent(manager)
     for error in (None, KeyError("of the block")):
-        with pytest.raises(KeyError) if error else nullcontext(), manager.lease(ttl=0.2):
+        with pytest.raises(KeyError) if error else nullcontext(), manager.lease(ttl=60.0):
             assert str(live("hello")) == "ok\n"
             hot.down = True
             if error:
@@ -49,7 +50,7 @@ def test_a_turn_under_a_lease_is_complete_although_the_hot_tier_fails_at_the_end
         hot.down = False
         with pytest.raises(ConflictError), manager.lease():
             pass
-        time.sleep(0.3)
+        clock.advance(61.0)
     with manager.lease():
         pass
 
@@ -204,13 +205,13 @@ def test_a_live_list_changes_only_before_an_invocation(both: Stores) -> None:
 def test_a_refresh_has_its_whole_deadline_however_long_ago_the_last_turn_was(
     both: Stores, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one = device(both, refresh="turn", hot_deadline=1.0, durable_deadline=1.0)
+    one = device(both, refresh="turn", hot_deadline=3.0, durable_deadline=3.0)
     other = device(both)
     one("one")
     quiet(one)
     other("other")
     quiet(other)
-    time.sleep(1.05)
+    time.sleep(3.05)
     one("what did I say")
     assert texts(one.model.requests[-1].messages) == ["one", "ok", "other", "ok", "what did I say"]
     assert "not saved" not in caplog.text

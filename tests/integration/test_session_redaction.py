@@ -466,7 +466,6 @@ def test_redaction_of_a_log_is_repeated_after_an_outage(both: Stores, on_loop: b
     wait_until(
         lambda: SECRET.encode() not in everything_stored(both),
         "the redaction of the log",
-        within=20,
     )
     check_gone(both, restored)
 

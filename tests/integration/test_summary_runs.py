@@ -140,9 +140,13 @@ def test_agent_for_each_request_summarizes_like_a_live_agent(
 
 def test_message_redacted_while_it_is_summarized_does_not_return(memory: MangaMemory) -> None:
     """A summary whose messages have changed since an earlier agent began it is not used."""
-    summarizer = ScriptedModel(
-        lambda _: "The user has a friend called Kenji, who likes horror manga.", delay=0.3
-    )
+    is_redacted = threading.Event()
+
+    def summarize(_: Any) -> str:
+        is_redacted.wait(30)
+        return "The user has a friend called Kenji, who likes horror manga."
+
+    summarizer = ScriptedModel(summarize)
     scope: Any = {"user_id": "u", "session_id": "s"}
 
     def build() -> Any:
@@ -158,6 +162,7 @@ def test_message_redacted_while_it_is_summarized_does_not_return(memory: MangaMe
     first = next(agent._session_manager.records())["message"]
     redacted = {**first, "content": [{"text": "[redacted]"}]}
     agent._session_manager.redact_latest_message(redacted, agent)
+    is_redacted.set()
     time.sleep(0.5)
     agent = build()
     agent("And now?")

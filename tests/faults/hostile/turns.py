@@ -134,9 +134,7 @@ def played(turns: list[Turn], shop: Shop) -> None:
     shop.answer()
     accepted = dump(agent.messages)
     session = agent._session_manager
-    servers.wait_until(
-        lambda: _is_saved(session), "saving what was said while the stores refused", within=30
-    )
+    servers.wait_until(lambda: _is_saved(session), "saving what was said while the stores refused")
     memory.close()
     other = shop.direct()
     restored: Any = agent_of(other, "importance", scope.session_id, "short")
