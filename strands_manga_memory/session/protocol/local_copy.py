@@ -309,7 +309,7 @@ class LocalCopy:
             seen={**base.seen, **lengths},
             states={**base.states, **changed},
             unlogged=base.unlogged | own.keys(),
-            last_used=now if used else base.last_used,
+            last_used=max(base.last_used, now if used else 0.0),
             created=base.created or now,
             turn_count=base.turn_count + len(begun),
             message_count=base.message_count + sum(lengths.values()) - sum(counted.values()),
