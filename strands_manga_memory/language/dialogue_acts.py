@@ -360,7 +360,9 @@ def _gives_value(text: str, act: str, features: TextFeatures) -> bool:
     """
     if act == DialogueAct.DECISION:
         return features.has_number or features.has_time
-    return act == DialogueAct.UNMATCHED and any(
+    if act != DialogueAct.UNMATCHED or not _has_value(features):
+        return False
+    return any(
         _has_value(text_features(one)[0])
         for one in _REPLY_SENTENCE.findall(text)
         if not ANY.replies.points.search(one) and not JA.replies.lets_go.search(one)

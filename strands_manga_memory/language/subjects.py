@@ -68,7 +68,9 @@ class SubjectTracker:
         for text in before:
             for sentence in split_sentences(head_and_tail(text)):
                 self.own_part(sentence)
-        self._ends_with_other &= ANY.subjects.gift.search(" ".join(before)) is not None
+        self._ends_with_other = (
+            self._ends_with_other and ANY.subjects.gift.search(" ".join(before)) is not None
+        )
         self._names_other = False
 
     def own_part(self, sentence: str) -> str:
