@@ -7,11 +7,10 @@ recent messages (statements), and recent deletions of preferences and retraction
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,8 +37,6 @@ from strands_manga_memory.stores.hot import (
     new_version,
 )
 from strands_manga_memory.stores.writer import TierHealth, shared_writer
-
-logger = logging.getLogger(__name__)
 
 TTL = 1800.0
 """Seconds that the record and cached memories may be used."""
@@ -94,6 +91,21 @@ class ProfileState:
         slots = slot_states(recent(self.statements, self.removals))
         return {slot: state.value for slot, state in slots.items()}
 
+    def with_changes(
+        self,
+        statements: Iterable[Statement],
+        removals: Iterable[Removal],
+        *,
+        since: float = -math.inf,
+    ) -> ProfileState:
+        """Return a copy with further stated preferences and removals.
+
+        Statements up to the time ``since``, in seconds since 1970, are left out.
+        """
+        void = latest_removals([*self.removals, *removals])
+        stated = (each for each in merged(self.statements, statements) if each.at > since)
+        return replace(self, statements=recent(stated, void), removals=void)
+
 
 STATE = TypeAdapter(ProfileState)
 """Conversion of a user's record to and from dicts and lists, the form that is stored."""
@@ -130,25 +142,26 @@ class HotProfile:
         self.health = TierHealth(shared=self.writer.hot_health)
         self._storage_keys = {field: f"{self.name}#{field}" for field in (_STATE, MEMORIES)}
 
-    def load(self) -> HotRecord | None:
-        """Read the user's record from the hot tier in one request; None if there is none.
+    def load(self) -> ProfileState:
+        """Read the user's record from the hot tier in one request, and renew its expiry.
 
-        The read renews the record's expiry.
+        Without a record, or with an expired one, the result is an empty state.
 
         Raises:
+            CorruptRecordError: The record is damaged.
             StoreError: The hot tier is unavailable.
         """
-        return self._hot.load(self.name, [_STATE])
+        return self._load()[1]
 
     def update(
         self, change: Callable[[ProfileState], ProfileState | None], *, drops: bool = False
     ) -> ProfileState:
-        """Change the user's record by compare-and-set, and return its new state.
+        """Change the user's record by compare-and-set, and return its state afterwards.
 
         Args:
             change: Function from the current state to the next state, called again after a
-                conflict. If the function returns None, nothing is written, and the result is an
-                empty ``ProfileState``.
+                conflict. If the function returns None, nothing is written. A state with an empty
+                ``removed`` gets a new random text there.
             drops: Whether to remove the cache of the user's memories from the record.
 
         Raises:
@@ -157,11 +170,10 @@ class HotProfile:
         """
 
         def attempt() -> ProfileState | None:
-            kept = self.load()
-            before = self.state_of(kept)
+            record, before = self._load()
             after = change(before)
             if after is None:
-                return ProfileState()
+                return before
             # A new record gets a new token: an agent that has read an earlier record may have
             # missed removals.
             is_kept = before.exists and after.removed
@@ -170,8 +182,10 @@ class HotProfile:
                 after, exclude={"exists", "is_erased"}, exclude_defaults=True
             )
             write = HotWrite(
-                expect=None if kept is None or before.is_erased else (kept.epoch, kept.version),
-                epoch=1 if kept is None else kept.epoch + before.is_erased,
+                expect=None
+                if record is None or before.is_erased
+                else (record.epoch, record.version),
+                epoch=1 if record is None else record.epoch + before.is_erased,
                 version=new_version(),
                 fields={_STATE: self._codec.encode(content, self._storage_keys[_STATE])},
                 removed=[MEMORIES] if drops and before.exists else [],
@@ -183,76 +197,6 @@ class HotProfile:
             return replace(after, exists=True, is_erased=False)
 
         return repeat_until_written(attempt, record=self.name)
-
-    def publish(
-        self,
-        *,
-        statements: Sequence[Statement] = (),
-        removals: Sequence[Removal] = (),
-        before: str = "",
-        revision: str = "",
-        is_removal: bool = False,
-        drops_context: bool = False,
-        erased_at: Callable[[], float],
-    ) -> None:
-        """Write a change of the user's memories to the hot tier, where the user's agents read it.
-
-        The cached memories are removed. The call waits at most 0.25 seconds for the hot tier. If
-        the hot tier is unavailable, the change is written later, in the background.
-
-        Args:
-            statements: Preferences that the user has just stated, or that the application has set.
-            removals: Deletions of preferences and retractions of messages. They also apply to
-                earlier statements that arrive later from another device.
-            before: Revision of the preference log before the change. If the record has another
-                revision, it lacks a change by another process. The record then gets a random
-                revision, so that agents read that change from the table.
-            revision: Revision of the preference log after the change.
-            is_removal: Whether memories were removed that are not in ``removals``. After any
-                removal, agents read their text about the user again.
-            drops_context: Whether to remove the stored text about the user, so that the next
-                session start makes it from the table again.
-            erased_at: Function that returns the time of the last deletion of all the user's data,
-                in seconds since 1970. Called only if that deletion has replaced the record by a
-                tombstone (deletion marker). Statements up to this time are then left out.
-        """
-
-        def changed(state: ProfileState) -> ProfileState | None:
-            since = erased_at() if state.is_erased else -math.inf
-            stated = [each for each in statements if each.at > since]
-            if not (state.exists or stated or (removals and not state.is_erased)):
-                return None
-            void = latest_removals([*state.removals, *removals])
-            removes = is_removal or bool(removals)
-            known = state.revision
-            if revision != before:
-                # If another process changed the table, a new token keeps the record different from
-                # the table's revision, so that the next refresh reads that change.
-                known = revision if known == before else uuid.uuid4().hex
-            return replace(
-                state,
-                context=None if drops_context or removes else state.context,
-                statements=recent(merged(state.statements, stated), void),
-                removals=void,
-                revision=known,
-                removed=uuid.uuid4().hex if removes else state.removed,
-            )
-
-        until = time.monotonic() + TTL
-
-        def publish_again() -> None:
-            if time.monotonic() < until:  # later, every older copy has expired
-                self.update(changed, drops=True)
-
-        try:
-            self.health.call_in_thread(lambda: self.update(changed, drops=True), PATIENCE)
-        except StoreError as error:
-            logger.warning(
-                "error=<%s> | failed to publish a change of a user's memories, retrying",
-                type(error).__name__,
-            )
-            # The table has the change, so the exit does not wait for the hot tier.
-            self.writer.repeat(("publish", self.name), publish_again, is_needed=lambda: False)
 
     # Cached memories
 
@@ -303,22 +247,16 @@ class HotProfile:
 
     # Inside
 
-    def state_of(self, record: HotRecord | None) -> ProfileState:
-        """Decode a user's record from the hot tier.
-
-        Without a record, or with an expired one, the result is an empty state.
-
-        Raises:
-            CorruptRecordError: The record is damaged.
-        """
+    def _load(self) -> tuple[HotRecord | None, ProfileState]:
+        record = self._hot.load(self.name, [_STATE])
         if record is None:
-            return ProfileState()
+            return None, ProfileState()
         if record.state != ACTIVE or record.expires_in <= 0:
             is_erased = record.state == DELETED
             removed = f"{record.epoch}.{record.version}" if is_erased else ""
-            return ProfileState(is_erased=is_erased, removed=removed)
+            return record, ProfileState(is_erased=is_erased, removed=removed)
         stored = self._field(record, _STATE, STATE.validate_python) or ProfileState()
-        return replace(stored, exists=True)
+        return record, replace(stored, exists=True)
 
     def _field(self, record: HotRecord, name: str, read: Callable[[Any], Any]) -> Any:
         if name not in record.fields:

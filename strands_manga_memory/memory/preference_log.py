@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,14 +12,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.exceptions import CorruptRecordError, StoreError
 from strands_manga_memory.language.preference_slots import (
     Preference,
     canonical_value,
     slot_for_key,
     split_values,
 )
-from strands_manga_memory.memory.hot_profile import HotProfile
+from strands_manga_memory.memory.hot_profile import PATIENCE, TTL, HotProfile, ProfileState
 from strands_manga_memory.memory.partition import (
     UserPartition,
     not_erased_since,
@@ -47,6 +48,7 @@ from strands_manga_memory.memory.statements import (
     LoggedChanges,
     PreferenceChange,
     PreferenceSignal,
+    Removal,
     SlotState,
     Statement,
     slot_states,
@@ -169,13 +171,11 @@ class PreferenceLog:
         storage_key = storage_key_of(self.partition.owner, CHANGES)
         changed, revisions = repeat_until_written(lambda: self._attempt(change), record=storage_key)
         if revisions is not None:
-            before, revision = revisions
             stated = change.record and _set_value(change.record)
             self._publish(
                 statements=[stated] if stated else (),
                 removals=change.removals,
-                before=before,
-                revision=revision,
+                revisions=revisions,
             )
         if self._send_later is not None and change.signals:
             self._send_later(self.partition.owner)
@@ -211,10 +211,8 @@ class PreferenceLog:
             drops_context: Whether to delete the cached text about the user, so that the next
                 session start makes it from the table.
         """
-        before, written = self._replace_fields(lambda item: {"revision": uuid.uuid4().hex})
-        self._publish(
-            before=before, revision=written, is_removal=is_removal, drops_context=drops_context
-        )
+        revisions = self._replace_fields(lambda item: {"revision": uuid.uuid4().hex})
+        self._publish(revisions=revisions, is_removal=is_removal, drops_context=drops_context)
 
     def add_deletions(self, deletions: Mapping[str, float]) -> None:
         """Record deletions of memories, so that earlier messages do not create them again.
@@ -274,9 +272,63 @@ class PreferenceLog:
 
     # Inside
 
-    def _publish(self, **change: Any) -> None:
-        if self._hot is not None:
-            self._hot.publish(**change, erased_at=self.erased_at)
+    def _publish(
+        self,
+        *,
+        statements: Sequence[Statement] = (),
+        removals: Sequence[Removal] = (),
+        revisions: tuple[str, str] = ("", ""),
+        is_removal: bool = False,
+        drops_context: bool = False,
+    ) -> None:
+        """Write a change to the hot tier, where the user's agents read it.
+
+        The cached memories are removed. The call waits at most 0.25 seconds for the hot tier. If
+        the hot tier is unavailable, the change is written later, in the background.
+
+        Args:
+            statements: Preferences that the user has just stated, or that the application has set.
+            removals: Deletions of preferences and retractions of messages. They also apply to
+                earlier statements that arrive later from another device.
+            revisions: Revisions of the log before and after the change. If the record in the hot
+                tier has another revision than the first, it lacks a change by another process. The
+                record then gets a random revision, so that agents read that change from the table.
+            is_removal: Whether memories were removed that are not in ``removals``. After any
+                removal, agents read their text about the user again.
+            drops_context: Whether to remove the stored text about the user, so that the next
+                session start makes it from the table again.
+        """
+        hot, until = self._hot, time.monotonic() + TTL
+        if hot is None:
+            return
+        before, revision = revisions
+        removes = is_removal or bool(removals)
+
+        def changed(state: ProfileState) -> ProfileState | None:
+            since = self.erased_at() if state.is_erased else -math.inf
+            new = state.with_changes(statements, removals, since=since)
+            if not (state.exists or new.statements or (removals and not state.is_erased)):
+                return None
+            if removes or drops_context:
+                new = replace(new, context=None, removed="" if removes else state.removed)
+            if revision != before:
+                is_known = state.revision == before
+                new = replace(new, revision=revision if is_known else uuid.uuid4().hex)
+            return new
+
+        def publish() -> None:
+            if time.monotonic() < until:  # later, every older copy has expired
+                hot.update(changed, drops=True)
+
+        try:
+            hot.health.call_in_thread(publish, PATIENCE)
+        except StoreError as error:
+            logger.warning(
+                "error=<%s> | failed to publish a change of a user's memories, retrying",
+                type(error).__name__,
+            )
+            # The table has the change, so the exit does not wait for the hot tier.
+            hot.writer.repeat(("publish", hot.name), publish, is_needed=lambda: False)
 
     def _attempt(
         self, change: PreferenceChange

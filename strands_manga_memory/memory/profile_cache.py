@@ -193,16 +193,16 @@ class ProfileCache:
 
         With ``reads_revision``, changes in the memory table are first copied to the record.
         """
-        # A deadline also for background reads, because statements wait in the same queue.
-        loaded = self._health.call(
-            lambda: [self._health.call_in_thread(self._profile.load, PATIENCE)]
-        )
-        if loaded is None:
-            return None
-        state: ProfileState | None = self._profile.state_of(loaded[0])
-        if state and not (state.exists or state.is_erased):
+
+        def read() -> ProfileState:
+            # A deadline also for background reads, because statements wait in the same queue.
+            state = self._health.call_in_thread(self._profile.load, PATIENCE)
+            if state.exists or state.is_erased:
+                return state
             # Without a record, this agent would not notice removals by other processes.
-            state = self._health.call(lambda: self._profile.update(_created))
+            return self._profile.update(_created)
+
+        state = self._health.call(read)
         if not (state and state.exists and self._reads_revision):
             return state
         return self._health.call(lambda: self._copy_from_table(state))
@@ -219,9 +219,9 @@ class ProfileCache:
         """
         items = self._log.read_items()
         revision = revision_of(*items)
-        is_renewed = revision != state.revision
-        if not is_renewed and items == self._log_items:
+        if revision == state.revision and items == self._log_items:
             return state
+        is_renewed = revision != state.revision
         try:
             logged = self._log.logged(*items)
         except CorruptRecordError as error:  # the statements of the hot tier are used
@@ -232,11 +232,9 @@ class ProfileCache:
             logged = LoggedChanges(erased_at=self._log.erased_at())
 
         def changed(state: ProfileState) -> ProfileState | None:
-            removals = latest_removals([*state.removals, *logged.removals])
-            statements = recent(merged(state.statements, logged.statements), removals)
-            kept = tuple(each for each in statements if each.at > logged.erased_at)
-            new = replace(state, statements=kept, removals=removals)
-            new = replace(new, context=None, revision=revision, removed="") if is_renewed else new
+            new = state.with_changes(logged.statements, logged.removals, since=logged.erased_at)
+            if is_renewed:
+                new = replace(new, context=None, revision=revision, removed="")
             return new if state.exists else None
 
         followed = self._profile.update(changed, drops=True)

@@ -137,7 +137,7 @@ def export_user(
                 exported["waiting_signals"] += map(_json_ready, body.get("signals", ()))
     if hot is not None:
         profile = HotProfile(hot, owner, codec=memory_codec)
-        exported["overrides"] = profile.state_of(profile.load()).overrides
+        exported["overrides"] = profile.load().overrides
     return exported
 
 

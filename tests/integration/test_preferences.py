@@ -520,7 +520,7 @@ def device(table: Table, hot: Any) -> ProfileCache:
 def overrides(table: Table, hot: Any) -> dict[str, str]:
     """Return the recently stated preferences that the hot tier has."""
     profile: Any = UserMemoryStore(table, user_id="u1", hot=hot).hot
-    return profile.state_of(profile.load()).overrides
+    return profile.load().overrides
 
 
 def say(device: ProfileCache, slot: str, value: str) -> None:
