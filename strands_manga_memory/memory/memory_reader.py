@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
@@ -52,6 +53,28 @@ _SEARCHED = MemoryQuery(
 _PREFERENCES = MemoryQuery(types=frozenset({MemoryType.PREFERENCE}))
 
 
+@dataclass
+class _Copy:
+    """Memories of a user in this process.
+
+    Attributes:
+        snapshot: The memories.
+        profile: Values of the user's profile in another service, keyed by subject.
+        changes: Number of changes of the memories that were known when the read began.
+        read_recent: Function that reads recent facts and messages; None if there is nothing to
+            read.
+        recent: Result of ``read_recent``, which runs in the background; None before its start.
+        is_of_session: Whether a session has started with this copy.
+    """
+
+    snapshot: Snapshot
+    profile: Mapping[str, str]
+    changes: int
+    read_recent: Callable[[], None] | None
+    recent: Future[None] | None = None
+    is_of_session: bool = False
+
+
 class MemoryReader:
     """Reader of one user's memories, for searches, recalls and the text about the user.
 
@@ -85,12 +108,9 @@ class MemoryReader:
         self._writer = shared_writer(None, partition.table)
         self._health = TierHealth(shared=self._writer.durable_health)
         self._lock = threading.Lock()
-        self._snapshot: Snapshot | None = None
-        self._read_recent: Callable[[], None] | None = None
-        self._recent: Future[None] | None = None
-        self._profile: Mapping[str, str] = {}
-        self._is_fresh = False
-        self._is_cache_usable = True
+        self._copy: _Copy | None = None
+        self._changes = 0  # number of known changes of the memories
+        self._uncached = 0  # number of the latest change that the cache in the hot tier may lack
         self._is_count_planned = False
 
     # Methods that use the snapshot
@@ -101,10 +121,11 @@ class MemoryReader:
         The memories of the system prompt are read before the call returns, unless they have just
         been read. Recent facts and messages are then read in the background.
         """
-        if not self._is_fresh:
-            self._read()
-        self._is_fresh = False
-        self._with_recent()
+        copy = self._current()
+        if copy.is_of_session:
+            copy = self._read()
+        copy.is_of_session = True
+        self._recent_of(copy)
 
     def drop_snapshot(self, *, is_cache_stale: bool = False) -> None:
         """Discard this process's copy of the memories, because they changed.
@@ -113,8 +134,9 @@ class MemoryReader:
         because the cache in the hot tier may lack the change.
         """
         with self._lock:
-            self._snapshot = None
-            self._is_cache_usable &= not is_cache_stale
+            self._changes += 1
+            if is_cache_stale:
+                self._uncached = self._changes
 
     def read_changes(self) -> None:
         """Read the memories again, because other processes may have changed them.
@@ -124,11 +146,11 @@ class MemoryReader:
         """
         self._wait_for_statements()
         self.drop_snapshot(is_cache_stale=True)
-        self._read()
+        self._read().is_of_session = True
 
     def known_records(self) -> list[MemoryRecord]:
         """Return all memories that this process has read, with personal data decrypted."""
-        return [*map(self._pii.opened_record, list(self._current().records.values()))]
+        return [*map(self._pii.opened_record, list(self._current().snapshot.records.values()))]
 
     def search(self, query: str, limit: int | None = 5) -> list[Hit]:
         """Return the memories and passages of stored messages that are most similar to ``query``.
@@ -170,7 +192,8 @@ class MemoryReader:
         from the user's profile in another service are added for subjects, such as ``genre``,
         without a stored preference.
         """
-        snapshot, now = self._current(), self._clock()
+        copy, now = self._current(), self._clock()
+        snapshot = copy.snapshot
         preferences = [
             self._pii.opened_record(hit.record) for hit in snapshot.ranked(now, wanted=_PREFERENCES)
         ]
@@ -179,7 +202,7 @@ class MemoryReader:
             for record in list(snapshot.records.values())
             if record.type != MemoryType.PREFERENCE and not record.expired(now)
         ]
-        block = _preferences(preferences, self._profile, max_tokens)
+        block = _preferences(preferences, copy.profile, max_tokens)
         remaining = max_tokens - (estimate_tokens(block) + 1 if block else 0)
         values = {
             slot_for_key(key): (value, record.updated_at)
@@ -215,20 +238,6 @@ class MemoryReader:
         self._record_access(record.memory_id for record in records)
         return [self._pii.opened_record(record) for record in records]
 
-    def get(self, memory_id: str) -> MemoryRecord | None:
-        """Return a memory, or None if it is missing or has expired."""
-        record = self._partition.get(memory_id)
-        return record and self._pii.opened_record(record)
-
-    def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
-        """Read the session summaries that a weekly or monthly summary was made from, keyed by id.
-
-        A session summary that no longer exists has the value ``"expired"``.
-        """
-        rollup = self._partition.get(memory_id)
-        covers = () if rollup is None else rollup.covers
-        return {id_: self.get(id_) or "expired" for id_ in covers}
-
     # Inside
 
     def _wait_for_statements(self) -> None:
@@ -243,7 +252,12 @@ class MemoryReader:
     def _ranked(self, loaded: PartitionContent) -> Snapshot:
         return Snapshot(loaded, retention=self._retention, embed=self._embed)
 
-    def _read(self) -> None:
+    def _current(self) -> _Copy:
+        """Return this process's copy of the memories, which is read again if memories changed."""
+        copy = self._copy
+        return self._read() if copy is None or copy.changes < self._changes else copy
+
+    def _read(self) -> _Copy:
         """Read the user's memories, and the user's profile in another service, into this process.
 
         The memories come from the cache in the hot tier. If the cache is empty, or may lack a
@@ -252,7 +266,11 @@ class MemoryReader:
         the cache.
         """
         hot, owner = self._hot, self._partition.owner
-        cached, version = hot.load_memories() if hot and self._is_cache_usable else (None, None)
+        with self._lock:
+            # A change during the read makes the copy outdated.
+            changes, known = self._changes, self._copy.changes if self._copy else 0
+            is_cache_usable = known >= self._uncached
+        cached, version = hot.load_memories() if hot and is_cache_usable else (None, None)
         loaded = cached
         if loaded is None:
             loaded = self._health.call_in_thread(self._partition.load_start, _START_PATIENCE)
@@ -268,10 +286,16 @@ class MemoryReader:
             if hot is not None and version is not None:
                 hot.store_memories(snapshot.content, version)
 
+        copy = _Copy(
+            snapshot,
+            {} if profile is None else profile.preferences,
+            changes,
+            read_recent if cached is None else None,
+        )
         with self._lock:
-            self._snapshot, self._is_cache_usable = snapshot, True
-            self._read_recent, self._recent = read_recent if cached is None else None, None
-            self._profile = {} if profile is None else profile.preferences
+            if self._copy is None or self._copy.changes <= changes:
+                self._copy = copy
+        return copy
 
     def _best(
         self, snapshot: Snapshot, query: str | None, wanted: MemoryQuery
@@ -294,23 +318,24 @@ class MemoryReader:
         known, since = frozenset(snapshot.records), snapshot.content.since
         snapshot.add_older(find_older(self._partition, query, types, since=since, known=known))
 
-    def _with_recent(self) -> Future[None] | None:
+    def _recent_of(self, copy: _Copy) -> Future[None] | None:
         """Start to read recent facts and messages in the background, unless that has begun.
 
         Return the future of the read. Return None, without a read, if all memories came from the
         cache in the hot tier.
         """
         with self._lock:
-            if self._read_recent is not None and self._recent is None:
-                self._recent = self._writer.submit(self._partition.owner, self._read_recent)
-            return self._recent
+            if copy.read_recent is not None and copy.recent is None:
+                copy.recent = self._writer.submit(self._partition.owner, copy.read_recent)
+            return copy.recent
 
     def _complete(self) -> Snapshot:
         """Wait for the background read of recent memories, and return all memories in this process.
 
         If the read fails or takes longer than 5 seconds, the recent memories are missing.
         """
-        snapshot, recent = self._current(), self._with_recent()
+        copy = self._current()
+        recent = self._recent_of(copy)
         try:
             if recent is not None:
                 recent.result(timeout=self._health.wait_limit(_PATIENCE))
@@ -319,18 +344,9 @@ class MemoryReader:
                 "error=<%s> | failed to read the recent memories of a user", type(error).__name__
             )
             with self._lock:
-                if recent is not None and recent.done() and recent is self._recent:
-                    self._recent = None  # the next search tries again
-        return snapshot if self._snapshot is snapshot else self._complete()
-
-    def _current(self) -> Snapshot:
-        with self._lock:
-            snapshot = self._snapshot
-        if snapshot is None:
-            self._read()
-            self._is_fresh = True
-            return self._current()
-        return snapshot
+                if recent is not None and recent.done() and recent is copy.recent:
+                    copy.recent = None  # the next search tries again
+        return copy.snapshot if copy.changes == self._changes else self._complete()
 
     def _record_access(self, ids: Iterable[str]) -> None:
         # Not accesses to a session's messages: a count would rewrite their long texts.

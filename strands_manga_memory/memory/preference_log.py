@@ -103,6 +103,8 @@ class PreferenceLog:
         importance: Importance of the records.
         send_later: Function that sends the user's signals (reports of preferences) to another
             service in the background. None: there is no such service.
+        on_change: Function to call when memories in the table have changed, other than by new
+            statements.
     """
 
     def __init__(
@@ -112,9 +114,11 @@ class PreferenceLog:
         hot: HotProfile | None = None,
         importance: float = RETENTION[MemoryType.PREFERENCE].importance,
         send_later: Callable[[Owner], None] | None = None,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.partition = partition
         self._send_later = send_later
+        self._on_change = on_change
         self._hot = hot
         self._importance = importance
 
@@ -171,6 +175,8 @@ class PreferenceLog:
         storage_key = storage_key_of(self.partition.owner, CHANGES)
         changed, revisions = repeat_until_written(lambda: self._attempt(change), record=storage_key)
         if revisions is not None:
+            if revisions[0] != revisions[1]:
+                self._on_change()
             stated = change.record and _set_value(change.record)
             self._publish(
                 statements=[stated] if stated else (),
@@ -211,6 +217,7 @@ class PreferenceLog:
             drops_context: Whether to delete the cached text about the user, so that the next
                 session start makes it from the table.
         """
+        self._on_change()
         revisions = self._replace_fields(lambda item: {"revision": uuid.uuid4().hex})
         self._publish(revisions=revisions, is_removal=is_removal, drops_context=drops_context)
 

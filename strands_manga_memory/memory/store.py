@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from strands.memory import ExtractionConfig, MemoryEntry, MemoryStore, SearchOptions
@@ -150,12 +151,6 @@ class UserMemoryStore(MemoryStore):
         self.partition = UserPartition(table, self.owner, codec=codec, clock=clock)
         self._retention = {MemoryType(type_): rule for type_, rule in retention.items()}
         self.pii = (pii or PiiPolicy()).of_user(self.owner.partition)
-        self.preference_log = PreferenceLog(
-            self.partition,
-            hot=self.hot,
-            importance=self._retention[MemoryType.PREFERENCE].importance,
-            send_later=None if outbox is None else outbox.send_later,
-        )
         self.reader = MemoryReader(
             self.partition,
             hot=self.hot,
@@ -163,6 +158,13 @@ class UserMemoryStore(MemoryStore):
             retention=self._retention,
             embed=embed,
             pii=self.pii,
+        )
+        self.preference_log = PreferenceLog(
+            self.partition,
+            hot=self.hot,
+            importance=self._retention[MemoryType.PREFERENCE].importance,
+            send_later=None if outbox is None else outbox.send_later,
+            on_change=partial(self.reader.drop_snapshot, is_cache_stale=True),
         )
 
     def __repr__(self) -> str:
@@ -282,7 +284,6 @@ class UserMemoryStore(MemoryStore):
             },
         )
         changed = self.preference_log.apply(PreferenceChange(record=record))
-        self.reader.drop_snapshot(is_cache_stale=True)
         for each in changed.values():
             if each is not None and slot_of(each) == slot_of(record):
                 return self.pii.opened_record(each)
@@ -405,7 +406,8 @@ class UserMemoryStore(MemoryStore):
         Raises:
             CorruptRecordError: The memory is damaged or cannot be decrypted.
         """
-        return self.reader.get(memory_id)
+        record = self.partition.get(memory_id)
+        return record and self.pii.opened_record(record)
 
     def forget(self, memory_id: str) -> bool:
         """Delete a memory and all memories derived from it. Return whether the memory existed.
@@ -430,7 +432,6 @@ class UserMemoryStore(MemoryStore):
             return exists
         removal = Removal.of_preference(*slot_and_value(record), max(now, record.updated_at))
         self.preference_log.apply(PreferenceChange(removals=[removal], dropped=memory_id))
-        self.reader.drop_snapshot(is_cache_stale=True)
         return True
 
     def retract(
@@ -468,7 +469,6 @@ class UserMemoryStore(MemoryStore):
         except StoreError:
             self.preference_log.apply_later(change)
             raise
-        self.reader.drop_snapshot(is_cache_stale=True)
         if session_id is None:
             return len(changed)
         summaries = self.partition.load([MemoryType.SUMMARY]).records.values()
@@ -484,7 +484,9 @@ class UserMemoryStore(MemoryStore):
 
         A session summary that no longer exists has the value ``"expired"``.
         """
-        return self.reader.sources(memory_id)
+        rollup = self.partition.get(memory_id)
+        covers = () if rollup is None else rollup.covers
+        return {id_: self.get(id_) or "expired" for id_ in covers}
 
     def build_agent_context(self, max_tokens: int = MAX_TOKENS) -> str:
         """Return a short text about the user for an agent, with tags such as ``<b>`` escaped.
@@ -554,7 +556,6 @@ class UserMemoryStore(MemoryStore):
         self.preference_log.notify_agents(drops_context=record.type == MemoryType.SUMMARY)
         if record.type == MemoryType.SUMMARY and record.version > 1:
             delete_word_list(self.partition)
-        self.reader.drop_snapshot(is_cache_stale=True)
         return self.pii.opened_record(record)
 
     def _importance(self, type_: MemoryType, given: float | None) -> float:
@@ -569,7 +570,6 @@ class UserMemoryStore(MemoryStore):
                 episodes = self.partition.episode_ids(id_)
                 deleted += [question_id(id_), *episodes, *self._rollups_of(id_)]
         self.partition.delete_many(deleted)
-        self.reader.drop_snapshot(is_cache_stale=True)
         self.preference_log.notify_agents(is_removal=True)
         delete_word_list(self.partition)
 

@@ -58,6 +58,20 @@ def test_round_trip(table: Table) -> None:
     assert fact.memory_id not in {record.memory_id for record in store.recall()}
 
 
+def test_a_change_while_the_memories_are_read_is_in_the_next_context(quick: SQLiteTable) -> None:
+    """Another thread sets a preference after the preferences were read, before the read ends."""
+
+    def change(name: str, *_: Any, **asked: Any) -> None:
+        if str(asked.get("first", "")).startswith("question") and not setting:
+            setting.append(store.prefer("genre", "horror"))
+
+    setting: list[Any] = []
+    store = UserMemoryStore(WatchedStore(quick, before=change), user_id="u1")
+    store.agent_context()
+    assert setting
+    assert "genre: horror" in store.agent_context().preferences
+
+
 def test_one_record_for_each_key_the_last_write_wins(table: Table) -> None:
     threads = 30
 
