@@ -73,6 +73,7 @@ _STATED = "Preferences stated lately:"
 _STATED_SINCE = "Preferences stated since, which replace earlier ones:"
 _RESULTS_TITLE = "From earlier sessions, quoted:"
 _COMPARED_CHARACTERS = 80
+_MAX_STATED = 10
 _LATEST = 253_402_300_799.0
 """Latest time that ``datetime`` can represent, in seconds since 1970."""
 
@@ -383,15 +384,20 @@ class UserContext(Plugin):
     @property
     def stated(self) -> dict[str, SlotState]:
         """Recent preferences that the system prompt lacks, keyed by subject such as ``genre``."""
-        shown = self._overrides()
+        shown = self._cache.context.preferences.splitlines()
         return {
-            slot: slot_state for slot, slot_state in self._cache.stated.items() if slot in shown
+            slot: slot_state
+            for slot, slot_state in self._cache.stated.items()
+            if _line(slot, slot_state) not in shown
         }
 
     @property
     def shown_text(self) -> str:
         """Text about the user that the last request to the model contained."""
-        return "\n".join([*self._other_texts(), *self._results[1]])
+        return "\n".join([self._shown_without_results(), *self._results[1]])
+
+    def _shown_without_results(self) -> str:
+        return "\n".join([self._cache.context.preferences, *self._history()])
 
     def known_records(self) -> list[MemoryRecord]:
         """Return the memories of the user that this process has read or created.
@@ -399,12 +405,6 @@ class UserContext(Plugin):
         Most are read at session start.
         """
         return self._store.reader.known_records()
-
-    def _refreshed(self) -> None:
-        try:
-            self._cache.refresh()
-        except MangaMemoryError as error:
-            logger.debug("error=<%s> | overrides could not be refreshed", type(error).__name__)
 
     def _drop_results(self) -> None:
         self._results = ("", [])
@@ -415,9 +415,16 @@ class UserContext(Plugin):
         The model call waits at most 0.25 seconds. While the hot tier does not answer, later calls
         wait at most 0.05 seconds.
         """
+
+        def refresh() -> None:
+            try:
+                self._cache.refresh()
+            except MangaMemoryError as error:
+                logger.debug("error=<%s> | overrides could not be refreshed", type(error).__name__)
+
         # In the queue after this turn's own extractions, so that the turn's model calls include
         # them.
-        refreshed = asyncio.wrap_future(self._writer.submit(self._cache.queue_key, self._refreshed))
+        refreshed = asyncio.wrap_future(self._writer.submit(self._cache.queue_key, refresh))
         patience = self._writer.hot_health.wait_limit(PATIENCE)
         done, _ = await asyncio.wait([refreshed], timeout=patience)
         if not done:
@@ -451,9 +458,8 @@ class UserContext(Plugin):
         of the memory's session, if known. Search results that the request already contains, and
         those beyond the token budget, are left out.
         """
-        shown = "\n".join(self._other_texts())
-        texts = [*self._other_texts(), _RESULTS_TITLE]
-        remaining = MAX_TOKENS - sum(map(estimate_tokens, texts)) - 20
+        shown = self._shown_without_results()
+        remaining = MAX_TOKENS - estimate_tokens(shown) - estimate_tokens(_RESULTS_TITLE) - 20
         lines: list[str] = []
         for entry in context.entries:
             if escape_line(entry.content, _COMPARED_CHARACTERS).removesuffix("…") in shown:
@@ -467,19 +473,6 @@ class UserContext(Plugin):
         self._results = turn, [_RESULTS_TITLE, *lines] if lines else []
         return ""
 
-    def _other_texts(self) -> list[str]:
-        return [
-            self._cache.context.preferences,
-            self._cache.context.history,
-            *_lines(self._overrides()),
-        ]
-
-    def _overrides(self) -> dict[str, str]:
-        """Return recent preferences that the text for the system prompt lacks, keyed by subject."""
-        shown = self._cache.context.preferences.splitlines()
-        stated = self._cache.overrides.items()
-        return {key: value for key, value in stated if _line(key, value) not in shown}
-
     def _history(self) -> list[str]:
         """Return lines about earlier sessions and recently stated preferences, for a request."""
         cached = self._cache.context
@@ -487,7 +480,8 @@ class UserContext(Plugin):
             MAX_TOKENS - estimate_tokens(cached.preferences) - estimate_tokens(cached.history)
         )
         title = _STATED_SINCE if cached.preferences else _STATED
-        since = join_latest_lines(title, _lines(self._overrides()), remaining)
+        lines = [_line(slot, slot_state) for slot, slot_state in self.stated.items()]
+        since = join_latest_lines(title, lines[-_MAX_STATED:], remaining)
         return [*cached.history.splitlines(), *since.splitlines()]
 
 
@@ -542,10 +536,6 @@ def _is_shortened(texts: Sequence[str]) -> bool:
     return any(strip_placeholders(text) != text for text in texts)
 
 
-def _lines(overrides: Mapping[str, str]) -> list[str]:
-    return [_line(key, value) for key, value in list(overrides.items())[-10:]]
-
-
-def _line(key: str, value: str) -> str:
-    name = "" if key.startswith("~") else f"{escape_line(key)}: "
-    return f"- {name}{escape_line(value)}"
+def _line(slot: str, state: SlotState) -> str:
+    name = "" if slot.startswith("~") else f"{escape_line(slot)}: "
+    return f"- {name}{escape_line(state.value)}"
