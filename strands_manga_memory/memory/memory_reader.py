@@ -30,6 +30,7 @@ from strands_manga_memory.memory.records import (
     MemoryRecord,
     MemoryType,
     Retention,
+    day_of,
     ended_at,
 )
 from strands_manga_memory.messages.injection import escape_line, strip_own_blocks
@@ -207,7 +208,7 @@ class MemoryReader:
         values = {
             slot_for_key(key): (value, record.updated_at)
             for record in preferences
-            for key, value in [_pair(record)]
+            for key, value in [record.key_and_value]
             if key
         }
         history = _history(others, now=now, remaining=remaining, whole=max_tokens)
@@ -401,7 +402,7 @@ _MIN_IMPORTANCE = 0.5
 def _preferences(
     records: Sequence[MemoryRecord], profile: Mapping[str, str], max_tokens: int
 ) -> str:
-    pairs = [_pair(record) for record in records]
+    pairs = [record.key_and_value for record in records]
     known = {slot_for_key(key): value for key, value in pairs}
     theirs = (
         (slot, remove_values(value, known.get(DISLIKES, "")))
@@ -423,13 +424,6 @@ def _preferences(
     if short:
         lines.append(f"- also: {'; '.join(short)}")
     return _join_first_lines(lines, max_tokens)
-
-
-def _pair(record: MemoryRecord) -> tuple[str, str]:
-    key = str(record.metadata.get("preference_key") or "")
-    return key, (
-        str(record.metadata["value"]) if key and "value" in record.metadata else record.content
-    )
 
 
 def _history(known: Sequence[MemoryRecord], *, now: float, remaining: int, whole: int) -> str:
@@ -516,7 +510,7 @@ def shown_texts(record: MemoryRecord) -> list[str]:
     questions = [f"- {_safe(each)}" for each in record.listed("open_questions")]
     if record.type == MemoryType.QUESTION:
         return questions
-    key, value = _pair(record)
+    key, value = record.key_and_value
     texts = [escape_line(record.content, ENTRY_CHARACTERS)]
     if key:
         texts += [f"- {_safe(key)}: {_safe(value)}", f"{_safe(key, 30)}={_safe(value, 30)}"]
@@ -526,9 +520,7 @@ def shown_texts(record: MemoryRecord) -> list[str]:
 
 
 def _line(record: MemoryRecord) -> str:
-    period = record.metadata.get("period") or datetime.fromtimestamp(
-        ended_at(record), UTC
-    ).strftime("%Y-%m-%d")
+    period = record.metadata.get("period") or day_of(ended_at(record))
     topics = ", ".join(_safe(str(topic), 30) for topic in record.listed("topics")[:3])
     content = _safe(_first_sentences(record.content), 2 * _CHARACTERS)
     return f"- {_safe(str(period))}: {content}{f' [{topics}]' if topics else ''}"

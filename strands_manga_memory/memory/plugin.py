@@ -8,7 +8,6 @@ import math
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -21,7 +20,7 @@ from strands.hooks import (
     HookOrder,
     MessageAddedEvent,
 )
-from strands.memory import InjectionFormatContext, InjectionQueryContext, MemoryEntry
+from strands.memory import InjectionFormatContext, InjectionQueryContext
 from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.models import Model
 from strands.plugins import Plugin
@@ -49,7 +48,7 @@ from strands_manga_memory.memory.hot_profile import PATIENCE
 from strands_manga_memory.memory.memory_reader import join_latest_lines
 from strands_manga_memory.memory.memory_search import user_query
 from strands_manga_memory.memory.profile_cache import ProfileCache
-from strands_manga_memory.memory.records import ENTRY_CHARACTERS, MAX_TOKENS, MemoryRecord
+from strands_manga_memory.memory.records import ENTRY_CHARACTERS, MAX_TOKENS, MemoryRecord, day_of
 from strands_manga_memory.memory.statements import Removal, SlotState, message_digest
 from strands_manga_memory.memory.store import UserMemoryStore
 from strands_manga_memory.messages import is_turn_start
@@ -74,9 +73,6 @@ _STATED_SINCE = "Preferences stated since, which replace earlier ones:"
 _RESULTS_TITLE = "From earlier sessions, quoted:"
 _COMPARED_CHARACTERS = 80
 _MAX_STATED = 10
-_LATEST = 253_402_300_799.0
-"""Latest time that ``datetime`` can represent, in seconds since 1970."""
-
 
 Learn = Literal["rules", "model", "nothing"]
 """Extraction of preferences: by rules, by rules and a model (``model``), or not at all."""
@@ -464,7 +460,8 @@ class UserContext(Plugin):
         for entry in context.entries:
             if escape_line(entry.content, _COMPARED_CHARACTERS).removesuffix("…") in shown:
                 continue  # the request contains the same summary or preference already
-            line = f"- {_day_of(entry)}{escape_line(entry.content, ENTRY_CHARACTERS)}"
+            day = day_of((entry.metadata or {}).get("ended_at"))
+            line = f"- {day and f'{day}: '}{escape_line(entry.content, ENTRY_CHARACTERS)}"
             remaining -= estimate_tokens(line) + 1
             if remaining < 0:
                 break
@@ -510,14 +507,6 @@ def _stated_by_rules(
 def _exclude_from_learning(event: MessageAddedEvent[Agent]) -> None:
     """Mark a new message, so that no preferences are extracted from it after the session ends."""
     event.message.setdefault("metadata", {}).setdefault("custom", {})["learn"] = "nothing"
-
-
-def _day_of(entry: MemoryEntry) -> str:
-    """Return the date of a memory's session, in the form ``2026-11-26: ``; empty if unknown."""
-    at = (entry.metadata or {}).get("ended_at")
-    if not isinstance(at, int | float) or not 0 < at < _LATEST:
-        return ""
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}: "
 
 
 def _texts_of(agent: Agent) -> dict[str, tuple[str, ...]]:

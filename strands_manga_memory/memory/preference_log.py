@@ -254,11 +254,9 @@ class PreferenceLog:
             item, erased = self.read_items()
             known = item or self._item(LoggedChanges())
             has_deletions = isinstance(known.get("forgotten", {}), Mapping)
-            if known.keys().isdisjoint(("statements", "sealed")) or not has_deletions:
-                raise CorruptRecordError(
-                    f"record={storage_key!r} is damaged: it has no statements or deletions",
-                    record=storage_key,
-                )
+            with parsing(storage_key):
+                if known.keys().isdisjoint(("statements", "sealed")) or not has_deletions:
+                    raise ValueError("it has no statements or deletions")
             renewed = {**known, **fields(known), "version": uuid.uuid4().hex}
             if not self.partition.table.put(renewed, when=unchanged(item)):
                 return None
@@ -390,28 +388,26 @@ class PreferenceLog:
         known = {
             id_: record
             for id_, (_, record) in stored.items()
-            if record is not None and not record.expired(now)
+            if id_ != dropped and record is not None and not record.expired(now)
         }
-        records = {id_: record for id_, record in known.items() if id_ != dropped}
-        ids = {slot_of(record): id_ for id_, record in reversed(records.items())}
+        records = dict(known)
+        ids = {slot_of(record): id_ for id_, record in reversed(known.items())}
         if (new := change.record) is not None:
             id_ = ids.setdefault(slot_of(new), self._new_id(slot_of(new)))
-            records[id_] = _with_set_value(records.get(id_), replace(new, memory_id=id_))
+            records[id_] = _with_set_value(known.get(id_), replace(new, memory_id=id_))
         by_prefer = {id_: each for id_, record in records.items() if (each := _set_value(record))}
+        stated = {id_ for id_, record in records.items() if _SOURCES in record.metadata}
         wanted: dict[str, MemoryRecord] = {}
         for slot, state in slot_states([*by_prefer.values(), *statements]).items():
             id_ = ids.get(slot) or self._new_id(slot)
             wanted[id_] = self._record(id_, slot, state, records.get(id_), statements)
-        stated = {id_ for id_, record in records.items() if _SOURCES in record.metadata}
-        gone = (stated | by_prefer.keys()) - wanted.keys()
+        gone = (stated | by_prefer.keys() | ({dropped} if dropped else set())) - wanted.keys()
         unreadable = {id_ for id_, (_, record) in stored.items() if record is None} - {dropped}
         written = {
             id_: each
             for id_, each in wanted.items()
             if each is not known.get(id_) and id_ not in unreadable
         }
-        if dropped is not None and dropped in stored and dropped not in wanted:
-            gone.add(dropped)
         return {**dict.fromkeys(sorted(gone)), **written}
 
     def _new_id(self, slot: str) -> str:
@@ -533,10 +529,8 @@ def slot_and_value(record: MemoryRecord) -> tuple[str, str]:
 
     Without a subject, the result is an empty text and the record's whole content.
     """
-    key, value = record.metadata.get("preference_key"), record.metadata.get("value")
-    if isinstance(key, str) and key and isinstance(value, str):
-        return slot_for_key(key), value
-    return "", record.content
+    key, value = record.key_and_value
+    return key and slot_for_key(key), value
 
 
 def slot_of(record: MemoryRecord) -> str:

@@ -12,10 +12,11 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeGuard
 
 from pydantic import AfterValidator, ConfigDict, Field, InstanceOf, Strict, TypeAdapter
 
@@ -180,9 +181,9 @@ class MemoryRecord:
     __pydantic_config__ = ConfigDict(validate_by_name=True)
 
     memory_id: InstanceOf[str]
-    type: Annotated[str, AfterValidator(_memory_type), Field(validation_alias="memory_type")]
+    type: Annotated[str, AfterValidator(_memory_type), Field(alias="memory_type")]
     content: InstanceOf[str]
-    importance: Annotated[_Number, Field(validation_alias="importance_score")]
+    importance: Annotated[_Number, Field(alias="importance_score")]
     created_at: _Number
     updated_at: _Number
     metadata: InstanceOf[Mapping[str, Any]] = field(default_factory=dict)
@@ -204,6 +205,14 @@ class MemoryRecord:
         """Return the list that the metadata has under ``name``; empty if there is no list."""
         found = self.metadata.get(name)
         return found if isinstance(found, list) else []
+
+    @property
+    def key_and_value(self) -> tuple[str, str]:
+        """Key and value of a preference; otherwise an empty text and the content of the memory."""
+        key, value = self.metadata.get("preference_key"), self.metadata.get("value")
+        if isinstance(key, str) and key and isinstance(value, str):
+            return key, value
+        return "", self.content
 
     def changed(self, **fields: Any) -> MemoryRecord:
         """Return a copy of the memory with some fields changed and the next version number."""
@@ -280,8 +289,16 @@ def ended_at(record: MemoryRecord) -> float:
     time of its last update.
     """
     at = record.metadata.get("ended_at", record.updated_at)
-    is_valid = isinstance(at, int | float) and 0 <= at < _LATEST
-    return float(at) if is_valid else min(record.updated_at, _LATEST)
+    return float(at) if _is_time(at) else min(record.updated_at, _LATEST)
+
+
+def _is_time(at: object) -> TypeGuard[float]:
+    return isinstance(at, int | float) and 0 <= at < _LATEST
+
+
+def day_of(at: object) -> str:
+    """Return the date of a time in seconds since 1970; empty if ``at`` is no such time."""
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}" if _is_time(at) else ""
 
 
 @dataclass(frozen=True)
@@ -401,24 +418,17 @@ def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
     Without a codec, two kinds of content are encoded: messages of a session, to compress them, and
     content with a value that DynamoDB rejects, such as NaN.
     """
-    item: Item = {
-        **record.unknown,
-        "user_id": owner.partition,
-        "memory_id": record.memory_id,
-        "memory_type": str(record.type),
-        "importance_score": record.importance,
-        "created_at": record.created_at,
-        "updated_at": record.updated_at,
-        "accessed_at": record.accessed_at,
-        "access_count": record.access_count,
-        "version": record.version,
-        "schema": SCHEMA,
-        "owner": owner.ids,
-    }
-    if record.expires_at is not None:
-        item["expires_at"] = record.expires_at
-    if record.covers:
-        item["covers"] = dict(record.covers)
+    plain = _STORED.dump_python(
+        record,
+        by_alias=True,
+        exclude={"content", "metadata", "unknown"},
+        exclude_none=True,
+        mode="json",
+    )
+    if not record.covers:
+        del plain["covers"]
+    key = {"user_id": owner.partition, "schema": SCHEMA, "owner": owner.ids}
+    item: Item = {**record.unknown, **plain, **key}
     if codec is None and record.type == MemoryType.EPISODE:
         codec = Codec()
     body = {"content": record.content, "metadata": dict(record.metadata)}
