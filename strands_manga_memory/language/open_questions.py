@@ -85,7 +85,7 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
             and not any(
                 _is_answer_in_session(each, question, asked)
                 or (is_postponed and _brings_answer(each, asked))
-                for asked, each in answers
+                for asked, each in answers[0 if waits else 1 :]
             )
         ):
             found[_asking_part(question)] = None
