@@ -128,6 +128,8 @@ _SPARED = 0.25
 
 _SENTENCE_END = re.compile(r"[.!?][\"')\]”’]*(?=\s)|[。！？][」』）】]*|\n")
 _SPACE = re.compile(r"\s")
+_PHRASE_END = re.compile(r"[、，]|(?<=[\u3041-\u309f])(?=[\u30a1-\u30fe\u3400-\u9fff])")
+"""End of a Japanese phrase, after a particle and before the next word in kanji or katakana."""
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
 _ROW = re.compile(
     r"^(?:[ ]{0,20}\||[^\n\t]{0,200}\t[^\n\t]{0,200}\t|[^\n,]{1,80},(?! )[^\n,]{0,80},(?! )|["
@@ -169,7 +171,7 @@ def _kept_lengths(head: str, tail: str, characters: int) -> tuple[int, int]:
 def _head_length(text: str, size: int) -> int:
     """Return how many characters, at most ``size``, to keep at the beginning of a text.
 
-    The kept beginning ends after a line, a sentence or a word if possible.
+    The kept beginning ends after a line, a sentence, a word or a Japanese phrase if possible.
     """
     if size >= len(text):
         return len(text)
@@ -177,7 +179,7 @@ def _head_length(text: str, size: int) -> int:
         end = text.rfind("\n", 0, size) + 1
         return end if end >= size // 4 else size
     least = size - int(size * _SPARED)
-    for boundary in (_SENTENCE_END, _SPACE):
+    for boundary in (_SENTENCE_END, _SPACE, _PHRASE_END):
         ends = [match.end() for match in boundary.finditer(text, least, size + 1)]
         if ends := [end for end in ends if end <= size]:
             return ends[-1]
@@ -187,7 +189,7 @@ def _head_length(text: str, size: int) -> int:
 def _tail_length(text: str, size: int) -> int:
     """Return how many characters, at most ``size``, to keep at the end of a text.
 
-    The kept end starts with a line, a sentence or a word if possible.
+    The kept end starts with a line, a sentence, a word or a Japanese phrase if possible.
     """
     if size <= 0 or size >= len(text):
         return max(0, min(size, len(text)))
@@ -195,7 +197,7 @@ def _tail_length(text: str, size: int) -> int:
     if _is_of_rows(text, text.rfind("\n", 0, start) + 1, start):
         at = text.find("\n", start - 1) + 1
         return len(text) - at if 0 < at < len(text) else size
-    for boundary in (_SENTENCE_END, _SPACE):
+    for boundary in (_SENTENCE_END, _SPACE, _PHRASE_END):
         match = boundary.search(text, start - 1, start + int(size * _SPARED))
         if match is not None and match.end() < len(text):
             return len(text) - match.end()

@@ -106,7 +106,7 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
                 has_budget = any(said.slot == "budget" for said in stated)
             for said in stated:
                 # "Forget my son's allergy" is about a slot of the user.
-                withdraws = not said.slot and said.liked is None and ALLERGY in said.value
+                withdraws = not said.slot and said.liked is None
                 is_own = withdraws or subject.is_own(said.slot)
                 if (
                     not is_own

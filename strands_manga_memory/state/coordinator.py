@@ -218,7 +218,7 @@ class StateCoordinator(Plugin):
             self._describe_intents()
         self._waits = False
         self._last_message: tuple[Message, str] | None = None
-        self._counted = ""
+        self._counted, self._called_by = "", ""
 
     def _describe_intents(self) -> None:
         known = "; ".join(
@@ -393,6 +393,8 @@ class StateCoordinator(Plugin):
             elif results:
                 self.dialogue.advance(Phase.RESPONSE_GENERATION)
                 texts = [_result_text(each) for each in results if each.get("status") != "error"]
+                if not texts:  # the model may have called the tools with ids that do not exist
+                    self.entities.remove_source(self._called_by)
                 self._extract_ids("\n".join(texts), message)
             else:
                 self._last_message = message, message_text(message)
@@ -425,6 +427,7 @@ class StateCoordinator(Plugin):
         uses = [block["toolUse"] for block in message["content"] if "toolUse" in block]
         if uses or dialogue.phase is not Phase.GREETING:  # the answer to a greeting is a greeting
             dialogue.advance(Phase.TOOL_EXECUTION if uses else Phase.RESPONSE_GENERATION)
+        self._called_by = id_of(message)
         given = leaves([use["input"] for use in uses if use["name"] not in TOOL_NAMES])
         self._extract_ids("\n".join(map(str, given)), message)
         self._extract_ids(strip_own_blocks(message_text(message)), message)

@@ -139,3 +139,58 @@ def test_a_plain_apology_in_japanese_corrects_a_slot(tmp_path: Path) -> None:
         for said in ("MONSTERを再注文したい", "4巻", "ごめん、5巻だった"):
             agent(said)
     assert "volume = 5" in str(model.requests[-1].messages)
+
+
+@pytest.mark.parametrize(
+    ("said", "forgets"),
+    [
+        ("My brother is allergic to cats.", "Actually, forget what I said about my brother."),
+        ("弟は猫アレルギーです。", "弟の話は忘れてください"),
+    ],
+)
+def test_a_request_to_forget_a_person_removes_their_preferences(
+    tmp_path: Path, said: str, forgets: str
+) -> None:
+    _, before, after = _requests(tmp_path, [said, forgets, "Hello"])
+    shown = [each.partition("</user_preferences>")[0] for each in (before, after)]
+    assert ["cats" in each or "猫" in each for each in shown] == [True, False]
+
+
+def test_ids_of_failed_tool_calls_are_not_mentioned(tmp_path: Path) -> None:
+    @tool
+    def get_order(order_id: str) -> str:
+        """Get an order."""
+        raise ValueError(f"there is no order {order_id}")
+
+    call = {"toolUseId": "c1", "name": "get_order", "input": {"order_id": "ORD-77009"}}
+    model = ScriptedModel([[{"toolUse": call}], "I cannot find it.", "Sorry."])
+    with MangaMemory.open(durable=f"sqlite:///{tmp_path / 'm.sqlite3'}") as memory:
+        agent = memory.agent(
+            model, user_id="u1", session_id="s1", tools=[get_order], task_state=True
+        )
+        agent("Has my order arrived?")
+        agent("Where is it?")
+    assert "order_id ORD-77009" not in str(model.requests[-1].messages)
+
+
+def test_a_truncated_japanese_text_is_cut_between_phrases(tmp_path: Path) -> None:
+    text = "店主は七十代の男性で、戦前の雑誌についても詳しく教えてくれました。" * 30
+    model = ScriptedModel(lambda _: "はい。")
+    with MangaMemory.open(durable=f"sqlite:///{tmp_path / 'm.sqlite3'}") as memory:
+        agent = memory.agent(model, user_id="u1", session_id="s1", max_tokens=300)
+        for said in (text, "はい", *["表紙の色はどうですか？"] * 8):
+            agent(said)
+    head, _, behind = agent.messages[0]["content"][0]["text"].partition("\n[... ")
+    tail = behind.partition("]\n")[2]
+    phrases = (
+        "店主は",
+        "七十代の",
+        "男性で、",
+        "戦前の",
+        "雑誌についても",
+        "詳しく",
+        "教えてくれました。",
+    )
+    assert behind
+    assert head.strip().endswith(phrases)
+    assert tail.startswith(phrases)
