@@ -2,7 +2,7 @@
 
 They come with the sources of Strands on PyPI, and are kept in the cache folder of the user. Exit
 status: 0, all passed save those that ``excepted`` names; 1, others failed, or one that it names
-passed; 3, they cannot be had, or cannot be run here.
+passed or does not exist; 3, they cannot be had, or cannot be run here.
 """
 
 from __future__ import annotations
@@ -118,6 +118,10 @@ def judged(folder: Path, tests: list[str]) -> int:
         for name in reasons
         if name in ran and name not in {each.partition("[")[0] for each in bad}
     }
+    if needless:  # a busy machine lets an excepted test pass now and then
+        again = failed(folder, sorted(needless), "manager,session,storage")[0]
+        needless -= {name.partition("[")[0] for name in again}
+    missing = set() if tests else reasons.keys() - ran
     version = importlib.metadata.version("strands-agents")
     print(f"Strands {version}: {len(every - bad)} of {len(every)} tests passed with our parts")
     for reason, names in EXCEPTED.items():
@@ -127,10 +131,11 @@ def judged(folder: Path, tests: list[str]) -> int:
         ("fail without our parts, too", alone),
         ("FAIL", ours),
         ("ARE EXCEPTED, AND PASS", needless),
+        ("ARE EXCEPTED, AND DO NOT EXIST", missing),
     ):
         if names:
             print(f"\n{len(names)} {what}", *sorted(names), sep="\n  ")
-    return 1 if ours or needless else 0
+    return 1 if ours or needless or missing else 0
 
 
 def main() -> int:
