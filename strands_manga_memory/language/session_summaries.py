@@ -54,6 +54,7 @@ from strands_manga_memory.messages.texts import (
     estimate_tokens,
     head_and_tail,
     shorten_line,
+    strip_markup,
     truncate_to_tokens,
     without_pasted,
 )
@@ -183,7 +184,7 @@ def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
         (at, each.strip())
         for at, (role, text) in enumerate(lines)
         if role == "user"
-        for each in split_sentences(without_pasted(head_and_tail(text)))
+        for each in split_sentences(without_pasted(head_and_tail(strip_markup(text))))
         if has_content(each)
     ]
     said = [(at, each) for at, each in said if not ANY.summaries.reason.search(each)] or said

@@ -194,3 +194,11 @@ def test_a_truncated_japanese_text_is_cut_between_phrases(tmp_path: Path) -> Non
     assert behind
     assert head.strip().endswith(phrases)
     assert tail.startswith(phrases)
+
+
+def test_html_is_summarized_without_its_tags(tmp_path: Path) -> None:
+    rows = "".join(f"<tr><td>item{at}</td><td>{at}</td></tr>" for at in range(100))
+    page = f"<html><body><h1>Order 5512</h1><p>Thank you!</p><table>{rows}</table></body></html>"
+    _, request = _requests(tmp_path, [page], ["Hello"])
+    assert "The user said" in request
+    assert "/td" not in request
