@@ -245,7 +245,7 @@ async def test_another_tool_answers_instead(client: MCPClient) -> None:
 def mortal(kind: tuple[str, str]) -> Iterator[tuple[Shop, mcp_servers.HttpServer | None]]:
     """Tools of a server that may be killed, on a clock that only ``_recovered`` moves."""
     with mcp_servers.mortal(*kind) as (client, server):
-        yield Shop(GuardedMCPTools(client, policy(timeout=20), clock=FakeClock())), server
+        yield Shop(GuardedMCPTools(client, policy(timeout=60), clock=FakeClock())), server
 
 
 async def _killed(shop: Shop, server: mcp_servers.HttpServer | None) -> None:

@@ -55,7 +55,8 @@ def stdio(line: str, **settings: Any) -> MCPClient:
     """Return a client that starts a server of its own."""
     parameters = StdioServerParameters(command=command(line)[0], args=[*command(line)[1:], "stdio"])
     transport: Callable[[], Any] = lambda: stdio_client(parameters, errlog=_quiet)  # noqa: E731
-    return MCPClient(transport, **settings)
+    # A busy machine may need longer than Strands' 30 s to start Python and import the SDK.
+    return MCPClient(transport, **{"startup_timeout": 90, **settings})
 
 
 _quiet = open(os.devnull, "w")  # noqa: SIM115 - as long as the process
@@ -92,7 +93,7 @@ def mortal(
             stop(client)
         return
     with http(line) as server:
-        client = MCPClient(url=server.url, **settings)
+        client = MCPClient(url=server.url, **{"startup_timeout": 90, **settings})
         try:
             yield client, server
         finally:
