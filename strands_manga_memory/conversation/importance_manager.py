@@ -40,7 +40,6 @@ from strands_manga_memory.conversation.message_truncation import is_truncated
 from strands_manga_memory.conversation.selection import MessageOutcome
 from strands_manga_memory.conversation.token_counter import TokenCounter, default_counter
 from strands_manga_memory.conversation.trimmer import Trimmer
-from strands_manga_memory.deadline import is_on_event_loop
 from strands_manga_memory.exceptions import CorruptRecordError, logged_errors
 from strands_manga_memory.lifecycle import attachments
 from strands_manga_memory.messages import calls_tools, id_of, is_turn_start
@@ -301,11 +300,11 @@ class ImportanceWeightedConversationManager(ConversationManager):
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
         """Evict and truncate messages until the agent's history fits its token budget.
 
-        Errors are logged, not raised. On an event loop, nothing is done here: the hook
-        ``keep_within_budget`` trims, in a thread if necessary.
+        Errors are logged, not raised. If trimming would block a running event loop for long,
+        nothing is done here. The hook ``keep_within_budget`` then trims in a thread.
         """
         self._log.drop_unconfirmed()
-        if not is_on_event_loop():
+        if not self.history.would_block_loop(agent.messages[:]):
             self.history.trim(agent)
 
     def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
@@ -502,10 +501,10 @@ class StackedConversationManager(ConversationManager):
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
         """Make the agent's history smaller after an invocation, until it fits its token budget.
 
-        Errors are logged, not raised. On an event loop, nothing is done here: a hook does the work,
-        in a thread if necessary.
+        Errors are logged, not raised. Work that would block the event loop for long is left to a
+        hook, which uses a thread.
         """
-        if not is_on_event_loop():
+        if not self._history.would_block_loop(agent.messages[:]):
             self._manage(agent)
             self._below.apply_management(agent)
 

@@ -328,6 +328,17 @@ def test_a_short_message_of_the_user_stays_whole_when_the_window_overflows(
     assert sorted(map(len, sent), reverse=True) == [*map(len, sent)]
 
 
+async def test_apply_management_makes_a_small_history_fit_on_an_event_loop() -> None:
+    manager = ImportanceWeightedConversationManager(max_tokens=BUDGET)
+    agent = Agent(model=ScriptedModel([]), conversation_manager=manager, callback_handler=None)
+    for number in range(40):
+        for role in ("user", "assistant"):
+            agent.messages.append({"role": role, "content": [{"text": f"shelf {number} " * 20}]})
+    manager.apply_management(agent)
+    assert 2 <= len(agent.messages)
+    assert tokens(agent.messages) <= BUDGET
+
+
 @pytest.mark.long
 def test_a_restart_reads_no_more_of_a_log_than_it_needs(tmp_path: Path) -> None:
     agent = agent_of("file", tmp_path)
