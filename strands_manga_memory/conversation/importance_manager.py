@@ -479,7 +479,7 @@ class StackedConversationManager(ConversationManager):
         self._below.register_hooks(registry, **kwargs)
         # Strands calls the callbacks of this event in reverse. The trimmer trims after all others.
         registry.add_callback(
-            AfterInvocationEvent, self._manage_off_loop, order=HookOrder.SDK_FIRST - 1
+            AfterInvocationEvent, self._after_invocation, order=HookOrder.SDK_FIRST - 1
         )
 
     async def keep_within_budget(self, event: BeforeModelCallEvent | ContextState) -> None:
@@ -496,7 +496,7 @@ class StackedConversationManager(ConversationManager):
         By default, this is the same work as after an invocation. The managers that this one wraps
         do their work after it.
         """
-        await self._manage_off_loop(event)
+        await self._history.run_off_loop(event.agent.messages, partial(self._manage, event.agent))
 
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
         """Make the agent's history smaller after an invocation, until it fits its token budget.
@@ -508,11 +508,10 @@ class StackedConversationManager(ConversationManager):
             self._manage(agent)
             self._below.apply_management(agent)
 
-    async def _manage_off_loop(
-        self, event: BeforeModelCallEvent | AfterInvocationEvent | ContextState
-    ) -> None:
-        agent = event.agent
-        await self._history.run_off_loop(agent.messages, partial(self._manage, agent))
+    async def _after_invocation(self, event: AfterInvocationEvent) -> None:
+        messages = event.agent.messages[:]
+        if self._history.would_block_loop(messages):  # otherwise apply_management has done it
+            await self._history.run_off_loop(messages, partial(self._manage, event.agent))
 
     def _manage(self, agent: Agent) -> None:
         """Do the work of this manager after an invocation, such as starting a summary.

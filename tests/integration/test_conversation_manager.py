@@ -335,7 +335,7 @@ async def test_apply_management_makes_a_small_history_fit_on_an_event_loop() -> 
         for role in ("user", "assistant"):
             agent.messages.append({"role": role, "content": [{"text": f"shelf {number} " * 20}]})
     manager.apply_management(agent)
-    assert 2 <= len(agent.messages)
+    assert len(agent.messages) >= 2
     assert tokens(agent.messages) <= BUDGET
 
 
