@@ -693,11 +693,12 @@ class World:
         self.spawn(process.name, process.name, process.sweep)
 
     def expire(self) -> None:
-        """Somebody ends the incarnation by age."""
+        """Somebody reads the conversation, and ends the incarnation by age."""
         self.started += 1
         process = Process(self, f"end{self.started}", is_short=True)
 
         def work() -> None:
+            process.storage.load(touch=False)
             process.storage.expire(unused_since=self.clock() - 50)
 
         self.spawn(process.name, process.name, work)
