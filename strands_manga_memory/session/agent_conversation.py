@@ -73,8 +73,8 @@ class SessionStats(TypedDict):
         budget: Token budget of the history; None if the conversation manager has none.
         left: Remaining tokens of the budget; None without a budget.
         age: Seconds since the conversation began.
-        oldest_turn_age: Age of the history in seconds, from its first message that was not edited;
-            None without such a message.
+        oldest_turn_age: Seconds since the time of the first unedited message of the history; None
+            without such a message.
     """
 
     turns: int
@@ -114,7 +114,8 @@ class AgentConversation:
         lock: Lock that guards ``local``. It is never held during I/O.
         possible_loss: Whether turns may have been lost before the conversation was opened.
         in_use: The ``AgentConversation`` through which an agent of this process uses the same
-            conversation; None without such an agent. It keeps the turns that ``history`` reads.
+            conversation; None without such an agent. It keeps in memory the turns that ``history``
+            has read from the stores.
     """
 
     def __init__(
@@ -234,8 +235,8 @@ class AgentConversation:
     ) -> None:
         """Add a message to the conversation, or replace its earlier, shorter version.
 
-        A user's request begins a new turn. Any other message belongs to the open turn or, without
-        one, begins a turn that continues the previous one.
+        A user's request begins a new turn. Any other message is added to the open turn. If no turn
+        is open, it begins a turn that continues the previous turn.
 
         A model that continues an answer sends a longer version with the same ``tracking_id``. If
         the agent's history contains both versions, both are kept.
@@ -300,7 +301,10 @@ class AgentConversation:
         return bool(found)
 
     def _messages_in_memory(self, identity: str | None) -> Iterator[tuple[TurnKey, int]]:
-        """Yield turn key and index of each message in this process with the id ``identity``."""
+        """Find the messages in memory whose ``tracking_id`` is ``identity``.
+
+        Turn key and index of each message are yielded.
+        """
         for key, turn in reversed(self.local.held_turns.items()) if identity else ():
             for number, data in enumerate(turn.messages):
                 if has_identity(data, identity):
@@ -388,15 +392,15 @@ class AgentConversation:
             return serialize_states(local.states) != self._given
 
     def adopt_changes(self, history: Sequence[Message]) -> list[Message] | None:
-        """Take over the changes of other processes before a turn, and return the agent's history.
+        """Take over other processes' changes before a turn, and return the agent's new history.
 
         Args:
-            history: The agent's present history. Unchanged messages stay the same objects.
+            history: The agent's present history. Its messages are reused if they are unchanged.
 
         Returns:
-            The changed history. None if the agent keeps its present history, because nothing has
-            changed, or because a new message cannot be read now. Empty if the model keeps the
-            messages itself (``keeps_window`` is False).
+            The new history; an empty list if the model keeps the messages itself. None if the agent
+            must keep its present history: nothing has changed, or a message of the new history
+            cannot be read now.
         """
         if not self.has_remote_changes:
             return None
@@ -498,9 +502,9 @@ class AgentConversation:
         A placeholder replaces each message that is missing or cannot be read.
 
         Args:
-            newest: Minimum number of messages to read. Whole turns are read, the last one first,
+            newest: Minimum number of messages to read. Whole turns are read, from the newest back,
                 until this number is reached. None, or without a durable tier: all messages.
-            until: Key of the last turn to read. None: the newest turn.
+            until: Key of the newest turn to read. Later turns are left out. None: no limit.
 
         Returns:
             The messages in order, numbered from 1, and the number of messages that were found.

@@ -30,7 +30,7 @@ from strands_manga_memory.telemetry import count_missed_deadline, in_current_con
 logger = logging.getLogger(__name__)
 
 _MAX_WAIT_SECONDS = 5.0
-"""Longest wait of a turn while the tier answers, but other writers are always faster."""
+"""Longest wait of a turn while the tier answers, but other writers win each compare-and-set."""
 
 _T = TypeVar("_T")
 
@@ -51,8 +51,8 @@ class ConversationSaver:
         tiers: The stores and their background writer.
         error: Error that a retry cannot resolve: changes that cannot be merged, or damaged stored
             data. None without such an error.
-        is_closing: Whether ``commit_all`` also marks the conversation in the durable tier as
-            complete. A restore then needs no newer data from the hot tier.
+        is_closing: Whether ``commit_all`` also notes in the durable tier that this tier has the
+            whole conversation. An empty hot tier then means no possible loss at a restore.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class ConversationSaver:
     # Waiting
 
     async def wait(self, future: Future[None]) -> None:
-        """Wait until a save or refresh ends, or until the deadline of the used tier has passed.
+        """Wait until a save or refresh ends, or until the deadline of its tier has passed.
 
         After the deadline, a warning is logged, and the work is completed in the background. There
         is no wait if the tier is known to be down.

@@ -30,7 +30,7 @@ from strands_manga_memory.session.session_log import turn_numbers
 _ENDED = "the conversation was deleted or rewound, or has expired, meanwhile"
 
 TransferResult = Literal["new", "exists", "ended"]
-"""State of a conversation in the tiers; ``ended``: it has expired or was deleted."""
+"""Result of a transfer: ``new``, ``exists`` (stored before), or ``ended`` (expired or deleted)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,11 +236,11 @@ def begin_with(storage: ConversationStorage, content: Record, *, replaces: bool)
 
 
 def _with_new_turns_unlogged(storage: ConversationStorage, content: Record) -> Record:
-    """Return the stored record, in which exactly the turns newer than ``content`` are unlogged.
+    """Return the stored record, in which only turns newer than ``content`` count as unlogged.
 
-    A rewind merges this record into ``content``, and the merge adds only unlogged turns (turns that
-    may be missing in the log, the list of all turns). It thus adds the turns that another process
-    saved after ``content`` was read, and not the turns that the rewind removes.
+    An unlogged turn may be missing in the log (list of all turns). A rewind merges the returned
+    record into ``content``, and the merge adds only unlogged turns. It thus adds the turns that
+    another process saved after ``content`` was read, and not the turns that the rewind removes.
 
     Args:
         storage: Access to the conversation, with its stored record (state).

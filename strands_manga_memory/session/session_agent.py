@@ -163,7 +163,8 @@ class SessionAgent:
     async def before_turn(self, agent: Agent) -> None:
         """Prepare an agent's turn: save unsaved changes, and take over changes of other processes.
 
-        With ``refresh="turn"``, these changes are first read from the stores.
+        With ``refresh="turn"``, the stores are first read for changes of other processes. Otherwise
+        the stores are read only if none has answered for hours.
 
         Raises:
             StoreUnavailableError: ``max_unsaved`` or more messages are unsaved.

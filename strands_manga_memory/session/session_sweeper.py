@@ -255,8 +255,8 @@ class SessionSweeper:
         removed from the hot tier.
 
         Returns:
-            Number of conversations that were removed from the hot tier, or finalized from the
-            durable tier.
+            Number of conversations that were removed from the hot tier, plus the number of those in
+            the durable tier for which the finalizer was called.
 
         Raises:
             StoreUnavailableError: The hot tier or, without one, the durable tier does not answer.
@@ -393,8 +393,8 @@ class SessionSweeper:
     ) -> tuple[float | None, bool]:
         """Remove the remains of a deleted or expired conversation from the durable tier.
 
-        If there is a log (list of turns), the log is deleted. If it has turns of an expired run of
-        the conversation, the finalizer is called before. If there is no log, the deletion marker
+        If there is a log (list of turns), the log is deleted. The finalizer is called first if the
+        log has turns of an expired run of the conversation. If there is no log, the deletion marker
         (tombstone) is deleted, as soon as the marker has expired.
 
         Returns:

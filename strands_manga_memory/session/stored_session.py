@@ -196,8 +196,8 @@ class StoredSession:
         Args:
             agent_id: Id of the agent, or None for the default agent.
             limit: Maximum number of messages. Default 50.
-            after: ``next`` of the page that was returned before. None: the page with the last
-                messages.
+            after: ``next`` of the previous page, for the messages before that page. None: return
+                the page with the last messages.
 
         Raises:
             ValueError: ``limit`` is below 1, or ``after`` names no message of the conversation.

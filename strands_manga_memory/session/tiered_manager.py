@@ -225,9 +225,9 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
 
         The replaced message is the one with the ``tracking_id`` of the redacted version. The call
         waits until the new message is stored, at most for ``durable_deadline``. On an event loop,
-        it returns at once, and the agent waits when its turn next begins or ends. A redaction that
-        takes longer, such as during an outage, is completed in the background. No later write
-        stores the original message.
+        it returns at once, and the agent waits at the beginning or end of its turn, whichever comes
+        next. A redaction that takes longer, such as during an outage, is completed in the
+        background. No later write stores the original message.
 
         Raises:
             ConflictError: Another process's change cannot be merged.
@@ -300,7 +300,10 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
     # Internals
 
     def _session_agent(self, agent: Agent) -> SessionAgent:
-        """Return the ``SessionAgent`` of a Strands agent, or raise ``ValueError`` without one."""
+        """Return the ``SessionAgent`` of a Strands agent.
+
+        Raise ``ValueError`` if the manager does not know the agent.
+        """
         if agent.agent_id not in self._agents:
             raise ValueError(
                 f"agent_id {agent.agent_id!r:.80} is not known to this session manager: "

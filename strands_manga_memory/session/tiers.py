@@ -40,7 +40,7 @@ ENDED_BELOW = "incarnation"
 """Attribute of a session's or user's tombstone: lower incarnation numbers are deleted."""
 
 HOT = "hot"
-"""Attribute of a head (record of a conversation) whose writer has a hot tier."""
+"""Attribute of a head (record of a conversation) that a process with a hot tier has written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,9 +217,9 @@ class ExpiryIndex:
     ) -> list[Item]:
         """Return the two table items that list a conversation in the expiry index.
 
-        The first item is found by time: its key contains the time of the next check by a sweeper
-        (background job). The second item is found by conversation, and contains the same time, so
-        that the first item can be found by conversation, too.
+        The key of the first item contains the time of the next check by a sweeper (background job),
+        so that sweepers find due conversations. The key of the second item contains only the
+        conversation. This item stores the time, from which the key of the first item is made.
         """
         entry = ExpiryEntry(
             conversation_key, math.ceil(due), {name: ids.get(name) for name in _IDS}

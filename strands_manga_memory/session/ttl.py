@@ -112,8 +112,8 @@ class TtlPolicy:
     def tombstone_seconds(self) -> float:
         """Seconds for which stores keep the deletion marker (tombstone) of a conversation.
 
-        The time is at least 90,000 seconds (25 hours), and longer than an unused conversation is
-        kept.
+        The time is at least 90,000 seconds (25 hours), and never shorter than the time for which
+        an unused conversation is kept.
         """
         longest = (self.seconds or 0.0) * (2 if self.mode == "activity" else 1)
         return max(TOMBSTONE_SECONDS, max(self.session, longest) + self.grace)

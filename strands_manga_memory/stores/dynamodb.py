@@ -413,4 +413,4 @@ def _replace_connections(client: Any) -> None:
 
 
 _inherited: list[Any] = []
-"""Connections of the parent process, which stay referenced: to close them needs their locks."""
+"""Connections of the parent process. Without a reference, they would be closed, which may block."""

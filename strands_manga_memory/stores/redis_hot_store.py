@@ -371,9 +371,10 @@ def redis_client(url: str, *, is_cluster: bool = False) -> redis.Redis | RedisCl
 
 
 class _RedisRefusal(NamedTuple):
-    """Kind of Redis error whose cause an operator must remove, and the remedy.
+    """Kind of Redis error with a cause that an operator must remove, such as a wrong password.
 
     The regular expression ``words`` recognizes the error by its class name or a word of its text.
+    ``remedy`` is advice for the operator.
     """
 
     reason: str

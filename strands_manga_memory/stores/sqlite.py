@@ -92,8 +92,8 @@ class SQLiteTable(SQLTable):
         path: Path of the file. A missing file is created with the mode 0600, and missing folders
             with 0700.
         schema: Names of the table and its keys. Default ``SESSIONS``.
-        deadline: Seconds that an operation waits for other threads, and then, at most equally long,
-            for other processes. Default 5.
+        deadline: Longest wait of an operation for other threads, in seconds. The same limit applies
+            separately to the wait for other processes. Default 5.
 
     Attributes:
         schema: Names of the table and its keys.

@@ -35,8 +35,8 @@ class TableSchema:
     """Names of a table, its key attributes, its expiry attribute and its indexes.
 
     The key of a record is the pair of a partition value and a sort value. ``partition`` and
-    ``sort`` are the names of these attributes. ``ttl`` is the attribute with the time at which a
-    record expires.
+    ``sort`` are the names of the attributes with these values. ``ttl`` is the name of the attribute
+    with the time at which a record expires.
 
     A DynamoDB table of another application may have no sort key. ``sort`` is then empty, and this
     package only reads single records of the table.
@@ -69,8 +69,8 @@ class Condition:
     """Condition on the stored record, which is checked in the same atomic step as a write.
 
     For example, ``Condition(equals={"version": 3})`` allows a write only if the stored record has
-    version 3. ``Condition(absent=True)`` allows a write only if there is no record, because an
-    existing record cannot meet a condition without ``equals`` and ``below``.
+    version 3. ``Condition(absent=True)`` allows a write only if there is no record. An existing
+    record meets a condition only if ``equals`` or ``below`` is given.
 
     Attributes:
         absent: Whether the write is also allowed if there is no record.
@@ -157,8 +157,8 @@ class Table(Protocol):
             item: The record.
             when: Condition on the stored record. None for no condition.
             scrub: Whether a replaced record must be unreadable in all files of the store when the
-                call returns. False is faster, but a file may still contain the replaced record. A
-                later deletion, or a later write with True, then makes it unreadable.
+                call returns. False is faster, but a file may contain the replaced record until a
+                later call deletes any record, or replaces any record with ``scrub=True``.
 
         Returns:
             Whether the record was written. False if the condition is not met.

@@ -316,10 +316,10 @@ class TieredStorage(Storage):
         return (item for item in found if self._key_in(item).startswith(prefix))
 
     def _key_in(self, item: Item) -> str:
-        """Return the key of a stored value, given its table record.
+        """Return the key of a stored value, given the value's main record in the table.
 
-        If the record is damaged, the key comes from the sort key, which has only a shortened form
-        of a key of over 830 bytes.
+        If the record is damaged, the key is taken from the record's sort key. A key of over 830
+        bytes is then shortened.
         """
         return str(item.get("key") or item[self._table.schema.sort].removeprefix("k/"))
 

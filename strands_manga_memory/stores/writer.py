@@ -187,9 +187,9 @@ class TierHealth:
     def wait_limit(self, seconds: float) -> float:
         """Return the number of seconds that a call may wait for the store's response.
 
-        While the store works, the result is ``seconds``. During an outage, all calls end their wait
-        ``seconds`` after the first failed call began. Calls that begin later wait only 0.05 s. An
-        outage thus delays only its first calls.
+        While the store works, the result is ``seconds``. In an outage, the time since the start of
+        the first failed call is subtracted: with 2 seconds, a call that begins 1.5 s later may wait
+        0.5 s. The result is at least 0.05 s. An outage thus delays only its first calls.
         """
         if self._shared is not None:
             return self._shared.wait_limit(seconds)

@@ -160,11 +160,11 @@ class ConversationStorage:
         return self._merge(self._durable(), self._durable().read)
 
     def read_unlisted_turns(self) -> None:
-        """Merge turns that only the durable tier's log has into this process's copy.
+        """Add turns to this process's copy that are in the durable log, but not in the record.
 
-        Such turns stay if a flush is interrupted between its writes to the log (list of all turns)
-        and to the durable record (state of the conversation). Call ``read_head`` first, which reads
-        the record.
+        A flush writes turns to the log (list of all turns), and then to the record (state of the
+        conversation). If it is interrupted between the two writes, the record lacks the turns. Call
+        ``read_head`` first, which reads the record.
         """
         head = self._durable().record
         if head.incarnation and (keys := self._durable().unlisted_keys(head)):
@@ -216,9 +216,9 @@ class ConversationStorage:
         """Return the turns of the conversation in order, stored and unsaved ones.
 
         Args:
-            newest: Minimum number of messages to read, from the end of the durable tier's log.
-                None: all.
-            until: Key of the last turn to read from this log. None: all turns.
+            newest: Minimum number of messages to read from the durable tier's log, from the newest
+                message back. None: all messages.
+            until: Key of the newest turn to read from this log. None: no limit.
         """
         with self.local.lock:
             incarnation, record = self.local.base.incarnation, self.local.record
@@ -261,8 +261,8 @@ class ConversationStorage:
         """Save the conversation's changes in the hot tier with one compare-and-set.
 
         Args:
-            fills: Whether to save the changes even if the hot tier has no content of the
-                conversation. Default False, because the durable tier, if any, must get them first.
+            fills: Whether to save also in a hot tier that has no content of the conversation.
+                Default False: if there is a durable tier, it must get the changes first.
 
         Returns:
             Whether the changes are saved.
@@ -286,14 +286,14 @@ class ConversationStorage:
         return True
 
     def catch_up_hot(self) -> None:
-        """Write the changes that the hot tier lacks after an outage, also those saved durably."""
+        """Write all changes that the hot tier lacks after an outage, even those saved durably."""
         self.read_hot(touch=False)
         if not self.save_hot():
             self._fill_hot()
 
     @property
     def begins_durably(self) -> bool:
-        """Whether the next save writes first to the durable tier: the hot tier has no content.
+        """Whether the next save must begin in the durable tier: True if the hot tier is empty.
 
         Only the durable tier then shows whether the conversation is new, or was lost by the hot
         tier.
@@ -381,9 +381,9 @@ class ConversationStorage:
         """Try once to write ended turns and the conversation's state to the durable tier.
 
         Args:
-            least_logged: Number of ended turns from which on they are written to the log (list of
-                all turns). Fewer turns are stored only in the record (state of the conversation),
-                and a later call writes them to the log.
+            least_logged: Minimum number of ended turns for a write to the log (list of all turns).
+                Fewer turns are stored only in the record (state of the conversation), and a later
+                call writes them to the log.
             closes: Whether the record is marked as complete. A restore then needs no newer data
                 from the hot tier.
 
@@ -432,8 +432,8 @@ class ConversationStorage:
     def _redact_log(self, record: Record, head: Record) -> None:
         """Replace redacted messages in the durable tier's log (list of all turns).
 
-        The redactions are those of ``record``. Redactions that ``head``, the record in the durable
-        tier, has already are skipped: the log was changed before ``head`` was written.
+        The redactions are those of ``record``. Those that ``head`` (the record in the durable tier)
+        has, too, are skipped: the log was changed before ``head`` was written.
         """
         noted = head.redactions if head.incarnation == record.incarnation else {}
         new = {key: found for key, found in record.redactions.items() if noted.get(key) != found}

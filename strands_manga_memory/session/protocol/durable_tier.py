@@ -235,11 +235,11 @@ class DurableTier:
         return not item or self._table.delete(*self._key, when=when)
 
     def _ended_below(self, tombstones: Iterable[Item]) -> int:
-        """Return the lowest incarnation that no deletion of the session or user has ended.
+        """Return the lowest incarnation that is not deleted with the session or the user.
 
-        An incarnation is the number of the conversation's run. A deletion stores a tombstone with
-        the lowest incarnation that does not count as deleted. Expired tombstones are ignored.
-        Without tombstones, the result is 0.
+        An incarnation is the number of the conversation's run. Each deletion of a session or user
+        stores a tombstone with the lowest incarnation that it does not delete. The highest number
+        of all tombstones is returned; 0 without tombstones. Expired tombstones are ignored.
 
         Raises:
             CorruptRecordError: A tombstone is damaged.
@@ -312,15 +312,15 @@ class DurableTier:
     def read_log(
         self, incarnation: int, *, newest: int | None = None, until: TurnKey | None = None
     ) -> dict[TurnKey, Turn]:
-        """Read all turns of the conversation, or the last ones, from the log.
+        """Read all turns of the conversation, or only the newest ones, from the log.
 
         A turn that cannot be read is returned without messages.
 
         Args:
             incarnation: Number of the conversation's run. Each run has its own log.
-            newest: Number of messages after which reading stops. Whole turns are read, the last one
-                first. None: all turns.
-            until: Key of the last turn to read. None: all turns.
+            newest: Minimum number of messages to read. Whole turns are read, from the newest back,
+                until this number is reached. None: all turns.
+            until: Key of the newest turn to read. Later turns are left out. None: no limit.
         """
         prefix, turns, count = self._prefix(incarnation), {}, 0
         last = f"{prefix}{until or chr(0x10FFFF)}"
@@ -374,7 +374,7 @@ class DurableTier:
         return sorted(int(number) for number in found if number.isdecimal())
 
     def purge(self, below: int) -> None:
-        """Delete the logs of the conversation's incarnations (numbers of runs) below ``below``."""
+        """Delete the logs of those runs of the conversation whose number is below ``below``."""
         sorts = self._sort_values(f"{self._member}#TURN#", self._prefix(below))
         if sorts:
             self._table.batch_write(deletes=[(self._session, sort) for sort in sorts])
@@ -470,8 +470,8 @@ def put_split(
         data: The value. Empty if the value is in ``attributes``.
         attributes: Further attributes of the first item.
         guard: Name of an attribute that shows whether another process has changed the value. The
-            write is refused if the stored first item and ``before`` differ in this attribute or,
-            without ``before``, if there is a stored first item.
+            write is refused if this attribute differs in the stored first item and ``before``. If
+            ``before`` is None, the write is refused if there is a stored first item.
         before: First item of the value to replace, as read before; None for a new value. The other
             items of the replaced value are deleted after the write.
         scrub: Whether no item of the replaced value may stay, not even from interrupted writes.

@@ -84,13 +84,13 @@ class StoredHash:
     """Hash of named fields that stores a conversation in the hot tier, as last read or written.
 
     Args:
-        expect: Epoch and version of the stored hash. The next write succeeds only if they are
-            unchanged. None if the hash is missing.
-        epoch: Epoch of the next write, a number that grows with each deletion, and with each
-            reservation by a sweeper (background job for expired conversations).
+        expect: Epoch and version of the stored hash; None if the hash is missing. The next write
+            succeeds only if both are unchanged.
+        epoch: Epoch that the next write stores. It is 1 above the stored epoch after a deletion, or
+            if a sweeper (background job) has reserved the conversation. Otherwise it is the same.
         record: The state of the conversation.
-        unread: Number of messages of each stored turn that ``record`` lacks, because the turn has
-            left the agent's history or is damaged.
+        unread: Stored turns that ``record`` lacks, because they have left the agent's history or
+            are damaged. Each key of a turn is mapped to the turn's number of messages.
         fields: Content of each field, keyed by name: a turn or a JSON object. None for a turn in
             ``unread``, and for a field that the record does not need.
         expires_in: Seconds from the read or write until the conversation counts as expired; None if
@@ -197,8 +197,8 @@ class HotTier:
             and try again.
 
         Raises:
-            StoreUnavailableError: The stored content is not known, or the store does not answer.
-                The record may then have been stored.
+            StoreUnavailableError: The stored record is not known (``is_known`` is False): call
+                ``read`` first. Or the store does not answer, and may have stored ``record``.
         """
         before = self.stored
         if before is None:
@@ -274,10 +274,10 @@ class HotTier:
         return open_turn(partial(bytes, data), self.name, self._storage_key(name), self._codec)
 
     def _add_redacted_turns(self, record: Record, before: StoredHash) -> Record:
-        """Return a record with the turns that were redacted after they had left the history.
+        """Return a copy of ``record`` with the redacted turns that have left the agent's history.
 
-        ``record`` (state of the conversation) lacks such turns, but the hash in the hot tier has
-        them. A write of the result replaces their original messages in the hash.
+        ``record`` (state of the conversation) lacks these turns, and the hash in the hot tier has
+        their original messages. A write of the result replaces these messages.
         """
         known = before.record.redactions
         new = {key for key in before.unread if record.redactions.get(key, {}) != known.get(key, {})}

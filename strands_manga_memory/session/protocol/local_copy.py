@@ -58,7 +58,7 @@ class LocalCopy:
         view: The agent's present history, as references to messages.
         window: The history to save next. Unlike ``view``, it has other processes' latest changes.
         own_turns: The open turn, and turns of this process that no store has confirmed in full.
-        has_conflict: Whether ``window`` must replace the agent's history, without its own edits.
+        has_conflict: Whether ``window`` must replace the agent's history, whose edits are dropped.
         dropped: Number of messages that a deletion discarded before they were saved.
         tier_records: The last known record of each tier, keyed by the tier's name.
         answered_at: Time of a store's last answer, in seconds since 1970; None without an answer.
@@ -156,8 +156,8 @@ class LocalCopy:
     def end_turn(self, **about: Any) -> None:
         """End the open turn, if any, and add values to it, such as the intent (``about``).
 
-        A turn whose beginning was deleted stays open until ``begin_turn``, so that its later
-        messages are discarded, too.
+        If the beginning of the turn was deleted, the turn stays open until ``begin_turn``, so that
+        its later messages are discarded, too.
         """
         with self.lock:
             if self._open is not None and (turn := self.own_turns.get(self._open)):
@@ -217,7 +217,7 @@ class LocalCopy:
             return self.new_manager_state if is_changed else self.base.manager_state
 
     def adopt_window(self) -> Window:
-        """Make ``window``, with other processes' changes, the agent's history, and return it."""
+        """Make ``window`` (with other processes' changes) the agent's history, and return it."""
         with self.lock:
             self.new_manager_state = None if self.has_conflict else self.new_manager_state
             self.view, self.has_conflict, self.is_reset = self.window, False, False
@@ -322,8 +322,8 @@ class LocalCopy:
 
         Args:
             found: Record that was read from the tier.
-            logged: Number of messages of each turn that the log (all messages, in the durable tier)
-                has, and that is too old for the newer record's list of known turns. Such messages
+            logged: Turns that are too old for the newer record's list of known turns (``seen``),
+                but were found in the log (list of all turns), with their numbers of messages. They
                 have left the history, and are not added to it again.
         """
         with self.lock:
@@ -383,10 +383,10 @@ class LocalCopy:
 
     @property
     def possibly_lost(self) -> dict[TurnKey, int]:
-        """Turns of the history of which the durable tier may have lost messages, by turn key.
+        """Turns of the history that may have lost messages in the durable tier, by turn key.
 
-        A table that was restored from a backup may lack messages. The value of a turn is the number
-        of its messages that are in memory or listed in the durable tier's record (state).
+        A table that was restored from a backup may lack messages. Each value is the number of the
+        turn's messages that are in memory or listed in the durable tier's record (state).
         """
         with self.lock:
             base, head = self.base, self.known_head
@@ -478,9 +478,9 @@ class LocalCopy:
     def expired_record(self, known: int = 0) -> Record:
         """Return the record (state) that replaces the conversation's record when it expires.
 
-        The record has no history, and begins a new incarnation (number of the run) above ``known``.
-        Turns that the log may lack are kept in a merge with the previous record. A tombstone
-        (record of a deletion) would discard them.
+        The record has no history. Its incarnation (number of the conversation's run) is above
+        ``known`` and the present one. A merge with the previous record keeps turns that the log may
+        lack. A merge with a tombstone (record of a deletion) would discard them.
         """
         base, version = self.base, self.next_version()
         incarnation = self.next_incarnation(known)
@@ -489,8 +489,8 @@ class LocalCopy:
     def next_tombstone(self, known: int, found: Record) -> Record:
         """Return a tombstone (record of a deletion) that is newer than all known records.
 
-        ``known`` is the highest known incarnation (number of a run). ``found`` is the stored
-        record.
+        Its incarnation (number of the conversation's run) is above the present one, and also above
+        ``known`` and the incarnation of ``found`` (the stored record).
         """
         incarnation = self.next_incarnation(max(known, found.incarnation))
         return Record(self.next_version(found), incarnation, deleted_below=incarnation)

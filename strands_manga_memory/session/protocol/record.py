@@ -269,17 +269,17 @@ class Record:
     def is_older_than_seen(self, key: TurnKey) -> bool:
         """Return whether a turn is too old to be in the list of known turns (``seen``).
 
-        The list has at least the newest 100 turns that the record's author (writer) knew. A turn
-        that is older and not in the list may also have been known to the author.
+        The list has at least the newest 100 turns that the record's author (writer) knew. For an
+        older turn that is missing in the list, it is open whether the author knew the turn.
         """
         return key not in self.seen and self._seen_from is not None and key < self._seen_from
 
     @cached_property
     def _seen_from(self) -> TurnKey | None:
-        """Key from which on the list ``seen`` has all turns that the record's author knew.
+        """Key of the 100th newest turn in the list ``seen``; None if the list has fewer turns.
 
-        It is the key of the 100th newest turn in the list. None if the list is shorter, and so
-        has all turns. The author is the writer of the record.
+        From this turn on, the list has all turns that the record's author (writer) knew. A list of
+        fewer turns has all turns.
         """
         return sorted(self.seen)[-SEEN_TURNS] if len(self.seen) >= SEEN_TURNS else None
 
@@ -409,9 +409,9 @@ def head_record(record: Record, unlogged: AbstractSet[TurnKey], before: Record) 
     """Convert a conversation's record to the head, the form that the durable tier stores.
 
     The head has the messages only of turns that are incomplete in the log (list of all turns). Its
-    map ``seen`` has the number of known messages of each turn. A message counts as known only if
-    ``record`` contains it or ``before`` counts it. Other messages may have been lost, if the table
-    was restored from a backup.
+    map ``seen`` has the number of messages of each turn, but counts only messages that ``record``
+    contains or that ``before`` also counts. Any other message may have been lost, if the table was
+    restored from a backup.
 
     Args:
         record: The record (state of the conversation).

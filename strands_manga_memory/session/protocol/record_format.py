@@ -249,8 +249,8 @@ _NUMBERS: dict[str, type[int] | type[float]] = {
 def record_to_json(record: Record, held: Lengths) -> JsonObject:
     """Convert the record of a conversation, without its turns, to a JSON object.
 
-    The entry ``seen`` has the number of messages of each turn. It omits turns of which all messages
-    are stored next to the JSON, because a reader can count these. The entry ``bodies`` has the
+    The entry ``seen`` has the number of messages of each turn. It omits a turn if all its messages
+    are stored next to the JSON, because a reader can count them. The entry ``bodies`` has the
     messages of the history that no turn contains: edited messages, and messages that the
     conversation manager wrote.
 
@@ -288,9 +288,10 @@ def record_to_json(record: Record, held: Lengths) -> JsonObject:
 
 
 def record_from_json(value: JsonObject, held: Lengths) -> Record:
-    """Convert the JSON object of ``record_to_json`` back to a conversation's record without turns.
+    """Convert the JSON object of ``record_to_json`` back to the record of a conversation.
 
-    ``held`` has the number of messages of each turn that is stored with the record.
+    The result lacks the turns, which are stored next to the JSON. ``held`` has the number of stored
+    messages of each of these turns.
     """
     lengths = {**held, **lengths_from_text(value.get("seen", ""))}
     bodies = {name: json_bytes(body) for name, body in value.get("bodies", {}).items()}
@@ -440,7 +441,7 @@ def window_from_text(
 
     Args:
         text: The text.
-        numbers: Number of each turn, keyed by turn key. Turns with other numbers are left out.
+        numbers: Number of each turn, keyed by turn key. Other numbers in the text are ignored.
         lengths: Number of messages of each turn.
         bodies: Messages that no turn contains, keyed as by ``record_to_json``.
 

@@ -32,9 +32,9 @@ def join(one: Record, other: Record, logged: Lengths | None = None) -> Record:
     Args:
         one: A record.
         other: Another record.
-        logged: Number of messages of each turn that was looked up and found in the log (list of all
-            turns), because it is too old for the newer record's list ``seen``. These messages are
-            not added to the history again.
+        logged: Turns that are too old for the newer record's list of known turns (``seen``), but
+            were found in the log (list of all turns), with their numbers of messages. They are not
+            added to the history again.
     """
     newer, older = _in_order(one, other)
     if older.incarnation < newer.incarnation:
@@ -85,10 +85,10 @@ def join(one: Record, other: Record, logged: Lengths | None = None) -> Record:
 def keys_older_than_seen(one: Record, other: Record, own: Collection[TurnKey]) -> set[TurnKey]:
     """Return the keys of turns that must be looked up in the log before two records are merged.
 
-    The merge must know which turns of the older record were known to the author (writer) of the
-    newer one. The author's list ``seen`` shows this for at least the newest 100 turns. An earlier
-    turn was known to the author if the log (list of all turns) has it. Turns that the older record
-    lists as logged need no look-up.
+    The merge must know which turns of the older record the author (writer) of the newer record
+    knew. The newer record's list ``seen`` answers this for at least the newest 100 turns. The
+    author knew an earlier turn if the log (list of all turns) has it. Only turns that the older
+    record lists as unlogged are looked up, because the log has all others.
 
     Args:
         one: A record.
@@ -154,7 +154,7 @@ def new_slots(
     """Return the slots (references to messages) that another history adds to an agent's history.
 
     These are the slots of all messages that are not in ``known``. If the agent's history has no
-    message of the turn of such a message, the turn's known messages are also returned.
+    message of a turn that has unknown messages, the turn's known messages are also returned.
 
     Args:
         window: The agent's history.
@@ -179,8 +179,8 @@ def rebase_window(
         window: The edited history.
         ancestor: The stored history before the edits.
         stored: The stored history now.
-        own: Keys of this process's unsaved turns. Their messages are left out, except those in
-            ``ancestor``, because the caller adds them.
+        own: Keys of this process's unsaved turns. The result has only those of their messages that
+            ``ancestor`` has, because the caller adds the others.
 
     Returns:
         The edited history with the added messages. None: the edits cannot be kept, because the
@@ -202,7 +202,7 @@ def _carried_over(older: Record, newer: Record) -> Record:
     kept. After an expiry or a rewind, these parts are kept:
 
     - turns that were not in the log (list of all turns) yet, and their redactions
-    - redactions of other turns that the newer record still has
+    - redactions of other turns, if the newer record still has these turns
 
     Args:
         older: The record of the ended incarnation.
@@ -250,7 +250,7 @@ def _unseen_slots(newer: Record, older: Record, logged: Lengths) -> list[Slot]:
     """Return slots of the older record's messages that the newer record's author did not know.
 
     A slot is a reference to a message. The author is the writer of the record. If the newer history
-    has no message of the turn of such a message, all messages of the turn are returned.
+    has no message of a turn that has unknown messages, all messages of the turn are returned.
 
     Args:
         newer: The newer record.
