@@ -244,9 +244,9 @@ class EmbeddingScorer(BackgroundScorer):
         examples: Example sentences of each dialogue act, typical of your application. Default: a
             few in English and Japanese.
         weights: Score of each dialogue act. Default ``ImportanceWeights()``.
-        least: Least similarity to an example, from -1 to 1, with which a message gets the example's
-            score. A message with less similarity to all examples gets the score
-            ``weights.unmatched``. Default 0.5. A good value depends on the embedding model.
+        least: Minimum similarity of a message to its most similar example, from -1 to 1. A message
+            with less similarity gets the score ``weights.unmatched``. Default 0.5. A good value
+            depends on the embedding model.
 
     Raises:
         ValueError: ``embed`` is not a function, or ``examples`` has an unknown act or no sentence.

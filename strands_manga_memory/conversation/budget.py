@@ -95,9 +95,9 @@ def budget_plan(
 ) -> BudgetPlan:
     """Plan the number of tokens for each part of a model request.
 
-    The current message and its tool results belong to the history. The plan also has separate
-    tokens for them, ``current`` and ``tool_results``, so that they fit even if earlier messages
-    fill the history. The total is an upper bound of the size of a request.
+    The current message and its tool results count twice: as messages of ``history``, and as
+    ``current`` and ``tool_results``. They thus fit even if earlier messages fill the history. The
+    total is an upper bound of the size of a request.
 
     Args:
         window: Tokens of the model's context window, for the default of ``history``. None if
@@ -154,10 +154,10 @@ def window_of(model: Any) -> int | None:
 def thresholds(window: int | None, *, trigger: float = 0.80) -> Thresholds:
     """Return the sizes of a request, in tokens, that control the compaction of a history.
 
-    Compaction makes the history smaller. It starts when a request fills the share ``trigger`` of
-    the context window. It starts earlier if otherwise fewer than 33,000 tokens of the window would
-    stay unused: 13,000 are a safety margin, and 20,000 are for writing a summary. In a window of
-    less than 100,000 tokens, 33 % must stay unused.
+    Compaction makes the history smaller. It starts at the smaller of two sizes: the share
+    ``trigger`` of the context window, and the window without 33,000 reserved tokens (a safety
+    margin of 13,000, and 20,000 for writing a summary). In a window of less than 100,000 tokens,
+    33 % are reserved. Example: in a window of 128,000 tokens, compaction starts at 95,000.
 
     Args:
         window: Size of the context window in tokens. None if unknown; 128,000 are then assumed.

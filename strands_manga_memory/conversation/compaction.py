@@ -92,8 +92,8 @@ class Stage(Protocol):
         """Make the history of an agent smaller.
 
         Returns:
-            The new history, which replaces the agent's messages. None if nothing was changed, or if
-            the agent's list of messages was changed in place.
+            The new history, which replaces the agent's messages. None if there is nothing to
+            replace: the history is unchanged, or the agent's list was changed in place.
         """
 
 
@@ -208,10 +208,10 @@ class VerifiedSummary:
         )
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Replace older turns by a finished summary, and start to write the next summary.
+        """Replace older turns by a summary, if one is finished, and start to write the next one.
 
         The next summary is written in the background. After an overflow of the model's context
-        window, a list of facts replaces older turns instead: rules extract the list without delay.
+        window, no summary is used or started. A list of facts then replaces older turns at once.
 
         Returns:
             Always None, because the agent's list of messages is changed in place.

@@ -93,8 +93,8 @@ class Layout:
         keys: One key for each message: the tracking id of a logged message, or a key of ``bodies``.
         bodies: Full messages that a restore cannot read from the log, because they were changed or
             are too old.
-        after: Tracking id of the message that was the last of the log when this layout was
-            computed. None if the history equals the log.
+        after: Tracking id of the log's last message at the time when this layout was computed.
+            Messages logged after it follow those in ``keys``. None if the history equals the log.
     """
 
     skip: int = 0
@@ -212,8 +212,8 @@ class MessageLog:
     def drop_unconfirmed(self) -> None:
         """Remove the last message from the index if :meth:`confirm` was not called for it.
 
-        Even if the log contains the message, a restart restores it correctly: the conversation
-        manager saves in full each message that is missing in the index.
+        The conversation manager then saves the message in full, so a restart restores it, whether
+        or not the log contains it.
         """
         if not self._is_confirmed:
             self._is_confirmed = True
@@ -302,7 +302,7 @@ _TOKENS_A_MESSAGE, _LEAST_READ = 32, 64
 """Assumed tokens of one message, and the smallest number of messages to read from a log."""
 
 _SLACK = 5
-"""Divisor: the largest evicted messages are dropped if all exceed their limit by a fifth."""
+"""Divisor: if the evicted messages exceed their limit by over a fifth, the largest are removed."""
 
 
 class LogTail:
@@ -317,9 +317,9 @@ class LogTail:
     so far are removed from this copy, and cannot return.
 
     Attributes:
-        discarded_until: Tracking id of the conversation's last message at the time of the latest
-            removal or insertion by other code. Evicted messages up to this message never return.
-            None if there was no such change.
+        discarded_until: Tracking id of the newest message at the time of the latest removal or
+            insertion by other code. Evicted messages up to this message never return. None if there
+            was no such change.
     """
 
     def __init__(self) -> None:
@@ -370,9 +370,10 @@ class LogTail:
     def restore(self, log: Sequence[Message]) -> None:
         """Add messages from the session's log that were evicted or truncated before a restart.
 
-        Nothing is added if ``log`` contradicts this copy: messages have another order in ``log``,
-        or ``log`` lacks a message of this copy, but has earlier and later ones. If ``log`` begins
-        with a tool result, this result is not added, because its call is missing.
+        Nothing is added if ``log`` and this copy do not match: they have no message in common, they
+        have their common messages in another order, or ``log`` lacks a message that stands between
+        two common messages in this copy. If ``log`` begins with a tool result, this result is not
+        added, because its call is missing.
 
         Args:
             log: Latest messages of the conversation's log, oldest first.

@@ -214,7 +214,7 @@ class MessageFeatures:
         role: ``"user"`` or ``"assistant"``.
         traits: Properties of the text that do not depend on other messages, such as names.
         answers: Whether the message may answer a question: the previous message ends with a
-            question, and its dialogue act is not a recommendation.
+            question and is not a recommendation.
         new: Number of words of the message that no earlier message of the conversation has.
         may_revoke: Whether the message may revoke an earlier instruction of the user.
         condensed: Shortened form of the message and its number of tokens. None if not computed yet.
@@ -346,11 +346,13 @@ class TextStatistics:
     def service_style(self) -> float:
         """Style of the assistant, from 0 (companion) to 1 (help desk).
 
-        Old messages of a help desk are less important than those of a companion. The value is 0 if
-        the assistant talks about itself in at least 15 % of its messages, and writes at most twice
-        as much as the user. The value is 1 in a new conversation, and if the assistant talks about
-        itself in at most 5 % or writes at least four times as much. Between these limits, the value
-        is between 0 and 1.
+        Old messages of a help desk are less important than those of a companion.
+
+        - 0: The assistant talks about itself in at least 15 % of its messages, and writes at most
+          twice as much as the user.
+        - 1: The assistant talks about itself in at most 5 % of its messages, or writes at least
+          four times as much as the user. Also in a new conversation.
+        - In all other cases, the value is between 0 and 1.
         """
         rate = self._texts_of_self / (self._texts + self._PRIOR_TEXTS)
         tells = (rate - self._SERVING_RATE) / (self._COMPANION_RATE - self._SERVING_RATE)

@@ -470,7 +470,8 @@ class StackedConversationManager(ConversationManager):
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Register the hooks of this manager and of the manager that it wraps.
 
-        The hooks of this manager run first, before a model call and after an invocation.
+        Before a model call and after an invocation, the hooks of this manager run before those of
+        the wrapped manager.
         """
         super().register_hooks(registry, **kwargs)
         registry.add_callback(
@@ -493,8 +494,8 @@ class StackedConversationManager(ConversationManager):
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
         """Do the work of this manager before a model call.
 
-        By default, this is the same work as after an invocation. The managers that this one wraps
-        do their work after it.
+        By default, this is the work of :meth:`_manage`, which is also done after an invocation. The
+        wrapped managers do their own work later.
         """
         await self._history.run_off_loop(event.agent.messages, partial(self._manage, event.agent))
 

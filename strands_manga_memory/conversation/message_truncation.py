@@ -235,8 +235,8 @@ def _truncate_input(
 ) -> list[dict[str, Any]]:
     """Return a tool call without its largest arguments, with an input of about ``tokens`` tokens.
 
-    A text block before the call names the removed arguments. No argument is truncated, because a
-    model imitates its earlier calls, and could for example write a truncation marker into a file.
+    A text block before the call names the removed arguments. Each argument is removed or stays as a
+    whole: a model that sees a truncated argument may, for example, write such a text into a file.
     """
     use = block["toolUse"]
     members = use["input"] if isinstance(use["input"], dict) else {}
@@ -335,9 +335,9 @@ def _important_passages(text: str, name: str) -> str:
     """Return the important passages of a user's long text, such as wishes and corrections.
 
     The passages have at most 600 characters in total. A truncation marker shows the number of
-    removed characters, and the short name of the message. If no important passage is that short,
-    the text is truncated to about 600 characters instead. A text of at most 2,000 bytes, or without
-    a recognized purpose, is returned unchanged.
+    removed characters, and the short name of the message. If there is no important passage of at
+    most 600 characters, the text is truncated to about 600 characters, or returned unchanged if it
+    has no recognized purpose. A text of at most 2,000 bytes is always returned unchanged.
     """
     if len(text.encode(errors="replace")) <= _LONG_TEXT:
         return text

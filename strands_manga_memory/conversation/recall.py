@@ -364,7 +364,7 @@ def _continues_neighbour(
     """Return whether a message continues the subject of a message next to it.
 
     Both messages must share a word about their subject. A tool result, a long message or a mere
-    confirmation continues no subject. A tool result or a mere question is not continued.
+    confirmation continues no subject. No message continues a tool result or a mere question.
 
     Args:
         number: Number of the message.

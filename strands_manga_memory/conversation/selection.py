@@ -272,7 +272,7 @@ def _required(
     messages. These messages must not be truncated:
 
     - pinned messages
-    - a last message with tool calls, because the calls may be about to run
+    - the last message of the history, if it has tool calls, because they may be about to run
     - with ``keeps_request_whole``, the user's message of the current turn
 
     Returns:
@@ -465,7 +465,8 @@ def _select_items(
 ) -> list[_Item]:
     """Select the items (groups of messages) that fit into ``room`` tokens, the highest rank first.
 
-    An item that does not fit is skipped. If an item needs another item, both are selected or none.
+    An item is selected together with the item that it needs, if any. If they do not fit, the item
+    is skipped.
 
     Args:
         items: The items, the highest rank first.

@@ -86,8 +86,8 @@ class SummarySchedule:
             turn ends only when the summary is written; this blocks the event loop.
         wait_seconds: Longest wait for a summary, in seconds. Default 30. If the history is still
             too large after this time, facts that rules extract replace the older turns.
-        warn_share: Share of the history size at which old turns are summarized. When the history
-            reaches this share, a warning is logged. Default 0.75.
+        warn_share: Share of the size at which old turns are summarized. When the history reaches
+            this share, such as 6,000 of 8,000 tokens, a warning is logged. Default 0.75.
 
     Raises:
         ValueError: ``strategy`` is none of these, ``wait_seconds`` is below 0, or ``warn_share`` is
@@ -159,9 +159,9 @@ def split_history(history: Sequence[Message], keep_recent_turns: int) -> Summary
 def split_at(history: Sequence[Message], split: int) -> SummarySpan:
     """Divide a history at a position into old messages, to be summarized, and recent messages.
 
-    The messages before position ``split`` are old. If their turn has a pinned message, an earlier
-    summary may cover them, although they are still in the history. Such messages are not summarized
-    again. Directly before ``split``, they count as recent.
+    The messages before position ``split`` are old. Messages in a turn with a pinned message stay in
+    the history even if a summary covers them. Such covered messages are not summarized again, and
+    those that directly precede ``split`` count as recent.
 
     Raises:
         CorruptRecordError: The summary record is malformed, or has another format version.
@@ -324,7 +324,7 @@ class SummaryJobs:
 
     @property
     def is_resting(self) -> bool:
-        """Whether the summarizer is not asked for now, because of several failures in a row."""
+        """Whether requests to the summarizer are paused, after several failures in a row."""
         return self._breaker.state is State.OPEN
 
     @property
@@ -333,7 +333,7 @@ class SummaryJobs:
         return self._pending is not None and not self._pending.is_lost
 
     def to_state(self) -> dict[str, Any]:
-        """Return the range in progress and the failures of the summarizer, as JSON values."""
+        """Return the attribute ``covered`` and the failures of the summarizer, as JSON values."""
         state: dict[str, Any] = {}
         if self.covered is not None:
             state[_RUN] = self.covered._asdict()
@@ -346,7 +346,7 @@ class SummaryJobs:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore the values that :meth:`to_state` returned. Unreadable values are ignored.
 
-        The summarizer rests for at most five more minutes.
+        If requests to the summarizer were paused, the pause goes on for at most five minutes.
         """
         failures, wait = 0, 0.0
         match state.get(_REST):
@@ -407,9 +407,10 @@ class SummaryJobs:
         _runs.append(self._pending)
 
     def pop_finished(self) -> SummaryRun | None:
-        """Return the current run if it has written a summary, and end it.
+        """Return the background task of the current summary if it has finished, else None.
 
-        The result is None if no summary is finished, or if its writing failed.
+        The task is returned only once, and is then no longer pending. If it failed, it is
+        discarded, and the result is None.
         """
         run = self._pending
         if run is None or not run.done():

@@ -365,9 +365,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _swap_in(self, agent: Agent) -> None:
         """Replace old turns of the history by a summary that was written in the background.
 
-        If these turns have changed meanwhile, the summary is discarded. Turns that the previous
-        summary covers can return to the history, for example after a restore. Without a new
-        summary, the previous summary then replaces them again.
+        If these turns have changed meanwhile, the summary is discarded. If no new summary is
+        finished, but the turns that the previous summary replaced are back in the history, for
+        example after a restore, the previous summary replaces them again.
         """
         self._jobs.resume(agent)
         with logged_errors(logger, "the summary could not be used, leaving the history unchanged"):

@@ -222,7 +222,12 @@ def render_summary(
 
 
 def _synthesized(text: str, record: Any = PART) -> list[Message]:
-    """Return a message of the user with a record, and its acknowledgement by the assistant."""
+    """Create a user message with ``text``, and an assistant message that acknowledges it.
+
+    Both messages are pinned. The acknowledgement, "Noted.", makes user and assistant alternate.
+    The metadata of the user message contains ``record``: the summary as JSON values, or ``PART`` if
+    another message contains it.
+    """
     parts: list[tuple[Role, str, Any]] = [("user", text, record), ("assistant", ACKNOWLEDGED, PART)]
     return [
         {

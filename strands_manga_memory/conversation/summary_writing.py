@@ -315,8 +315,9 @@ class SummaryWriter:
         """Add text and facts about further messages to a summary, and return the new summary.
 
         A summarizer (a model or a function) writes the text. If ``summarizer`` is None, only facts
-        are added. Of a summary with many parts, some parts are merged into one: the summarizer
-        writes a new text about their original turns.
+        are added. The new text is one or more segments (parts of the summary's text, each about
+        some turns). Four neighbouring segments may then be replaced by one segment, for which the
+        summarizer writes a new text about their turns.
         """
         earlier = earlier or Summary(version=0)
         # From the log if possible, because messages of the history may be truncated.
@@ -380,7 +381,7 @@ class SummaryWriter:
         return RuleFactExtractor(self.types).extract(messages)
 
     def read_log(self, ids: set[str]) -> tuple[list[Message], int]:
-        """Read the original messages from the log, from the first of the given ids to the last.
+        """Read the messages with the given ids, and all messages between them, from the log.
 
         Messages of the history may be truncated, those of the log are not.
 
@@ -397,10 +398,10 @@ class SummaryWriter:
         return [], 0
 
     def _shorten_segments(self, segments: list[Segment]) -> list[Segment]:
-        """Shorten the parts of a summary until they fit together into 60 % of ``summary_tokens``.
+        """Shorten segments (texts) of a summary until all fit into 60 % of ``summary_tokens``.
 
-        The other tokens are for facts. Older parts are shortened first: a part that does not fit
-        loses sentences at its end.
+        The other tokens are for facts. The latest segments get tokens first. A segment that does
+        not fit loses sentences at its end.
         """
         room = int(self.summary_tokens * _PROSE_SHARE)
         kept: list[Segment] = []
@@ -439,7 +440,7 @@ class _DraftWriter:
 
     @property
     def source_limit(self) -> int:
-        """Most conversation tokens that one request to the summarizer may contain."""
+        """Maximum tokens of the messages in one request to the summarizer."""
         window = None
         if isinstance(self.summarizer, ModelSummarizer):
             window = window_of(self.summarizer.model)
@@ -500,7 +501,10 @@ class _DraftWriter:
         return text
 
     async def _ask(self, prompt: Prompt) -> str | None:
-        """Return a draft without words to the reader, or None if the summarizer failed."""
+        """Ask the summarizer for one draft, and return it. None if the summarizer failed.
+
+        Words that address the reader, such as "Sure!", and identifiers are removed from the draft.
+        """
         count = self.writer.count
         asked = count(prompt.instructions) + count(prompt.source)
         self.attempts += 1
@@ -534,11 +538,11 @@ class _DraftWriter:
         return select_facts(own, max_tokens=max_tokens, count=self.writer.count)
 
     async def merge_segments(self, segments: list[Segment]) -> None:
-        """Merge four neighbouring parts of a summary into one part, as often as possible.
+        """Replace four neighbouring segments of the same ``level`` by one, as often as possible.
 
-        The original turns of the four parts are read from the log and summarized together. The four
-        parts must have gone through the same number of merges (``level``). Without a log, nothing
-        is merged.
+        The summarizer writes the text of the new segment from the original turns of the four
+        segments, which are read from the log. The level of the new segment is one higher. Without a
+        log, nothing is merged.
         """
         while True:
             starts = range(len(segments) - FAN_IN + 1)

@@ -152,10 +152,10 @@ class Trimmer:
 
     @property
     def _low_water_mark(self) -> int:
-        """Smallest size, in tokens, to which a history over its budget is trimmed.
+        """Lower bound of the size to which a history is trimmed with ``trim_every``, in tokens.
 
-        This is two thirds of the maximum size, so that trimming frees room for the next turns. Used
-        with ``trim_every`` only.
+        With ``trim_every``, a trimming also frees room for the next turns, but at most a third of
+        the maximum size. The lower bound is thus two thirds of the maximum size.
         """
         return self.limit - self.limit // _MOST_GIVEN_UP
 
@@ -179,11 +179,10 @@ class Trimmer:
     def headroom(self, messages: Sequence[Message], limit: int) -> int:
         """Return the number of tokens by which a large user message raises a limit of the history.
 
-        The raised limit has room for the user's latest message as a whole, and for other messages
-        with half of ``limit``. For example, a message of 3,000 tokens raises a limit of 4,000 by
-        1,000. A message that has at most half of the limit does not raise it: the result is 0. The
-        raised limit is at most 3/4 of the model's context window. All numbers are tokens as the
-        model counts.
+        The result is the size of the user's latest message, minus half of ``limit``; 0 if the
+        message is smaller than this half. For example, a message of 3,000 tokens raises a limit of
+        4,000 by 3,000 - 2,000 = 1,000 tokens. The limit is raised to at most 3/4 of the model's
+        context window. All numbers are tokens as the model counts.
         """
         tokens, _ = self._headroom(messages, self.calibration.to_local_tokens(limit))
         return self.calibration.to_model_tokens(tokens)
@@ -191,10 +190,10 @@ class Trimmer:
     def is_trim_due(self, messages: Sequence[Message], tokens: int) -> bool:
         """Return whether a history of ``tokens`` tokens must be trimmed now.
 
-        Trimming is due if the history has too many tokens or turns. With ``trim_every``, there is
-        another case, at the start of a turn: the history fills more than about half of its budget,
-        and the last turn had large tool results. The last answer has used these results, and their
-        room is now needed for other messages.
+        Trimming is due if the history has too many tokens or turns. With ``trim_every``, it is also
+        due at the start of a turn if the history fills more than about half of its budget, and the
+        previous turn had large tool results. The answer of that turn has used these results, and
+        their room is now needed for other messages.
         """
         in_tokens = self.calibration.to_local_tokens
         full = in_tokens(max(self.limit, self.high_water_mark - self.reserved))
@@ -236,9 +235,9 @@ class Trimmer:
 
         Args:
             messages: The messages to select from.
-            trim_to: Tokens of the selection, as the model counts, up to which optional messages are
-                added. A large message of the user, and messages that always stay, such as pinned
-                messages, may exceed this number. None: the whole budget.
+            trim_to: Size to which the history should be trimmed, in tokens as the model counts.
+                The selection exceeds this size only for a large message of the user, and for
+                messages that always stay, such as pinned messages. None: the whole budget.
         """
         budget = self.calibration.to_local_tokens(self.limit)
         headroom, is_enough = self._headroom(messages, budget)
@@ -252,9 +251,10 @@ class Trimmer:
         return self._select(messages, budget + headroom, **changes)
 
     def fit_request(self, messages: list[Message]) -> tuple[list[Message], int]:
-        """Return messages for one request within the budget, and the number of their tokens.
+        """Return the messages of a request, trimmed if they exceed the budget, and their tokens.
 
-        The messages have a form that providers accept. The agent's history does not change.
+        The returned messages have a form that providers accept. The agent's history does not
+        change.
         """
         history = for_model(messages)
         tokens = self.features.total(history)

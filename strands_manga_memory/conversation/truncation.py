@@ -247,8 +247,8 @@ class _Node:
         is_listed: Whether the value is in a list.
         has_key: Whether an id or a name identifies the list item that contains the value.
         has_error: Whether the list item that contains the value reports an error.
-        left_out: Number of list items that this node replaces, because they are always left out.
-            Usually 0.
+        left_out: Number of neighboring list items for which this node stands, because they never
+            stay. 0 for a node that stands for one value.
         members: Values in an object or list, by name or position.
     """
 
@@ -270,10 +270,10 @@ class _Node:
 
 
 _STRINGS = (1_000_000_000, 3_840, 1_920, 960, 480, 240, 120, 60)
-"""Maximum characters of a string if all values stay. If only some stay, the last number is used."""
+"""Maximum characters of a string: the first limit with which all values fit, else the last."""
 
 _ITEM_CHARACTERS = 4
-"""Assumed characters of an item, which limit the items of a list that are considered."""
+"""Assumed characters of a list item, to estimate the number of items that can fit."""
 
 _LARGE_OBJECT_MEMBERS = 24
 """JSON objects with more members than this number are shortened like lists."""
@@ -362,7 +362,11 @@ class _JsonText:
                 self._add_leaves(node.add(name, each, ranks[name]))
 
     def _add_items(self, node: _Node, items: dict[Any, Any]) -> None:
-        """Store the leaves in the items of a list or of a large object, with their ranks."""
+        """Store the leaves (numbers, strings and the like) of all items of a list or large object.
+
+        The rank of each leaf and the order of its item decide which leaves truncation keeps. If
+        there are too many items, the leaves of only some of them are stored.
+        """
         names = [name for name, value in items.items() if not _omitted_items(name, value)]
         errors = [name for name in names if _has_error(items[name])]
         errors = errors if 4 * len(errors) <= len(names) else []
@@ -413,7 +417,7 @@ class _JsonText:
         return self.render(count, _STRINGS[-1]) if count else None
 
     def _count_limit(self) -> int:
-        """Return the number of leaves that would fit if only their values needed room."""
+        """Return the number of leaves that would fit if names and brackets took no characters."""
         values = [leaf.value for leaf in self._leaves]
         sizes = [min(len(each), _STRINGS[-1]) if isinstance(each, str) else 2 for each in values]
         return sum(size <= self._max_characters for size in accumulate(sizes))

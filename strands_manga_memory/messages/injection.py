@@ -193,10 +193,10 @@ def message_text(message: Message) -> str:
 
 
 def preceding_texts(messages: Iterable[Message]) -> dict[str, str]:
-    """Return the text of the assistant that precedes each message of the user, keyed by message id.
+    """Return the assistant's text before each message that can begin a turn, keyed by message id.
 
-    The ids are those of user messages that can begin a turn. Earlier messages without text are
-    skipped. A text is empty if the nearest earlier message with text is not the assistant's.
+    Messages without text, such as tool calls, are skipped. The text is empty if the nearest earlier
+    message with text is the user's, or if there is no such message.
     """
     texts, before = {}, ""
     for message in messages:
@@ -231,8 +231,8 @@ def opening_position(messages: Sequence[Message]) -> int | None:
     """Return the position of the user's message that began the current turn.
 
     This is the last message that can begin a turn, see ``is_turn_start``. The result is None if
-    there is no such message, or if an assistant message is the last message of all: then no message
-    of the user waits for an answer.
+    there is no such message. It is also None if the history ends with an assistant message, because
+    no message of the user then waits for an answer.
     """
     if not messages or messages[-1]["role"] != "user":
         return None
@@ -283,9 +283,8 @@ def without_injected(context: InvokeModelContext) -> tuple[list[Message], Inject
     """Return the messages of a request without injected blocks, and the removed blocks.
 
     Injected blocks are content that plugins added for this request only. ``with_injected`` inserts
-    the removed blocks again. If the request ends with tool results, ``with_injected`` inserts all
-    of them before the user's text, because Llama and Mistral on Bedrock refuse text next to tool
-    results.
+    the removed blocks again. If the request ends with tool results, all removed blocks are returned
+    in ``before``, because Llama and Mistral on Bedrock refuse text next to tool results.
     """
     messages = list(context.messages)
     opening = opening_position(messages)

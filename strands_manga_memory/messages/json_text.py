@@ -13,8 +13,8 @@ from strands_manga_memory.messages.texts import SENTENCE_END, shorten_line
 
 _FAILURES = 200
 _WASTE = 8
-"""Most characters that failed attempts may read for each character of the text.
-Further text counts as prose.
+"""Most characters that failed attempts to parse JSON may read, for each character of the text.
+Text after that counts as prose.
 """
 
 _SHORTEST = 12
@@ -203,8 +203,9 @@ def describe_json(value: Any) -> str:
 def _record_lines(value: Any) -> Iterator[str]:
     """Yield the lines of the text that ``describe_json`` returns for a JSON value.
 
-    Each object in a list of objects has a line of its own. All other fields of a dict share one
-    line, which precedes the lines of the lists.
+    Each object in a list of objects has a line of its own. All other fields of a dict share the
+    first line: ``{"shop": "A", "items": [{"id": 1}, {"id": 2}], "total": 2}`` becomes the lines
+    ``shop: A, total: 2``, ``id: 1`` and ``id: 2``.
     """
     if isinstance(value, list) and _holds_records(value):
         yield from filter(None, map(_describe, value))

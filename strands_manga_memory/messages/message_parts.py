@@ -255,7 +255,7 @@ _MOST_PARTS = 1_000_000
 def _parts(value: Any) -> Iterator[tuple[type, Any]]:
     """Yield the type and content of each item of a nested value, from which its hash is computed.
 
-    For a container, such as a list, its length is yielded instead of its content, then its items.
+    A container, such as a list, yields its type and length. Its items follow one by one.
     """
     remaining = [value]
     while remaining:

@@ -67,8 +67,8 @@ def find_matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]
     """Yield the matches of a pattern in a text, in a time proportional to the text's length.
 
     The matches are those of ``re.finditer``. A text of over 4,500 characters is searched in parts
-    of 4,000 characters. In such a text, a match may be missed if it extends, or looks ahead, over
-    500 characters beyond the part in which it begins.
+    of 4,000 characters. In such a text, a match may be missed if the pattern must read more than
+    500 characters after the part in which the match begins.
     """
     return pattern.finditer(text) if len(text) <= _PART + _BEYOND else _find_in_parts(pattern, text)
 
@@ -140,7 +140,7 @@ _MARKUP = {
 
 
 def without_pasted(text: str) -> str:
-    """Remove code, fields of JSON, quoted lines and lines of a log, which nobody states."""
+    """Remove pasted text, which is not the author's: code, JSON fields, quoted and log lines."""
     return _PASTED.sub("\n", text)
 
 

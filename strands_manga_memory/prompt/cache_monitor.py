@@ -107,9 +107,9 @@ class CacheStats(CacheUse):
     Attributes:
         by_hour: Cache use in the last 31 days, keyed by hour in UTC, such as ``2026-11-03 14:00``.
         worst_day: Day with the lowest hit rate, and its hit rate. None without calls.
-        saved_tokens: Cost that the cache saved, in prices of an uncached input token. Reading a
-            token from the cache costs 0.1 of this price, and writing it 1.25. Negative if writing
-            cost more than reading saved.
+        saved_tokens: Cost that the cache saved, as the number of uncached input tokens that cost
+            the same. Reading a token from the cache costs 0.1 of an uncached token, and writing it
+            costs 1.25. Negative if writing cost more than reading saved.
         drops: Number of calls that missed the cache or had a changed prefix, for each cause.
         prefix_changes: Number of calls with a changed prefix.
         prefix_stability: Share of calls with an unchanged prefix. 1 without calls.

@@ -76,9 +76,9 @@ class InstructionFiles:
         """Read all instruction files, and return their text; empty if no file can be used.
 
         Args:
-            tools: Specifications of the agent's tools, without those of this package, which write
-                no files. A file that one of the tools could write is not read, because a user could
-                put instructions into it.
+            tools: Specifications of the agent's tools. Leave out the tools of this package, which
+                write no files. A file that a tool could change is not read, because a user could
+                make the model write instructions into it.
         """
         folders = self._folders
         if folders is None:
