@@ -51,7 +51,7 @@ RULES_OF_ROLE = {
     )
     for role in ("user", "assistant")
 }
-"""Rules in order of priority, each with whether it is Japanese, by the author's role."""
+"""Rules in order of priority, keyed by the author's role. Each has a flag: True for Japanese."""
 _CUE = re.compile(r"[a-z']+")
 _SPACE_IN_CONTRACTION = re.compile(r"(?<! ) +(?=(?:'(?:s|m|re|ve|ll|d)|n't)\b)")
 _HEAD, _TAIL = 600, 200
@@ -283,7 +283,7 @@ _LAST_QUESTION = re.compile(r"(?<![^.!?\n])[^.!?\n]*+\?\s*\Z")
 _REPLY_SENTENCE = re.compile(r"(?:[^.。！？!?\n]|\.(?!\s))+")
 
 _SHORT, _END = 300, 100
-"""Longest previous message that is read whole, and last characters read of a longer one."""
+"""Of a previous message of over 300 characters, only the last 100 are read."""
 
 _OPEN_TO_CHANGE = frozenset({DialogueAct.CONSTRAINT, DialogueAct.DECISION, DialogueAct.UNMATCHED})
 

@@ -163,9 +163,14 @@ def _clauses(text: str) -> list[str]:
 def _is_about_same(clause: str, text: str, before: str, earlier: str) -> bool:
     """Return whether an order ("use tables") and a prohibition ("no tables") have the same subject.
 
-    The order must contain all subject words of the prohibition. Over half of the order's subject
-    words must be in both instructions. ``clause`` is a clause of the later instruction, ``text``,
-    and ``before`` a clause of the earlier instruction, ``earlier``.
+    The result is True if the order has all subject words of the prohibition, and over half of the
+    order's subject words are in both whole instructions.
+
+    Args:
+        clause: Order or prohibition in the later instruction.
+        text: The whole later instruction.
+        before: Prohibition or order in the earlier instruction.
+        earlier: The whole earlier instruction.
     """
     later, first = subject_terms(clause), subject_terms(before)
     forbidden, ordered = (later, first) if forbids(clause) else (first, later)

@@ -250,13 +250,20 @@ def _repeats(asked: str, question: str) -> bool:
 def _brings_news(answer: str, question: str, asked: str, kinds: Sequence[str]) -> bool:
     """Return whether the assistant answers an older question that the user has asked about again.
 
+    The result is True if these conditions hold:
+
+    - ``asked`` asks for news, as in "What about the parking?", and names only the subject of
+      ``question``.
+    - ``answer`` is not only small talk, and does not say that there is no news.
+    - ``answer`` contains a date, a price or a number, if ``question`` asks for such a value.
+
     Args:
-        answer: Text of the assistant's message, which asks and promises nothing. If the question
-            asks for a date, a price or a number, the text must contain such a value.
+        answer: Text of the assistant's message. The caller has checked that the message asks and
+            promises nothing.
         question: The user's older question, such as "When does the parking reopen?".
-        asked: Text of the user's message before the answer. It must ask for news, as in "What about
-            the parking?", and name only the subject of the question.
-        kinds: Kinds of values that the question asks for.
+        asked: Text of the user's message before ``answer``.
+        kinds: Kinds of values that the question asks for. If empty, the result is False for a
+            question; for a request, such as "Check the parking", it may be True.
     """
     clauses = [each for each in _CLAUSES.split(asked) if ANY.questions.asks_for_news.search(each)]
     subject = frozenset[str]().union(
@@ -325,7 +332,7 @@ def _terms(text: str) -> frozenset[str]:
 
 _RULES = (*EN.rules("answers"), *JA.rules("answers"))
 _LAST, _LONGEST_ANSWER = 3, 300
-"""Sentences at the end of a message that may ask, and characters of the longest answer."""
+"""Number of last sentences that are searched for a question, and most characters of an answer."""
 
 
 def complete_answer(text: str, question: str) -> str:

@@ -32,9 +32,9 @@ class Rule:
         cues: Words of which the message must contain at least one. An English word must occur as a
             whole word.
         revokes_instruction: Whether a matching message ends a standing instruction.
-        check: Name of the function that validates a match; empty if every match is valid. A rule of
-            the table ``answers`` matches a question: its ``check`` is the name of a pattern in the
-            section ``answered``, which the answer to the question must match.
+        check: Name of the function that validates a match; empty if every match is valid. In the
+            table ``answers``, whose patterns match questions: name of a pattern in the section
+            ``answered`` that the answer to the question must match.
         unless: Name of a pattern in the section ``around``. If it matches the text around a match,
             the match is invalid. In the table ``answers``: name of a pattern in the section
             ``asked_about``. If it matches the question, the rule is not applied.
@@ -147,7 +147,7 @@ class LanguagePack(PatternSections):
         return tuple(map(self._rule, self._data.get(table, ())))
 
     def compile(self, entry: dict[str, Any]) -> re.Pattern[str]:
-        """Compile an entry of the pack's file, which lists alternative patterns, to a regex.
+        """Compile the alternative patterns in an entry of the pack's file to one expression.
 
         Raises:
             KeyError: The entry names a fragment (a shared part of patterns) that does not exist.
@@ -155,7 +155,7 @@ class LanguagePack(PatternSections):
         return re.compile(self.source(entry), _flags(entry))
 
     def source(self, entry: dict[str, Any]) -> str:
-        """Return one pattern for an entry of the pack's file, which lists alternative patterns.
+        """Join the alternative patterns in an entry of the pack's file to one pattern.
 
         Names of fragments (shared parts of patterns) are replaced by the fragments.
         """
@@ -243,7 +243,9 @@ ANY = PatternSections(EN, JA)
 
 
 def groups_of_all(name: str) -> tuple[tuple[str, ...], ...]:
-    """Return the groups of synonyms in the packs of all languages.
+    """Return the groups of synonyms in the packs of all languages: English first, then Japanese.
+
+    For example, the groups ``questions.same`` are ``(("order", "parcel", ...), ("荷物", ...))``.
 
     Args:
         name: Section and name of the groups in all packs, separated by a dot.

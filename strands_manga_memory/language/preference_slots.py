@@ -134,7 +134,7 @@ def split_values(text: str) -> list[str]:
 
 
 def statement_key(statement: str) -> str:
-    """Return the key of a statement that fits no standard key, such as ``genre``.
+    """Return a key for a statement that fits none of the standard keys, such as ``genre``.
 
     The result is the first 40 characters of the statement in lower case.
     """

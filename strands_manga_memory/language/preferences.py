@@ -180,7 +180,7 @@ def _retraction(said: Preference) -> Preference:
 
 
 def _changed_taste(clause: str, stated: Sequence[Preference]) -> list[Preference]:
-    """Return changes of the last preference in ``stated`` by the clause that follows it.
+    """Return the preferences that result if a clause changes the last preference in ``stated``.
 
     The clause may retract the preference ("scratch that"), correct it ("no wait, romance"), give
     examples ("stuff like Monster"), make it a dislike, or end a dislike ("now I love it"). The
@@ -502,7 +502,8 @@ def _habit_score(rest: str, slots: set[str]) -> int:
 def _japanese_preferences(sentence: str) -> list[Preference]:
     """Return the preferences of a user in a Japanese sentence.
 
-    The first word of liking or disliking after a value decides, as verbs follow their objects.
+    The first word of liking or disliking after a value tells whether the user likes the value,
+    because Japanese verbs follow their objects.
     """
     found: list[Preference] = []
     parts = [part for part in JAPANESE.clauses.split(sentence) if part.strip(" 。！!")]

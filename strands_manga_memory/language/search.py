@@ -159,7 +159,7 @@ _FIELD = re.compile(r"[,;] (?=[^\W\d][\w.-]{0,60}: )")
 """Separator before a field of a record in plain text, such as ``title: Uzumaki, price: 19.90``."""
 
 _LEAD_FIELDS, _LEAD_CHARACTERS = 2, 80
-"""Number of fields of a record with which each quote from it begins, and their most characters."""
+"""The first 2 fields of a record, if they have at most 80 characters, are put before its quotes."""
 
 _MOST_MISSES = 50
 """Number of passages that do not fit, after which no further passage is tried."""

@@ -77,7 +77,7 @@ class SubjectTracker:
         """Read the next sentence of a message, and return the part to search for preferences.
 
         Call this method for all sentences of a message in order, because a sentence may continue
-        the subject of the last one.
+        the subject of the previous sentence.
 
         - If the sentence mentions another person and has clauses about the user, only these clauses
           are returned.
@@ -130,10 +130,10 @@ class SubjectTracker:
         return sentence if named else f"{self._person}は{JA.subjects.pronoun.sub('', sentence)}"
 
     def is_own(self, slot: str) -> bool:
-        """Return whether a preference in the sentence that ``own_part`` read last is to be stored.
+        """Return whether to store a preference from the latest sentence that ``own_part`` has read.
 
-        A lasting preference of the user is stored. Not stored are the budget for a gift, the name
-        of a pet, and a wish for today or until Friday. A taste of another person is stored only
+        A lasting preference of the user is stored. The budget for a gift, the name of a pet, and a
+        wish for today or until Friday are not stored. A taste of another person is stored only
         under a slot that names the person, such as "sister's likes".
 
         Args:

@@ -112,10 +112,10 @@ USER_KINDS = frozenset(
 )
 
 _REACH = 6
-"""Number of facts before a correction that it may change without sharing words with it."""
+"""Number of previous facts that a correction may change even if it shares no words with them."""
 
 _LONGER = 3
-"""Words of a topic have more letters than this number."""
+"""Only words with more letters than this number count as words of a topic."""
 
 _COMPARED = frozenset(
     {

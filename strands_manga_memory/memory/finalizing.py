@@ -64,18 +64,20 @@ _SUMMARY_TOKENS = 60
 """Most tokens of a session's summary, enough for about two sentences."""
 
 _ROLLUP_TOKENS = {MemoryType.WEEK: MAX_WEEKS_TOKENS // 5, MemoryType.MONTH: MAX_MONTHS_TOKENS // 4}
-"""Most tokens of the summary of a week and of a month, of which 5 and 4 fit into a context."""
+"""Most tokens of a weekly and of a monthly summary. A context has room for 5 and for 4 of them."""
 
 _MAX_TOPICS = 5
 
 _PATTERN_SESSIONS, _PATTERN_DAYS = 3, 30
-"""Number of sessions within this many days that make their common topic a behavioral pattern."""
+"""A topic of at least 3 sessions of the last 30 days is a behavioral pattern."""
 
 _EPISODE_BYTES = 200_000
 _OPEN_CHARACTERS = 120
 
 _LONG_SESSION = 3 * 3600.0
-"""Seconds of a long session, whose memories a list of words may lack if made meanwhile."""
+"""Seconds since the first message after which a session counts as long.
+A word list that was made during a long session may lack its memories, and is deleted.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

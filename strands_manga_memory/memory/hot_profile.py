@@ -100,7 +100,8 @@ class ProfileState:
     ) -> ProfileState:
         """Return a copy with further stated preferences and removals.
 
-        Statements up to the time ``since``, in seconds since 1970, are left out.
+        Of the known and the new statements, the copy has the latest 30 that are later than
+        ``since``, in seconds since 1970, and that no removal removes.
         """
         void = latest_removals([*self.removals, *removals])
         stated = (each for each in merged(self.statements, statements) if each.at > since)
@@ -160,8 +161,8 @@ class HotProfile:
 
         Args:
             change: Function from the current state to the next state, called again after a
-                conflict. If the function returns None, nothing is written. A state with an empty
-                ``removed`` gets a new random text there.
+                conflict. If the function returns None, nothing is written. If it empties
+                ``removed``, or if the record is new, ``removed`` gets a new random text.
             drops: Whether to remove the cache of the user's memories from the record.
 
         Raises:

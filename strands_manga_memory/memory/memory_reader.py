@@ -61,11 +61,13 @@ class _Copy:
     Attributes:
         snapshot: The memories.
         profile: Values of the user's profile in another service, keyed by subject.
-        changes: Number of changes of the memories that were known when the read began.
+        changes: Value of the reader's counter of changes when the read began. The copy is outdated
+            if the counter is higher now.
         read_recent: Function that reads recent facts and messages; None if there is nothing to
             read.
         recent: Result of ``read_recent``, which runs in the background; None before its start.
-        is_of_session: Whether a session has started with this copy.
+        is_of_session: Whether a session has started with this copy. The next session then reads the
+            memories again.
     """
 
     snapshot: Snapshot
@@ -119,8 +121,9 @@ class MemoryReader:
     def start(self) -> None:
         """Read the user's memories into this process at the start of a session.
 
-        The memories of the system prompt are read before the call returns, unless they have just
-        been read. Recent facts and messages are then read in the background.
+        The memories of the system prompt are read before the call returns. They are not read again
+        if this process has a current copy that no session has started with. Recent facts and
+        messages are then read in the background.
         """
         copy = self._current()
         if copy.is_of_session:
@@ -188,10 +191,10 @@ class MemoryReader:
         """Render the memories of the user as a text of at most ``max_tokens`` tokens for an agent.
 
         The 10 preferences with the highest scores are written in full, the rest in the short form
-        ``key=value``. Then come the open questions of the last 7 days, up to 5 of the latest
-        sessions with an importance of 0.5 or more, and weekly and monthly summaries. Preferences
-        from the user's profile in another service are added for subjects, such as ``genre``,
-        without a stored preference.
+        ``key=value``. Then come the open questions of the last 7 days, the summaries of the latest
+        5 sessions with an importance of 0.5 or more, and weekly and monthly summaries. If a
+        subject, such as ``genre``, has no stored preference, the preference in the user's profile
+        in another service is used.
         """
         copy, now = self._current(), self._clock()
         snapshot = copy.snapshot
@@ -219,7 +222,11 @@ class MemoryReader:
     def recall(
         self, wanted: MemoryQuery, *, limit: int | None, query: str | None
     ) -> list[MemoryRecord]:
-        """Read memories from the table, and return those that meet ``wanted``, best first."""
+        """Read memories from the table, and return those that meet the conditions ``wanted``.
+
+        At most ``limit`` memories are returned (None: no limit), the best first. Memories that are
+        similar to ``query``, if given, rank higher.
+        """
         if limit is not None:
             check_positive_int("limit", limit)
         self._wait_for_statements()
@@ -242,7 +249,7 @@ class MemoryReader:
     # Inside
 
     def _wait_for_statements(self) -> None:
-        """Wait at most 1 second until preferences that ended turns stated are in the table."""
+        """Wait at most 1 second until the preferences from ended turns are stored in the table."""
         until = time.monotonic() + _STATEMENT_PATIENCE
         queues = [(self._writer, self._partition.log_key)]
         if self._hot is not None:
@@ -320,10 +327,10 @@ class MemoryReader:
         snapshot.add_older(find_older(self._partition, query, types, since=since, known=known))
 
     def _recent_of(self, copy: _Copy) -> Future[None] | None:
-        """Start to read recent facts and messages in the background, unless that has begun.
+        """Return the future of the background read of recent facts and messages.
 
-        Return the future of the read. Return None, without a read, if all memories came from the
-        cache in the hot tier.
+        If the read has not begun, it is started. If all memories came from the cache in the hot
+        tier, no read is needed, and the result is None.
         """
         with self._lock:
             if copy.read_recent is not None and copy.recent is None:
@@ -496,14 +503,14 @@ def _month(at: float) -> str:
 
 
 PERIODS = ((MemoryType.WEEK, RECENT_DAYS, _week), (MemoryType.MONTH, WEEKS_DAYS, _month))
-"""Type, least age of the sessions in days, and name of a time's period, for each roll-up."""
+"""Type of each roll-up, least age of its sessions in days, and function that names its period."""
 
 
 def shown_texts(record: MemoryRecord) -> list[str]:
-    """Return the lines that can show a memory in a request to the model.
+    """Return all lines by which a memory can appear in a request to the model.
 
-    The form of the line depends on its place in the request. A request shows the memory if it
-    contains one of the lines.
+    For example, a preference appears as ``- genre: horror`` or as ``genre=horror``. A request that
+    contains one of the lines shows the memory.
     """
     if record.type == MemoryType.EPISODE:
         return [escape_line(passage, ENTRY_CHARACTERS) for passage in record.listed("passages")]

@@ -131,13 +131,13 @@ summaries and open questions. The last range ends with the list of the latest fa
 """
 
 _MAX_LATEST = 64
-"""Most facts and feedback that searches read. An item lists the latest."""
+"""Most facts and feedback that searches read. The item ``LATEST`` lists their ids."""
 
 _RECENT = (_Range(f"{MemoryType.PATTERN}#", f"{MemoryType.EPISODE}$", 24, SHOWN_ATTRIBUTES),)
 """Range of sort keys that searches read, besides the latest facts and feedback."""
 
 _MIN_RECALLED = 8
-"""Least memories of a range that a recall reads. A recall of more memories reads twice as many."""
+"""Fewest memories of a type that a recall reads. A recall of 10 memories, for example, reads 20."""
 
 _MAX_FINALIZED, _MAX_FINALIZED_OF_AGE = 128, 32
 """Most session summaries that finalizing reads: of all ages, and of a given age or more."""
@@ -148,7 +148,7 @@ MAX_COVERED = 400
 _LEDGER = _Range(LEDGER, f"{LEDGER}~")
 
 _UNLISTED = _Range(f"{MemoryType.FACT}#", f"{MemoryType.FEEDBACK}$", _MAX_LATEST)
-"""Range that is read without a valid list of the latest facts and feedback."""
+"""Range of facts and feedback. It is read if the list of the latest of them is missing."""
 
 
 class UserPartition:
@@ -159,8 +159,8 @@ class UserPartition:
 
     Attributes:
         log_key: Key of the background work that writes the user's preference log.
-        guard: Check from ``not_erased_since``, or None. With a check, ``update`` writes nothing if
-            all data of the user were deleted after the check was made.
+        guard: Transaction check from ``not_erased_since``, or None. With a check, ``update`` writes
+            nothing if all data of the user were deleted after the check was made.
     """
 
     def __init__(
@@ -190,10 +190,10 @@ class UserPartition:
     def load_context(self, ages: Mapping[MemoryType, float]) -> PartitionContent:
         """Read the summaries that are needed to make memories from an ended conversation.
 
-        All weekly and monthly summaries are read, and the latest session summaries. The monthly and
-        session summaries of this read are at most 128. If there are more, older session summaries
-        are also read: up to 400 that no weekly summary includes yet, and up to 400 that no monthly
-        summary includes yet. The ids of expired memories are read, too.
+        All weekly and monthly summaries are read, and the latest session summaries: 128 less the
+        number of monthly summaries. If there are more session summaries, older ones are also read:
+        up to 400 that no weekly summary includes yet, and up to 400 that no monthly summary
+        includes yet. The ids of expired memories are read, too.
 
         Args:
             ages: Age in seconds from which on a session is included in a weekly or monthly summary,

@@ -293,7 +293,7 @@ class UserContext(Plugin):
         return at
 
     def _ask(self, model: Model) -> None:
-        """Extract preferences with a model from all messages that wait for this, and store them."""
+        """Extract preferences from all waiting messages with a model, and store them."""
         with self._lock:
             messages, self._waiting = self._waiting, {}
         try:
@@ -360,8 +360,8 @@ class UserContext(Plugin):
     def discard_preferences(self, message_id: str, *, at: float = 0.0) -> None:
         """Discard the agent's copy of a message's preferences, after their deletion in the table.
 
-        ``at`` is the time of the message in seconds since 1970. It is needed if this process's
-        clock is behind: preferences from after the clock's time would stay.
+        Only preferences from before the current time are discarded. If this process's clock may be
+        behind, pass the time of the message, in seconds since 1970, as ``at``.
         """
         self._hide(message_id, max(self._clock(), at))
         self._store.reader.drop_snapshot()

@@ -66,7 +66,7 @@ BUCKETS = 16
 _DELETION_SECONDS = 90 * DAY
 """Seconds until the record of a deletion expires. Earlier sessions are finalized by then."""
 _MOST_DELETIONS = 1_000
-"""Number of latest deletions that a user's log has, which is one item of the table."""
+"""Most deletions in a user's log, which is one item of the table. The latest are kept."""
 _USUAL_SLOTS = frozenset(
     [
         "genre",
@@ -85,7 +85,7 @@ _USUAL_SLOTS = frozenset(
 )
 """Subjects of preferences whose names reveal nothing about a user."""
 _SOURCES, SET_VALUE = "sources", "set"
-"""Names in a preference's metadata: messages of its values, and value that ``prefer`` set."""
+"""Keys in a preference's metadata: ids of the messages that state it; value that ``prefer`` set."""
 
 
 class PreferenceLog:
@@ -103,8 +103,8 @@ class PreferenceLog:
         importance: Importance of the records.
         send_later: Function that sends the user's signals (reports of preferences) to another
             service in the background. None: there is no such service.
-        on_change: Function to call when memories in the table have changed, other than by new
-            statements.
+        on_change: Function to call after a change of memories in the table. It is not called for
+            new statements alone.
     """
 
     def __init__(
@@ -295,9 +295,9 @@ class PreferenceLog:
             statements: Preferences that the user has just stated, or that the application has set.
             removals: Deletions of preferences and retractions of messages. They also apply to
                 earlier statements that arrive later from another device.
-            revisions: Revisions of the log before and after the change. If the record in the hot
-                tier has another revision than the first, it lacks a change by another process. The
-                record then gets a random revision, so that agents read that change from the table.
+            revisions: Revisions of the log before and after the change. If the revision in the hot
+                tier is not the one before the change, the hot tier lacks a change by another
+                process. Its revision then becomes random, so that agents read the table.
             is_removal: Whether memories were removed that are not in ``removals``. After any
                 removal, agents read their text about the user again.
             drops_context: Whether to remove the stored text about the user, so that the next
@@ -495,10 +495,10 @@ class PreferenceLog:
 
 
 def bucket_of(owner: Owner) -> str:
-    """Return the partition key of the list in which a user with unsent signals is entered.
+    """Return the partition key of the list to which a user with unsent signals is added.
 
-    A signal reports a preference to another service. There are 16 lists of users. A hash of the
-    user selects the list, and a sender reads all lists.
+    A signal reports a preference to another service. There are 16 such lists. A hash of the user
+    selects the list, and a sender reads all lists.
     """
     return f"spool/{zlib.crc32(owner.partition.encode()) % BUCKETS:02d}"
 

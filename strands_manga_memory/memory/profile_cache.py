@@ -30,7 +30,7 @@ from strands_manga_memory.memory.store import UserMemoryStore
 logger = logging.getLogger(__name__)
 
 _START_TOKENS = MAX_TOKENS * 3 // 4
-"""Most tokens of the context read at session start, of the tokens of memories in a request."""
+"""Most tokens of the context at session start: 75 % of those for all memories in a request."""
 
 
 @with_repr("_store")

@@ -59,7 +59,7 @@ class MemoryType(StrEnum):
     MONTH = "monthly_rollup"
     """Summary of the sessions of one month, made when a session is finalized."""
     QUESTION = "question"
-    """Open questions of a session, copied from its summary so that they are read alone."""
+    """Open questions of a session, copied from its summary so that they can be read without it."""
 
 
 DERIVED = frozenset({MemoryType.EPISODE, MemoryType.WEEK, MemoryType.MONTH, MemoryType.QUESTION})
@@ -138,7 +138,7 @@ INTERNAL = "~"
 LEDGER = "~ledger#"
 ERASED = "~erased"
 LATEST = "~by_age"
-"""Id of the list of the latest facts and feedback, the first with the prefix ``INTERNAL``."""
+"""Id of the list of the latest facts and feedback. It sorts before other ids with ``INTERNAL``."""
 CHANGES = "~changes"
 """Id of the item with a user's ``PreferenceLog``."""
 
@@ -226,7 +226,7 @@ def new_record(memory_id: str, importance: float, at: float, **fields: Any) -> M
         memory_id: Id of the memory, which begins with its type and ``#``.
         importance: Importance of the memory.
         at: Time of the creation, in seconds since 1970.
-        **fields: Values of further fields, such as ``content``. Without one, the content is empty.
+        **fields: Values of further fields. Without ``content``, the content is empty.
     """
     first = {
         "type": MemoryType(memory_id.partition("#")[0]),
@@ -409,7 +409,7 @@ _KNOWN = {
 
 
 SHOWN_ATTRIBUTES = ("latest", *sorted(_KNOWN - {"covers", "created_at", "owner", "version"}))
-"""Attributes that are read for display and search. The item ``LATEST`` has ``latest``."""
+"""Attributes that are read for display and search. Only the item ``LATEST`` has ``latest``."""
 
 
 def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:

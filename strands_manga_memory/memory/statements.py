@@ -194,9 +194,9 @@ class PreferenceSignal:
 
     @property
     def statement(self) -> Statement:
-        """The stated preference that this signal reports.
+        """Stated preference that this signal reports to another service.
 
-        If the message of the preference is unknown, the id of the signal replaces the message id.
+        If the signal has no message id, the statement has the id of the signal as its message id.
         """
         preference = Preference(self.key, self.value, self.liked, self.adds)
         return Statement(preference, self.at, self.message_id or self.id, self.session_id)
@@ -291,10 +291,10 @@ class PreferenceChange:
 
     Attributes:
         statements: Preferences that new messages state.
-        removals: Deleted preferences and retracted messages.
+        removals: Deletions and retractions, which remove statements of earlier messages.
         record: Record of a preference that ``UserMemoryStore.prefer`` set, or None.
-        dropped: Id of a preference record to delete, or None. Needed for a record with a value that
-            ``UserMemoryStore.prefer`` set, because ``removals`` delete only statements of messages.
+        dropped: Id of a preference record to delete, or None. It also deletes a value that
+            ``UserMemoryStore.prefer`` set, which ``removals`` do not affect.
         signals: Reports of the statements and retractions to another service.
         sent: Ids of signals that the other service has accepted. They are deleted.
     """
@@ -345,7 +345,7 @@ class LoggedChanges:
         return tuple(each for each in valid(statements, self.removals) if each.at > since)
 
     def with_change(self, change: PreferenceChange) -> LoggedChanges | None:
-        """Return a copy of the preference log with a change; None if the change has no effect."""
+        """Return the log after a change of the user's preferences; None if nothing changes."""
         removals = [each for each in change.removals if each.at > self.erased_at]
         statements = merged(valid(self.statements, removals), self.admit(change.statements))
         signals = self._signals_after(change, removals, statements)
@@ -408,7 +408,7 @@ LOG = TypeAdapter(LoggedChanges)
 
 
 def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:
-    """Return the removals of preferences without repetitions, at most the latest 300, by time."""
+    """Return the latest 300 different removals of preferences, in order of time."""
     return tuple(sorted(dict.fromkeys(removals), key=_TIME)[-_MAX_REMOVALS:])
 
 

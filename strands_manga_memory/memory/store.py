@@ -373,7 +373,7 @@ class UserMemoryStore(MemoryStore):
         Memories that are similar to ``query``, important or recent come first. Usually, only the
         latest, most important and matching memories are read. All are read if ``limit`` is None, if
         too few meet the conditions, or if ``query`` is compared by vectors. Preferences of a turn
-        that just ended are included. ``access_count`` and ``accessed_at`` omit this recall.
+        that just ended are included. ``access_count`` and ``accessed_at`` exclude this recall.
 
         Args:
             type: Type of the memories. Default: all types except those in ``DERIVED`` (stored

@@ -61,9 +61,9 @@ class ActiveEntity(StateItem):
     def display_text(self) -> str:
         """Text that shows the entity to the model, such as ``One Piece`` for ``one piece``.
 
-        Usually, the model sees ``value``. The model sees ``text``, as written in the message, if
-        the entity is a date, or if both differ only in quotation marks and in signs that
-        ``normalized`` makes the same, such as upper and lower case.
+        Usually, the model sees ``value``. It sees ``text``, as written in the message, for a date.
+        It also sees ``text`` if ``value`` differs only in quotation marks, case or other signs that
+        ``normalized`` makes the same.
         """
         written = self.text.strip(_QUOTATION_MARKS)
         is_shown = self.type == "date" or self.value in (written.casefold(), normalized(written))

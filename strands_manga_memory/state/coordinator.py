@@ -433,7 +433,7 @@ class StateCoordinator(Plugin):
         self._extract_ids(strip_own_blocks(message_text(message)), message)
 
     def _extract_ids(self, text: str, message: Message) -> None:
-        """Note the things that a text of the assistant or of a tool identifies, such as an ASIN."""
+        """Add ASINs and other identifiers in a text of the assistant or a tool to the entities."""
         types = self.store.types
         found = types.find(_excerpt(text)) if text else []
         exact = [each for each in found if types[each.type].is_exact]

@@ -141,10 +141,10 @@ class DialogueSlot(StateItem):
 
 
 def checked_slot(name: str, slot: object, types: EntityTypes) -> DialogueSlot:
-    """Return ``slot``, which an application has defined, if it is valid; otherwise raise an error.
+    """Check a slot that an application has defined, and return it.
 
     Args:
-        name: Name of the slot in errors.
+        name: Name of the slot in error messages.
         slot: The slot.
         types: Entity types that the slot may refer to.
 
@@ -236,7 +236,8 @@ class Dialogue(StatePart):
     def merge(self, base: Values, other: Values) -> None:
         """Merge changes that another agent of the session made to the dialogue.
 
-        Slots and questions are merged one by one. If there are too many, the last are dropped.
+        Slots and questions are merged one by one. If there are more than 50 slots or 10 questions,
+        those that this agent added last are dropped.
 
         Args:
             base: Values of the dialogue before the changes of both agents.

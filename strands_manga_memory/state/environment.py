@@ -176,7 +176,7 @@ class EnvironmentChanges:
         self._hot.put_value(self._name, uuid.uuid4().bytes, ttl=SHARED_TTL)
 
     def erase(self) -> int:
-        """Delete a session's shared state, and its last announced change, from the hot store.
+        """Delete a session's shared state and the id of its latest announcement from the hot store.
 
         Returns:
             Number of deleted values.
@@ -190,7 +190,9 @@ class EnvironmentChanges:
         return len(there)
 
     def version(self) -> bytes | None:
-        """Return the random id of the last announced change; None before the first change.
+        """Return the random id of the latest announcement that the environment has changed.
+
+        The result is None before the first announcement.
 
         Raises:
             StoreUnavailableError: The hot store is unavailable.
@@ -199,8 +201,8 @@ class EnvironmentChanges:
 
 
 _MAX_READS = 8
-"""Largest backlog of background work at which a new session reads its source.
-Otherwise, sources that hang could block all background threads.
+"""Number of waiting background jobs above which a new session does not read its source.
+Without this limit, sources that hang could block all background threads.
 """
 
 

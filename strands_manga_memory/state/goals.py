@@ -44,10 +44,10 @@ def added_finding(known: tuple[str, ...], text: str, limit: int) -> tuple[str, .
 
 
 def counted_kind(counts: Mapping[str, object], kind: str) -> str:
-    """Return the key under which one more case of ``kind`` is counted in ``counts``.
+    """Return the key of ``counts`` whose count increases for a new case of ``kind``.
 
-    ``kind`` is, for example, a tool name or an error text. At most 20 kinds have a count of their
-    own. All further kinds share the count ``other``.
+    ``kind`` is, for example, a tool name or an error text. The key is usually ``kind`` itself. If
+    ``counts`` has 20 keys already, all further kinds share the key ``other``.
     """
     return kind if kind in counts or len(counts) < MAX_KINDS else "other"
 
@@ -441,11 +441,11 @@ class Goals(StatePart):
     def enforce_limits(self) -> None:
         """Reduce the stored goals at the end of a turn if they exceed their size limit.
 
-        ``reduce`` drops the oldest archived goals first. If it cannot drop enough, because the
-        active goal itself is too large, nothing is dropped, and a warning is logged.
+        The oldest archived goals are dropped first, as ``reduce`` describes.
 
         Raises:
-            StateError: The active goal exceeds the limit.
+            StateError: The active goal alone exceeds the limit. Nothing is dropped, and a warning
+                is logged.
         """
 
     # Events of a turn; they do not raise

@@ -1,4 +1,4 @@
-"""State of an agent, which is stored in ``agent.state`` and shared by the agents of a session."""
+"""State of an agent in ``agent.state``, and its exchange with the other agents of the session."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SHARED_TTL = 86_400.0
 """Seconds that shared state and announced changes are stored. Sessions should not live longer."""
 
 REVISION = "manga_state.revision"
-"""Key in ``agent.state`` of the revision of the shared state that was merged last."""
+"""Key in ``agent.state`` of the revision number of the latest shared state that was merged."""
 
 
 class StatePart(BaseModel):
@@ -151,7 +151,10 @@ def _merged(mine: Any, base: Any, other: Any) -> Any:
 
 
 def _problems(error: ValueError) -> str:
-    """Return an error's text on one line; for invalid values, with field, rule and value."""
+    """Return the text of an error on one line.
+
+    For invalid values, the text names each field, the violated rule and the value.
+    """
     if not isinstance(error, ValidationError):
         return str(error)
     return "; ".join(
@@ -245,8 +248,8 @@ class SessionState:
     Attributes:
         unreadable: Reasons why stored parts of the state cannot be read, by their key in
             ``agent.state``.
-        is_in_turn: Whether the end of a turn will share changes. Otherwise, each change is shared
-            at once.
+        is_in_turn: Whether changes are shared only at the end of the current turn. If False, each
+            change is shared at once.
     """
 
     def __init__(
@@ -326,8 +329,9 @@ class SessionState:
     def reload(self, base: Mapping[str, Values] | None = None) -> None:
         """Read the agent's state again if ``agent.state`` was replaced by another object.
 
-        ``base`` are earlier values of all parts, by key. Changes since then are merged into the
-        parts. None: the parts have only the values that were read.
+        Args:
+            base: Earlier values of all parts, by key. Changes that this agent has made to these
+                values are merged into the values that are read. None: such changes are discarded.
         """
         with self.lock:
             agent = self.agent
@@ -374,7 +378,7 @@ class SessionState:
 
         1. If a session manager has replaced ``agent.state``, which it does when it reads a stored
            conversation, read the parts of the state from the replacement.
-        2. Merge the changes that this agent made since its last turn into the parts.
+        2. Merge the changes that this agent made since the end of its previous turn into the parts.
         3. Write the changed parts to ``agent.state``.
         """
         with self.lock:
@@ -384,10 +388,10 @@ class SessionState:
             self._turn_end = self._values()
 
     def end_turn(self) -> None:
-        """Write the changed parts of the state at the end of a turn, and share the changes.
+        """Write changed parts at the end of a turn, and share them with the session's other agents.
 
-        At the next turn, ``begin_turn`` compares the current values with those of this time, to
-        find the changes made between the two turns.
+        The current values are remembered. By comparison with them, ``begin_turn`` finds the changes
+        that this agent makes until the next turn.
         """
         with self.lock:
             self.write()

@@ -24,8 +24,8 @@ class StateLimits:
         goal_warn_tokens: If all goals together have more estimated tokens, a warning is logged.
         goal_archive_tokens: Maximum estimated tokens of the archived goals.
         goals_kept: Maximum number of archived goals. 0: goals that end are not archived.
-        executions_kept: Number of the active goal's last tool calls that are kept one by one. Older
-            ones are only counted.
+        executions_kept: Number of the active goal's latest tool calls that are kept. Older tool
+            calls are only counted.
         failed_subtasks_kept: Maximum number of failed subtasks in the archive record of a goal. The
             last ones are kept.
         goal_context_characters: Maximum characters of the background of a goal. The end is kept.

@@ -146,7 +146,7 @@ class TaskState:
         self.plan_changes: tuple[str, ...] = ()
 
     def begin(self) -> None:
-        """Delete the steps and findings of the last request, and restart the time budget."""
+        """Delete the steps and findings of the previous request, and restart the time budget."""
         with self._lock:
             self._clear()
             self.resume()
@@ -368,7 +368,7 @@ class TaskState:
         timed_out: bool = False,
         size: int = 0,
     ) -> None:
-        """Record the end of a tool call in the task and in the active goal.
+        """Record the end of a tool call in its step of the task, and in the active goal.
 
         Args:
             key: Key of the call, as given to ``begin_call``.
@@ -376,7 +376,7 @@ class TaskState:
             text: Result of the call, or its error.
             ms: Duration in milliseconds. None: the time since the start of the call.
             retry: Whether the tool will be called again. The next ``begin_call`` with this key then
-                restarts the step.
+                restarts the step of this call.
             timed_out: Whether the call failed because it took too long.
             size: Number of characters of the call's arguments and result.
         """
