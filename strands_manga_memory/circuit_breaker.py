@@ -117,7 +117,7 @@ class CircuitBreaker:
         lease: Seconds to wait for the outcome of a probe before the next probe is admitted.
             Default: the wait that a failure of the probe would cause.
         name: Name in events and logs.
-        clock: Monotonic seconds.
+        clock: Function that returns monotonic seconds.
         on_event: Function that is called with a ``BreakerEvent`` after each change of state, by the
             thread that caused the change. No lock is held during the call.
     """

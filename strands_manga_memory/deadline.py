@@ -112,13 +112,13 @@ _left_behind: set[asyncio.Task[None]] = set()
 def _replace_thread_pool(loop: asyncio.AbstractEventLoop) -> None:
     """Give an event loop a new thread pool, because a thread of the old one may be stuck.
 
-    When an event loop ends, it waits for the threads of its pool.
+    Otherwise, the event loop would wait at its end for the stuck thread.
     """
     loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
 
 
 _SLICE_SECONDS = 0.01
-"""Seconds of one wait. A wait that takes longer shows that the process was paused."""
+"""Longest single wait of ``wait_until_done`` in seconds. If it takes longer, the process paused."""
 
 
 async def wait_until_done(
@@ -126,14 +126,14 @@ async def wait_until_done(
 ) -> float:
     """Wait until background work ends or the time is over, without blocking the event loop.
 
-    The caller decides whether pauses of the whole process, as for garbage collection, extend the
-    wait.
+    The whole process may pause meanwhile, for example for garbage collection. ``remaining`` decides
+    whether such pauses extend the wait.
 
     Args:
         future: Future of the work. Its error, if any, is not raised here.
         remaining: Callback that takes the total seconds of pauses so far, and returns the seconds
-            that are left to wait; 0 ends the wait. A callback that adds the seconds of the pauses
-            to its result extends the wait by the pauses.
+            that are left to wait; 0 ends the wait. To extend the wait by the pauses, the callback
+            adds their seconds to its result.
         limit: Maximum seconds of the wait, including pauses.
 
     Returns:
@@ -166,10 +166,10 @@ def as_asyncio_future(future: Future[Any]) -> asyncio.Future[None]:
 
 
 class BackgroundRead:
-    """Reader of a store or service, which reads in a background thread to limit the caller's wait.
+    """Background reader of a store or service, so that callers wait only until a deadline.
 
-    A read that exceeds the deadline continues in the background. Until this read ends, ``run``
-    starts no new read.
+    A read (call of ``read``) that exceeds the deadline continues in the background. Until this read
+    ends, no new read starts.
 
     Args:
         read: Function that reads the data and stores the result itself. It may block.
@@ -177,8 +177,8 @@ class BackgroundRead:
         deadline: Seconds that a caller waits.
         key: Key of the read. Reads with the same key run one after another.
         hot: Hot store that ``read`` uses, or None. If this store is in the memory of this process,
-            ``read`` runs in the caller's thread. While this store fails, callers wait only if a new
-            attempt is due, which is every 0.1 s to 5 s.
+            ``read`` runs in the caller's thread. For 0.1 s to 5 s after a failure of this store,
+            callers do not wait for a read.
 
     Attributes:
         writer: Background threads that run the read.
@@ -206,9 +206,10 @@ class BackgroundRead:
         self._running: Future[Any] | None = None
 
     async def run(self) -> None:
-        """Start the read in a thread, and wait for its end, at most until the deadline.
+        """Call ``read`` in a thread, and wait at most ``deadline`` seconds for its end.
 
-        The event loop is not blocked. If an earlier read still runs, return at once.
+        The event loop is not blocked. If an earlier call of ``read`` still runs, no new call
+        starts, and ``run`` returns at once.
         """
         since, limit = time.monotonic(), self._deadline
         if running := self._start():
@@ -223,16 +224,17 @@ class BackgroundRead:
                     self.health.record_failure(since=since)
 
     def run_blocking(self) -> None:
-        """Start the read in a thread, and block until its end, at most until the deadline.
+        """Call ``read`` in a thread, and block for at most ``deadline`` seconds until its end.
 
-        For callers without an event loop, such as constructors.
+        For callers without an event loop, such as constructors. If an earlier call of ``read``
+        still runs, the method returns at once.
         """
         running = self._start()
         if running and not wait([running], self._deadline).done:
             telemetry.count_missed_deadline(self._name)
 
     def _start(self) -> Future[Any] | None:
-        """Start the read; return its future, or None if the caller must not wait."""
+        """Call ``read`` in a thread. Return its future, or None if the caller must not wait."""
         if self._hot is not None and not self._hot.survives_process:
             self._read()
         elif self._running is None or self._running.done():

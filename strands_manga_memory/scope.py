@@ -18,8 +18,8 @@ MAX_ENCODED_BYTES = 200
 _PREFIX_BYTES = 96
 _IS_STORAGE_ID = "is the id under which stores keep it; pass the ConversationScope itself"
 _OF_NO_TENANT = re.compile(r":[\w.~%!-]+:[\w.~%!-]+", re.ASCII)
-"""Pattern of a storage id without a tenant.
-It also finds storage ids that became plain strings, for example in JSON.
+"""Pattern of a storage id without a tenant, such as ``:user:session``.
+It also matches a ``StorageId`` that became a plain string, for example in JSON.
 """
 
 

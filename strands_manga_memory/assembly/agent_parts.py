@@ -56,14 +56,14 @@ def check_options(
     call: Callable[..., object] | None = None,
     agent_method: Callable[..., object] | None = None,
 ) -> None:
-    """Raise a ``SettingsError``, which suggests the closest name, for unknown keyword arguments.
+    """Raise a ``SettingsError`` if keyword arguments are unknown. It suggests the closest names.
 
     Args:
         given: Names of the given arguments.
         known: Accepted names.
-        call: Function or class whose parameters are also suggested.
-        agent_method: Method that builds an agent. If an unknown name is one of its parameters, the
-            error says that the name belongs to ``memory.agent``.
+        call: Function or class that got the arguments. The error also suggests its parameters.
+        agent_method: Method that builds an agent. For a name that this method accepts, the error
+            says that the name belongs to ``memory.agent``.
     """
     known = tuple(known)
     unknown = [name for name in given if name not in known]

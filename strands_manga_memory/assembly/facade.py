@@ -68,8 +68,8 @@ class MangaMemory:
             ``memories``. Default: ``memories``.
         profile: Source of users' profiles in another service.
         pii: Policy for personal data in memories. Default: that of ``defaults``.
-        environment: Source of the user's locale, cart and customer tier, such as ``premium``, which
-            sets conversation TTLs.
+        environment: Source of the user's locale, cart and customer tier. The tier, such as
+            ``premium``, sets the TTL of conversations.
         embed: Function from texts to vectors of equal length, for searches by meaning, called in
             threads. Vectors of stored texts are cached. Default: searches by words.
         defaults: Settings of the process, which apply where no other argument is given. Default
@@ -221,11 +221,11 @@ class MangaMemory:
             history: Method that limits the agent's history.
 
                 - ``importance`` (default): the history fits ``max_tokens`` at every model call.
-                - ``summarize``: a checked summary replaces old turns when there are 20 turns, or
-                  about twice ``max_tokens`` (8,000 by default, at most half the model's context
-                  window). The last 3 turns and pinned messages stay. After a response, the
-                  ``aux_model`` writes the summary; default: ``summary_model`` of the settings, else
-                  the agent's model.
+                - ``summarize``: a checked summary replaces old turns at 20 turns without a summary,
+                  or at about twice ``max_tokens``: 8,000 tokens by default, at most half the
+                  model's context window. The last 3 turns and pinned messages stay. After a
+                  response, the ``aux_model`` writes the summary. Default: ``summary_model`` of the
+                  settings, else the agent's model.
                 - ``compact``: the history grows until a request comes near the context window, and
                   then shrinks in stages.
             max_tokens: Most tokens of the history. Default: a quarter of the model's context
@@ -445,7 +445,7 @@ class MangaMemory:
 
     @checked
     def rewind(self, scope: ConversationScope, at_turn: int) -> None:
-        """Remove the last turns and their preferences: see ``TieredSessionManager.rewind``."""
+        """Remove turns after ``at_turn`` and preferences in them: see ``session(scope).rewind``."""
         provenance.rewind(self, scope, at_turn)
 
     def finalizer(
@@ -528,9 +528,9 @@ class MangaMemory:
     def retract(self, source: provenance.Source) -> provenance.RetractionReport:
         """Remove a text, found by ``explain``, from memories, dialogue state and live agents.
 
-        If the message that the text came from is known, all preferences from this message are
-        deleted, and so are the summaries and copied messages of its session. Otherwise, only the
-        memory with the text is deleted. The conversation's log keeps the message; redact it there.
+        If the source message of the text is known, all preferences from this message are deleted,
+        and so are the summaries of its session and copies of the session's messages. Otherwise,
+        only the memory with the text is deleted. The log keeps the message; redact it there.
 
         Raises:
             StoreUnavailableError: The memory table does not answer; repeat the call.
@@ -561,8 +561,8 @@ class MangaMemory:
     def close(self) -> None:
         """Write the unwritten sessions of this process to the durable tier, and close the stores.
 
-        All sessions of live agents are written first. Sessions of deleted agents follow, for at
-        most 5 s: the 1,000 latest that are unwritten. A sweeper later writes the other sessions.
+        All sessions of live agents are written first. Unwritten sessions without a live agent
+        follow, for at most 5 s: the 1,000 that were saved last. A sweeper later writes the others.
 
         Raises:
             StoreUnavailableError: A session is not stored (repeat the call), or

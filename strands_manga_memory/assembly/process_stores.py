@@ -74,7 +74,8 @@ def close_sessions(
 ) -> None:
     """Write the sessions of a process to the durable tier, first those of live agents.
 
-    Sessions of deleted agents follow, for at most 5 s: the 1,000 latest that are unwritten.
+    Unwritten sessions without a live agent follow, for at most 5 s: the 1,000 that were saved
+    last.
 
     Args:
         managers: Session managers of the live agents.

@@ -39,8 +39,8 @@ class Source:
         text: The stored text.
         scope: Conversation whose request contained the text.
         session_id: Session that the text came from; None if unknown.
-        message_id: ``tracking_id`` of the source message, or of the last one of several; None if
-            unknown.
+        message_id: ``tracking_id`` of the source message, or of the last message if the text came
+            from several messages; None if unknown.
         memory_id: Id of the stored memory; None if the text is not a stored memory.
         at: Time of the source message, or of the last change of the stored memory, in seconds since
             1970; None if unknown.

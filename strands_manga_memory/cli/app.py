@@ -46,8 +46,8 @@ _MODULES = {
     **dict.fromkeys(("init-table", "permissions", "settings"), "setup"),
     **dict.fromkeys(("export", "import", "forget-user"), "user_data"),
 }
-"""Names of modules, keyed by command.
-Any other command has a module with the name of the command.
+"""Module of a command, keyed by command.
+The module of a command that is not listed has the command's own name.
 """
 
 

@@ -25,7 +25,7 @@ unavailable store.
 """
 
 _WHOLE = 24
-"""Columns up to which a cell is not folded."""
+"""Longest cell, in characters, for which a table column is not narrowed."""
 
 _literal_console = partial(Console, highlight=False, markup=False, emoji=False)
 """Creates a console that prints ids and texts literally, also ``[red]`` and ``:key:``, which Rich

@@ -68,9 +68,9 @@ class ResultCache:
     def keep(self, key: Key, result: Mapping[str, Any]) -> None:
         """Store the result of a successful tool call, in place of the result of an equal call.
 
-        Equal calls have the same ``key``: tenant, user, server, tool and arguments. A result is not
-        stored if it is too large, or has other blocks than text and JSON. The earlier result is
-        deleted in this case, too, because it is outdated.
+        Equal calls have the same ``key``: tenant, user, server, tool and arguments. The outdated
+        result of the equal call is always deleted. The new result is stored unless it is too large,
+        or has other blocks than text and JSON.
         """
         try:
             content = list(result.get("content") or ())
@@ -91,9 +91,10 @@ class ResultCache:
                     self._kept.popitem(last=False)
 
     def find(self, key: Key) -> CachedResult | None:
-        """Return the cached result of the last equal call; None if there is none or it is too old.
+        """Return the cached result of an equal call; None if there is no such result.
 
-        Equal calls have the same ``key``: tenant, user, server, tool and arguments.
+        Equal calls have the same ``key``: tenant, user, server, tool and arguments. A result that
+        is older than ``ttl`` seconds is not returned.
         """
         with self._lock:
             found = self._kept.get(key)
@@ -178,7 +179,7 @@ class ToolFailure:
         }
 
     def details(self) -> dict[str, Any]:
-        """Return all fields as JSON values, for the metadata of the tool result."""
+        """Return all fields of this failure as JSON values, for the metadata of the tool result."""
         return {
             **asdict(self),
             "duration": round(self.duration, 3),
@@ -243,7 +244,7 @@ def error_result(
 
 
 def stale_result(failure: ToolFailure, good: CachedResult) -> dict[str, Any]:
-    """Return an earlier result for a failed tool call, with a note that it may be outdated."""
+    """Return the cached result ``good`` for a failed call, with a note that it may be outdated."""
     note = (
         f"Note: {failure.reason} This is its last good answer to the same call, {_ago(good.age)}"
         " old; it may be out of date. Say so if it matters."
@@ -269,8 +270,8 @@ def _with_details(
 ) -> dict[str, Any]:
     """Return a copy of a tool result with new content, and with data about the failed call.
 
-    A JSON block with the data that the model needs is added to ``content``. The metadata gets all
-    data of the failure. ``extra`` are further data for the block and the metadata.
+    A JSON block with ``failure.as_json()`` and ``extra`` is added to ``content``. The metadata gets
+    ``failure.details()`` and ``extra``.
     """
     given = result.get("metadata")
     metadata = {

@@ -278,7 +278,7 @@ class Call:
         return CallOutcome(tool=self._guard.remote_name, cancelled=cancelled, **how)
 
     def _classify(self, outcome: CallOutcome) -> Verdict:
-        """Classify the ended call, and report an answer or a lost connection to the supervisor."""
+        """Classify the ended call, and report to the supervisor whether the MCP server answered."""
         server, number = self._guard.server, self._number
         verdict = self._guard.classify_call(outcome)
         if server is None:
@@ -390,8 +390,9 @@ def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def known_user(user: tuple[str, str]) -> tuple[str, str] | None:
-    """Return the given result of ``user_of_call``, or None if it does not identify a user.
+    """Return ``user``, a result of ``user_of_call``, or None if it identifies no user.
 
-    The id of a session counts as a user. A substitute for calls without user and session does not.
+    The id of a session without a user counts as a user. The random id of an agent and the
+    substitute for calls outside agents identify no user.
     """
     return None if user == _NOBODY or user[1].startswith(_AGENT) else user

@@ -119,7 +119,7 @@ _ABOUT_THE_AGENT = (
     SnapshotException,
     StructuredOutputException,
 )
-"""Exceptions about an agent that a tool runs: its model, its session, concurrent calls."""
+"""Exceptions of an agent that a tool runs, such as errors of the agent's model or session."""
 
 _CONNECTION_LOST = (
     anyio.BrokenResourceError,

@@ -12,8 +12,8 @@ from typing import Any
 from strands.tools.mcp import MCPClient
 
 _KEPT = ("_consumers", "_loaded_tools", "_tool_provider_started")
-"""Attributes that ``stop()`` resets, although consumers and other providers of the client need them
-after ``start()``.
+"""Attributes of an ``MCPClient`` that a restart must keep. ``stop()`` resets them, although
+consumers and other providers of the client need them after ``start()``.
 """
 
 _LOOP = "_background_thread_event_loop"

@@ -57,10 +57,10 @@ class BreakerPolicy:
             as a failure, ``"ignore"`` does not. Use ``"ignore"`` for tools that report findings as
             errors.
         users: Number of users who must have got errors before errors open the breaker. Default 2,
-            because one user's errors may come from wrong arguments, such as unknown order ids. As
-            long as fewer users have called the tool, all of them must have got errors, and the
-            first call of a new user closes the breaker. This rule does not apply to other failures,
-            such as timeouts, and to errors of unknown users.
+            because one user's errors may come from wrong arguments, such as unknown order ids. If
+            fewer users have called the tool so far, errors of all of them are enough, and the first
+            call of another user closes the breaker again. Other failures, such as timeouts, and
+            errors of unknown users count regardless of the number of users.
         classify: Function that takes a ``CallOutcome`` and returns a ``Verdict``, or None to apply
             the built-in rules. Default: the built-in rules.
         read_only: Whether the tool only reads, so that an earlier result may replace a failed call.

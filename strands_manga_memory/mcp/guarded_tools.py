@@ -42,9 +42,9 @@ class GuardedTool(AgentTool):
     """Tool with a circuit breaker and a deadline, created by ``guard_tool`` or ``GuardedMCPTools``.
 
     While the tool is unavailable, the model gets a substitute result. A call ends at most a quarter
-    of a second after the ``timeout`` of the tool's policy. A reconnection to the server, if one is
-    necessary before the call, may take as long again. Only a tool that blocks the event loop can
-    delay the result further.
+    of a second after the ``timeout`` of the tool's policy. If a lost connection to the server must
+    be restored first, the call may take up to ``timeout`` seconds longer. Only a tool that blocks
+    the event loop can delay the result further.
 
     Args:
         tool: The wrapped tool.

@@ -150,8 +150,8 @@ class ServerSupervisor:
     async def ensure_connected(self, *, wait: float) -> bool:
         """Try to restore a lost connection, and return whether the MCP server is connected.
 
-        No attempt is made during the pause after a failed attempt. An attempt that takes longer
-        than ``wait`` seconds continues in its own thread.
+        No attempt is made during the pause after a loss or a failed attempt. An attempt that takes
+        longer than ``wait`` seconds continues in its own thread.
         """
         if self._next_attempt is None:
             return True
@@ -167,7 +167,7 @@ class ServerSupervisor:
         return self._next_attempt is None
 
     def connect(self) -> None:
-        """Connect to the MCP server now, even during the pause after a failed attempt.
+        """Connect to the MCP server now, even during a pause between attempts.
 
         This method blocks. If an attempt to connect is already running, its result is awaited.
 
@@ -282,8 +282,9 @@ class ServerSupervisor:
     def record_timeout(self, number: int) -> bool:
         """Record that a call timed out, and return whether another tool probably blocks the server.
 
-        The result is True if a call of another tool waited for its answer when this call began, and
-        the server has answered no call after that. ``number`` is the result of ``record_call``.
+        The result is True if a call of another tool was waiting for its answer when the timed-out
+        call began, and the server has answered no call since then. ``number`` is the result of
+        ``record_call``.
         """
         with self._lock:
             return self._unanswered.pop(number, ("", False))[1]

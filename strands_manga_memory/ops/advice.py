@@ -16,7 +16,7 @@ class TtlAdvice:
     Attributes:
         gaps: Number of recorded gaps. A gap is the time between two turns of a conversation.
         has_enough_gaps: Whether at least 100 gaps were recorded, enough for a recommendation.
-        curve: Pairs of seconds and the share of gaps that are at most that long.
+        curve: Pairs of a length in seconds and the share of gaps up to this length.
         knee: Recommended TTL in seconds. A longer TTL covers few further gaps.
     """
 

@@ -1,8 +1,8 @@
 """Estimate of a deployment's monthly cost, from its resources and the providers' list prices.
 
 ``CostModel.measured(workload)`` uses measurements of this package and current prices.
-``CostModel.paper()`` uses the figures of a published design, for comparison. ``differences()``
-lists the differences between both. ``prices.json`` contains the prices, each with a date.
+``CostModel.paper()`` uses the figures of a published paper with another design. ``differences()``
+compares the paper with this package. ``prices.json`` contains the prices, each with a date.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class CostModel:
         workload: Load of the deployment.
         prices: List prices.
         preset: ``measured`` calculates with measurements of this package, ``paper`` with the
-            figures of the published design in ``CostModel.paper``.
+            figures of the paper that ``CostModel.paper`` describes.
         node: Node type of the hot store. None: the type whose nodes hold the data of the workload
             at the lowest price.
 
@@ -187,18 +187,19 @@ class CostModel:
 
     @classmethod
     def paper(cls, workload: Workload | None = None, *, at: Prices | None = None) -> CostModel:
-        """Return a cost model of a published design, for comparison with this package.
+        """Return a cost model with the figures of a published paper, for comparison.
 
-        For 1 million messages per day, the design assumes 400,000 writes and 1 million reads per
-        day, each of one unit. It has 200,000 users of 250 KB, and two indexes of 30 GB that receive
-        every write. The hot store has 10,000 sessions of 2 KB on one ``cache.r6g.large`` without a
-        replica. The design's price of this node is 188 US dollars per month, which is above the
-        list price of us-east-1.
+        The paper's design uses Redis and DynamoDB. For 1 million messages per day, the paper
+        assumes 400,000 writes and 1 million reads per day, of one unit each. There are 200,000
+        users of 250 KB, and two indexes of 30 GB that receive every write. Redis has 10,000
+        sessions of 2 KB on one ``cache.r6g.large`` without a replica. The paper's price of this
+        node is 188 US dollars per month, which is above the list price of us-east-1. The figures
+        are scaled to ``workload``.
 
         Args:
             workload: Load of the deployment. Default: ``Workload()``.
             at: List prices. A price of ``cache.r6g.large`` in this list overrides the price of the
-                design. Default: the prices at the time of the design.
+                paper. Default: the prices of 2024-10-31.
         """
         asked = at or prices(_PAPER_PRICES)
         asked = replace(asked, nodes={_PAPER_NODE: _PAPER_NODE_PRICE, **asked.nodes})
@@ -208,7 +209,7 @@ class CostModel:
     def replicas(self) -> int:
         """Number of replicas per shard of the hot store.
 
-        The published design of ``CostModel.paper`` has no replicas.
+        The number is 0 for the preset ``paper``.
         """
         return 0 if self.preset == "paper" else self.workload.replicas
 
@@ -283,12 +284,12 @@ def _paper_use(workload: Workload) -> MonthlyUse:
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference in resources or cost between a published design and this package.
+    """Difference in resources or cost between the design of a published paper and this package.
 
     Attributes:
         what: Name of the compared quantity.
-        paper: Value of the quantity in the design of ``CostModel.paper``.
-        measured: Value of the quantity in this package.
+        paper: Value of the quantity by ``CostModel.paper``.
+        measured: Value of the quantity by ``CostModel.measured``.
         why: Reason of the difference.
     """
 
@@ -299,9 +300,9 @@ class Difference:
 
 
 def differences(workload: Workload | None = None) -> list[Difference]:
-    """Return the differences in resources and cost between a published design and this package.
+    """Return the differences in resources and cost between a published paper and this package.
 
-    ``CostModel.paper`` describes the design.
+    ``CostModel.paper`` describes the paper's design.
     """
     paper, ours = CostModel.paper(workload).cost(), CostModel.measured(workload).cost()
     rows: list[tuple[str, Any, str]] = [

@@ -484,7 +484,7 @@ def _deleted_ids(
     Args:
         known: Memories of the export.
         logged: Preference log of the target, which lists deletions and retractions of messages.
-        sessions: Conversations of the export, which show the session of a retracted message.
+        sessions: Conversations of the export, to find the session of each retracted message.
     """
     retracted = {each.message: each.at for each in logged.removals if each.message}
     ended: dict[str, float] = {}
@@ -520,7 +520,7 @@ def _deleted_ids(
 def _store_memory(
     record: MemoryRecord, partition: UserPartition
 ) -> Literal["stored", "exists", "left out"]:
-    """Store a memory unless its id exists or the user was deleted, and return the outcome."""
+    """Store a memory unless its id exists. Return ``left out`` if the user was deleted."""
     there: list[MemoryRecord | None] = []
 
     def unless_there(found: MemoryRecord | None) -> MemoryRecord:
@@ -532,7 +532,7 @@ def _store_memory(
 
 
 def _parse_conversation(session: Mapping[str, Any]) -> TransferredConversation:
-    """Convert an exported conversation of an agent to the form that another session can store."""
+    """Convert an exported conversation of an agent to an object that a session can store."""
     name = f"{session['session_id']}/{session['agent_id']}"
     log = [
         (_require_message(_decode(record["message"]), record=name), float(record["at"]))

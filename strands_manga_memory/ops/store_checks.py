@@ -338,7 +338,7 @@ def _check_server(info: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _check_cluster(info: Mapping[str, Any], store: RedisHotStore) -> Iterator[Finding]:
-    """Check that a Redis cluster serves all keys, and that the store's URL is for a cluster.
+    """Check that a Redis cluster serves all keys, and that its URL is ``redis+cluster://``.
 
     Nothing is checked for a single server.
     """

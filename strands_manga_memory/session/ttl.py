@@ -152,7 +152,7 @@ class ReturnGaps:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Empty the histogram in a forked process, because the parent stores its content."""
+        """Discard the histogram of pauses in a forked process, because the parent stores it."""
         self._lock = threading.Lock()
         self._process = uuid.uuid4().hex[:12]
         self._day = ""

@@ -30,7 +30,9 @@ from strands_manga_memory.stores import HotStore
 logger = logging.getLogger(__name__)
 
 _ASSISTANT: Any = ParticipantRole.ASSISTANT.value
-"""Role as a string, as in Agent Squad's own agents. Their annotation demands the enumeration."""
+"""Role of an answer as a string, as in the answers of Agent Squad's own agents.
+The type is ``Any`` because Agent Squad's annotations demand the enumeration.
+"""
 
 _Emit = Callable[[AgentStreamResponse | None], None]
 

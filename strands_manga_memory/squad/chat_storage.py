@@ -25,7 +25,7 @@ from strands_manga_memory.stores.writer import shared_writer
 logger = logging.getLogger(__name__)
 
 UNANSWERED = "(This was not answered.)"
-"""Text in place of a missing answer, because the request has failed or is not answered yet."""
+"""Text in place of a missing answer: the request has failed, or is not answered yet."""
 
 UNASKED = "(Nothing was asked.)"
 """Text in place of a missing question, if the agent spoke first."""

@@ -115,7 +115,7 @@ class Handoffs:
         ]
 
     def remove(self, scope: ConversationScope, handoffs: list[Handoff]) -> None:
-        """Remove messages (handoffs) that the agent in ``scope`` has received from other agents.
+        """Remove ``handoffs``, which the agent in ``scope`` has received, from the store.
 
         If a sender has replaced its handoff since the delivery, the new handoff stays.
         """

@@ -178,7 +178,7 @@ STUCK_WAIT = Event(
 SUMMARY_RUNS = Metric(
     "manga_memory.summary.runs", "{summary}", "Summaries by outcome: written, failed, rested."
 )
-"""Counted by the summarizing conversation managers."""
+"""Metric that the summarizing conversation managers count."""
 
 BACKLOG = Metric("manga_memory.writer.backlog", "{work}", "Pending and running background tasks.")
 TIER_UP = Metric("manga_memory.tier.up", "{tier}", "Whether a tier is available: 1 or 0.")

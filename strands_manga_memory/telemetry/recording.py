@@ -252,7 +252,7 @@ def observe_tiers() -> Iterator[_Sample]:
 
 
 def in_current_context(work: Callable[[], _T]) -> Callable[[], _T]:
-    """Wrap a function so that, on any thread, its spans are children of the current span."""
+    """Wrap a function so that its spans, on any thread, become children of the caller's span."""
     return partial(contextvars.copy_context().run, work)
 
 
@@ -309,10 +309,10 @@ def with_turn_timing(registry: HookRegistry) -> HookRegistry:
 
 
 class _TurnClock:
-    """Stopwatch for a turn, and for the time of the turn that callbacks of this package take.
+    """Stopwatch for the duration of a turn, and for this package's callbacks during the turn.
 
     Attributes:
-        layer: Seconds of the turn that passed in callbacks of this package.
+        layer: Total seconds of this package's callbacks during the turn.
     """
 
     def __init__(self) -> None:

@@ -84,7 +84,7 @@ _DEADLINES = {
     "serialization": 0.01,
     "breaker.check": 0.001,
 }
-"""Hard deadlines in seconds, by operation."""
+"""Seconds that the 99th percentile of an operation may take, keyed by operation."""
 
 
 def bench(
