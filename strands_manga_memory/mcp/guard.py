@@ -398,9 +398,9 @@ class Guard:
         """Report the outcome of a user's call to the circuit breaker of the tool.
 
         One user's errors may come from wrong arguments, such as an unknown order id. Errors
-        therefore open the breaker only if at least ``policy.users`` different users got errors. If
-        fewer users have called the tool, all of them must have got errors. Timeouts, other failures
-        of the tool, and errors of unknown users count regardless of the number of users.
+        therefore open the breaker only if ``policy.users`` different users got errors or, while
+        fewer users have called the tool, if all of them got errors. Timeouts, other failures of the
+        tool, and errors of unknown users count regardless of the number of users.
         """
         if user is not None and len(self._callers) < self.policy.users:
             self._callers.add(user)

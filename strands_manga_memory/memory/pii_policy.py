@@ -71,8 +71,8 @@ class PiiPolicy:
     def of_user(self, storage_key: str) -> PiiPolicy:
         """Return a copy of the policy for the texts of one user.
 
-        ``storage_key`` is the key of the user's memories in the table. Only a policy with the same
-        ``storage_key`` can decrypt data that the copy has encrypted.
+        Encrypted data are bound to ``storage_key``, the partition key of the user's memories in the
+        table: only a policy with the same ``storage_key`` can decrypt them.
         """
         policy = copy(self)
         policy.storage_key = storage_key

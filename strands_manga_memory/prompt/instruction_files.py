@@ -165,8 +165,8 @@ class InstructionFiles:
 class StableTexts(Plugin):
     """Plugin that adds instruction files to the system prompt.
 
-    The files are read once, so that the provider can cache the prompt. Each agent needs a plugin of
-    its own, because the tools of the agent decide which files are safe to use.
+    The files are read once, so that the provider can cache the prompt. Files that a tool of the
+    agent could write are not used. Each agent therefore needs a plugin of its own.
 
     Example::
 

@@ -236,11 +236,11 @@ def begin_with(storage: ConversationStorage, content: Record, *, replaces: bool)
 
 
 def _with_new_turns_unlogged(storage: ConversationStorage, content: Record) -> Record:
-    """Return the stored record, in which only turns newer than ``content`` count as unlogged.
+    """Return the stored record for a rewind, which must not return the turns that it removes.
 
-    An unlogged turn may be missing in the log (list of all turns). A rewind merges the returned
-    record into ``content``, and the merge adds only unlogged turns. It thus adds the turns that
-    another process saved after ``content`` was read, and not the turns that the rewind removes.
+    A rewind merges the returned record into ``content``, and the merge adds only turns that count
+    as unlogged (possibly missing in the log, the list of all turns). In the returned record, these
+    are only the turns that another process saved after ``content`` was read.
 
     Args:
         storage: Access to the conversation, with its stored record (state).

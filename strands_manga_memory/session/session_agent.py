@@ -164,7 +164,7 @@ class SessionAgent:
         """Prepare an agent's turn: save unsaved changes, and take over changes of other processes.
 
         With ``refresh="turn"``, the stores are first read for changes of other processes. Otherwise
-        the stores are read only if none has answered for hours.
+        they are read only after hours without an answer, in which changes may have been missed.
 
         Raises:
             StoreUnavailableError: ``max_unsaved`` or more messages are unsaved.

@@ -330,8 +330,9 @@ class SessionState:
         """Read the agent's state again if ``agent.state`` was replaced by another object.
 
         Args:
-            base: Earlier values of all parts, by key. Changes that this agent has made to these
-                values are merged into the values that are read. None: such changes are discarded.
+            base: Values of all parts of the state, such as the goals, at the last read or write, by
+                key. Later changes of this agent are merged into the values that are read now. None:
+                the later changes are discarded.
         """
         with self.lock:
             agent = self.agent

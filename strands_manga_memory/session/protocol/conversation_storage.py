@@ -261,8 +261,8 @@ class ConversationStorage:
         """Save the conversation's changes in the hot tier with one compare-and-set.
 
         Args:
-            fills: Whether to save also in a hot tier that has no content of the conversation.
-                Default False: if there is a durable tier, it must get the changes first.
+            fills: True after the durable tier has the changes. False: nothing is saved if the hot
+                tier has no content of the conversation and there is a durable tier.
 
         Returns:
             Whether the changes are saved.

@@ -156,8 +156,8 @@ class LocalCopy:
     def end_turn(self, **about: Any) -> None:
         """End the open turn, if any, and add values to it, such as the intent (``about``).
 
-        If the beginning of the turn was deleted, the turn stays open until ``begin_turn``, so that
-        its later messages are discarded, too.
+        A turn whose beginning was deleted stays open until ``begin_turn``, and messages that are
+        added until then are discarded.
         """
         with self.lock:
             if self._open is not None and (turn := self.own_turns.get(self._open)):
@@ -217,7 +217,10 @@ class LocalCopy:
             return self.new_manager_state if is_changed else self.base.manager_state
 
     def adopt_window(self) -> Window:
-        """Make ``window`` (with other processes' changes) the agent's history, and return it."""
+        """Make ``window``, which contains other processes' changes, the agent's history.
+
+        Return the new history.
+        """
         with self.lock:
             self.new_manager_state = None if self.has_conflict else self.new_manager_state
             self.view, self.has_conflict, self.is_reset = self.window, False, False
@@ -472,7 +475,10 @@ class LocalCopy:
         return version
 
     def next_incarnation(self, known: int = 0) -> int:
-        """Return the number of a new incarnation (run), above ``known`` and the present one."""
+        """Return the number of the conversation's next run, above ``known`` and the present one.
+
+        A new run (incarnation) begins after a deletion, an expiry or a rewind.
+        """
         return max(known + 1, self.base.incarnation + 1, int(self._clock()))
 
     def expired_record(self, known: int = 0) -> Record:
