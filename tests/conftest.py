@@ -156,7 +156,9 @@ def unique() -> str:
 @pytest.fixture
 def memory(tmp_path: Path) -> Iterator[MangaMemory]:
     """A memory in this process, on a SQLite file with sessions and user memories."""
-    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.db", memories=True) as opened:
+    with MangaMemory.open(
+        durable=f"sqlite:///{tmp_path}/s.db", memories=True, hot_deadline=20, durable_deadline=20
+    ) as opened:
         yield opened
 
 

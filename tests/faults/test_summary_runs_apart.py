@@ -129,7 +129,7 @@ def test_two_processes_summarize(backend: str, unique: str, request: pytest.Fixt
 def test_a_process_killed_while_it_summarizes_loses_nothing_it_acknowledged(
     services: Stores, unique: str
 ) -> None:
-    rng, said = random.Random(5), 0
+    rng, said, rounds, has_summary = random.Random(5), 0, 0, False
 
     def work(parent: Child, begin: int) -> None:
         def slow(_: Prompt) -> str:
@@ -142,7 +142,8 @@ def test_a_process_killed_while_it_summarizes_loses_nothing_it_acknowledged(
             agent(f"The book number {number} is for my friend {fact('K', number)}.")
             parent.say(done=number + 1)
 
-    for _ in range(6):
+    while rounds < 6 or not has_summary:
+        rounds += 1
         child, asked = forked_child(lambda parent, begin=said: work(parent, begin)), 0
         last = said + rng.randrange(6, 14)
         while said < last:
@@ -155,9 +156,9 @@ def test_a_process_killed_while_it_summarizes_loses_nothing_it_acknowledged(
         assert [number for number in range(said) if fact("K", number) not in shown(agent)] == []
         assert talk.problems(agent.messages) == []
         assert len(records(agent)) <= 1
+        has_summary = bool(records(agent))
         said = len([message for message in sessions.history() if message["role"] == "user"])
         sessions.close()
-    assert records(agent)
 
 
 def test_a_session_another_process_deletes_stays_deleted_when_the_summary_is_ready(

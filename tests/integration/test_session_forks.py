@@ -32,7 +32,7 @@ def url(tmp_path: Path) -> str:
 
 @pytest.fixture
 def memory(url: str) -> Iterator[MangaMemory]:
-    with MangaMemory.open(durable=url) as opened:
+    with MangaMemory.open(durable=url, hot_deadline=20, durable_deadline=20) as opened:
         yield opened
 
 
@@ -283,7 +283,8 @@ def test_fork_of_a_session_that_another_process_writes(url: str, memory: MangaMe
 
 def elsewhere(url: str) -> MangaMemory:
     """Open the stores as another process does: with objects of its own."""
-    return MangaMemory.open(durable=SQLiteTable(url.removeprefix("sqlite:///")))
+    table = SQLiteTable(url.removeprefix("sqlite:///"))
+    return MangaMemory.open(durable=table, hot_deadline=20, durable_deadline=20)
 
 
 def test_no_session_is_forked_while_another_deletes_it(url: str, memory: MangaMemory) -> None:
