@@ -106,9 +106,9 @@ def table() -> str:
         "# Promises",
         "",
         (
-            "All promises of the package with their tests, to look one up."
-            " [Sessions](sessions.md#guarantees) explains the guarantees of storage. The five most"
-            " important promises are in the [README](../../README.md#promises)."
+            "Promises of the package with their tests, to look one up. Those of the"
+            " [README](../../README.md#promises) have their tests there, and"
+            " [Sessions](sessions.md#guarantees) explains the guarantees of storage."
         ),
         "",
         (
