@@ -294,7 +294,9 @@ class MangaMemorySettings(BaseModel):
     breaker_timeout: float = _number(
         2.0, "seconds", "Longest call of a guarded tool", gt=0, le=3600
     )
-    telemetry: bool = _switch("Whether OpenTelemetry and `stats()` receive data", default=True)
+    telemetry: bool = _switch(
+        "Whether OpenTelemetry and `stats()['operations']` receive data", default=True
+    )
 
     @field_validator("*", mode="before")
     @classmethod

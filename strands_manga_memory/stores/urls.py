@@ -39,8 +39,8 @@ def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
       optional. The default name of the table is that of ``schema``. The defaults of region and
       endpoint come from the AWS configuration of the process.
     - PostgreSQL: a URL of libpq, such as
-      ``postgresql://user:password@host:5432/database?sslmode=require``. The name of the table is
-      that of ``schema``.
+      ``postgresql://user:password@host:5432/database?sslmode=verify-full``. The name of
+      the table is that of ``schema``.
 
     Args:
         url: The URL.
