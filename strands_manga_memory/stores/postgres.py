@@ -58,7 +58,7 @@ class PostgresTable(SQLTable):
 
     Args:
         conninfo: URL or connection string of libpq:
-            ``postgresql://user:password@host:5432/database?sslmode=require``.
+            ``postgresql://user:password@host:5432/database?sslmode=verify-full``.
         schema: Names of the table and its keys. Default ``SESSIONS``.
         deadline: Longest time of an operation in seconds. Default 2. The wait for a free connection
             is not included. It takes at most ``deadline`` seconds, or 2 seconds if this is longer.
