@@ -1,7 +1,7 @@
 """Agent that answers from the messages of an earlier process.
 
-python examples/second_process.py "I have a cat called Momo."
-python examples/second_process.py "What is the name of my cat?"
+uv run examples/second_process.py "I have a cat called Momo."
+uv run examples/second_process.py "What is the name of my cat?"
 """
 
 from __future__ import annotations

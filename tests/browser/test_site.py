@@ -85,7 +85,7 @@ async def test_a_code_block_is_copied_and_a_console_session_without_its_output(
     await expect(block.locator("button.copy")).to_have_text("Copied")
     copied = await page.evaluate("navigator.clipboard.readText()")
     question = '"What is the name of my cat?"'
-    assert copied.splitlines()[0] == f"python examples/second_process.py {question}"
+    assert copied.splitlines()[0] == f"uv run examples/second_process.py {question}"
     assert "I do not know" not in copied
 
 

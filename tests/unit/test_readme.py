@@ -78,7 +78,7 @@ def test_a_second_process_prints_what_the_readme_shows(tmp_path: Path) -> None:
     assert "](examples/second_process.py)" in README
     (tmp_path / "examples").mkdir()
     shutil.copy(ROOT / "examples/second_process.py", tmp_path / "examples")
-    shown = re.findall(r"^\$ python (.+)\n((?:[^$].*\n)+)", session[1], re.MULTILINE)
+    shown = re.findall(r"^\$ uv run (.+)\n((?:[^$].*\n)+)", session[1], re.MULTILINE)
     assert len(shown) == 3
     for command, output in shown:
         assert printed_by(*shlex.split(command), cwd=tmp_path) == output
