@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 from strands.types.content import Message
 
 from strands_manga_memory.messages import is_turn_start, tool_result_ids, tool_use_ids
@@ -145,3 +147,20 @@ def problems(messages: Sequence[Message]) -> list[str]:
 
 def _described(message: Message) -> str:
     return f"of role {message['role']}" + (" with tool results" if tool_result_ids(message) else "")
+
+
+def play_session(machine: type[RuleBasedStateMachine], session: str, *, steps: int) -> None:
+    """Play the same few random conversations, each of at most ``steps`` steps.
+
+    ``session`` is a value that the machine reads, the kind of its session manager.
+    """
+    run_state_machine_as_test(
+        type(machine.__name__, (machine,), {"session": session}),
+        settings=settings(
+            max_examples=8,
+            stateful_step_count=steps,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            derandomize=True,
+        ),
+    )

@@ -11,14 +11,12 @@ from typing import Any
 
 import pytest
 import tiktoken
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 from pydantic import BaseModel
 from strands import Agent, ToolContext, tool
@@ -37,7 +35,7 @@ from strands_manga_memory.conversation import (
 )
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.testing import ScriptedModel
-from tests.histories import problems
+from tests.histories import play_session, problems
 from tests.provider_formats import PROVIDERS
 from tests.provider_formats import problems as provider_problems
 from tests.support import open_session
@@ -258,16 +256,7 @@ class Conversations(RuleBasedStateMachine):
     [*(pytest.param(kind, marks=pytest.mark.long) for kind in ("none", "file")), "snapshot"],
 )
 def test_conversations(session: str) -> None:
-    run_state_machine_as_test(
-        type("Conversations", (Conversations,), {"session": session}),
-        settings=settings(
-            max_examples=8,
-            stateful_step_count=20,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-            derandomize=True,
-        ),
-    )
+    play_session(Conversations, session, steps=20)
 
 
 # --- Named cases ----------------------------------------------------------------------------------

@@ -15,14 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 from strands import Agent, tool
 from strands.agent.conversation_manager.compression.pin_message import pin_message, unpin_message
@@ -45,7 +43,7 @@ from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language import Prompt
 from strands_manga_memory.stores import open_table
 from strands_manga_memory.testing import FakeClock, ScriptedModel
-from tests.histories import problems
+from tests.histories import play_session, problems
 from tests.support import open_session
 from tests.unit.session.support import tool_use
 
@@ -1104,13 +1102,4 @@ def lookup(size: int) -> str:
     [*(pytest.param(kind, marks=pytest.mark.long) for kind in ("none", "file")), "snapshot"],
 )
 def test_conversations(session: str) -> None:
-    run_state_machine_as_test(
-        type("Conversations", (Conversations,), {"session": session}),
-        settings=settings(
-            max_examples=8,
-            stateful_step_count=18,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-            derandomize=True,
-        ),
-    )
+    play_session(Conversations, session, steps=18)
