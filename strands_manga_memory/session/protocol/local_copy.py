@@ -86,7 +86,7 @@ class LocalCopy:
         self.window: Window = ()
         self.own_turns: dict[TurnKey, Turn] = {}
         self.has_conflict = self.is_loaded = self.is_reset = False
-        self.dropped = self._last_time = 0
+        self.dropped = self._key_time = self._version_time = 0
         # one for all turns, because lists of equal tags are compressed well
         self._tag = secrets.token_hex(4)
         self.evicted: dict[TurnKey, Turn] = {}
@@ -334,7 +334,7 @@ class LocalCopy:
                 self.answered_at = self._clock()
             if not found.incarnation:
                 return
-            self._next_time(found)
+            self._note_times(found)
             before, joined = self.base, join(found, self.base, logged)
             if self.check_merge is not None and self._has_concurrent_changes(found, joined):
                 self.check_merge(self.states, found, bool(self.unsaved()))
@@ -470,9 +470,14 @@ class LocalCopy:
 
     def next_version(self, *others: Record) -> Version:
         """Return a new version, above all versions that this process or a given record knows."""
-        version = Version(self._next_time(*others), secrets.token_hex(4))
-        self._own_tags.append(version.tag)
-        return version
+        with self.lock:
+            self._note_times(*others)
+            # The latest key may have the same time, so quick turns do not run ahead of the clock.
+            now = int(self._clock() * 1000)
+            self._version_time = max(now, self._key_time, self._version_time + 1)
+            version = Version(self._version_time, secrets.token_hex(4))
+            self._own_tags.append(version.tag)
+            return version
 
     def next_incarnation(self, known: int = 0) -> int:
         """Return the number of the conversation's next run, above ``known`` and the present one.
@@ -582,15 +587,13 @@ class LocalCopy:
         self.window = base.without_redacted_bodies(window)
 
     def _next_key(self) -> TurnKey:
-        return TurnKey(self._next_time(), self._tag)
+        self._key_time = max(int(self._clock() * 1000), self._key_time + 1, self._version_time + 1)
+        return TurnKey(self._key_time, self._tag)
 
-    def _next_time(self, *found: Record) -> int:
-        with self.lock:  # two turns with the same time would have the same key
-            known = [self._last_time, *(one.version.time for one in found)]
-            known += (key.time for one in found for key in one.seen)
-            # The clock orders turns of processes that did not know each other's turns.
-            self._last_time = max(int(self._clock() * 1000), max(known) + 1)
-            return self._last_time
+    def _note_times(self, *found: Record) -> None:
+        for record in found:
+            self._key_time = max([self._key_time, *(key.time for key in record.seen)])
+            self._version_time = max(self._version_time, record.version.time)
 
 
 def _with_outdated(slots: Window, outdated: Collection[Any]) -> Window:

@@ -53,8 +53,8 @@ class Version(NamedTuple):
     one.
 
     Attributes:
-        time: Time of the write in milliseconds since 1970. If the process knows an equal or later
-            time, it uses the latest known time plus 1.
+        time: Time of the write in milliseconds since 1970. It is above the time of every version,
+            and not below the time of any turn key, that the process knows.
         tag: Random text, which makes the version unique.
         minor: Number of later writes of the record that did not change the conversation's content,
             such as a write that only notes which turns the log (list of all turns) has.

@@ -23,6 +23,20 @@ def test_new_keys_and_versions_are_above_all_that_a_record_lists() -> None:
         assert local.draft().version > (slot.key.time, "")
 
 
+def test_keys_of_quick_turns_are_not_ahead_of_the_clock() -> None:
+    """The clock orders them with turns of other processes."""
+    now = 1_000_000
+    local = LocalCopy(clock=lambda: now / 1000)
+    for _ in range(100):
+        now += 1
+        local.begin_turn()
+        slot = local.append(b"question")
+        local.end_turn()
+        assert slot.key.time == now
+        local.acknowledge(local.draft())
+        local.merge_record(local.base, {})
+
+
 def test_edits_stand_although_a_flush_ends_after_a_later_save() -> None:
     """The flush stores an earlier draft than the save."""
     local = LocalCopy(clock=lambda: 1000.0)
