@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from io import TextIOWrapper
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 
@@ -38,26 +38,23 @@ COMMANDS: dict[str, str] = {
 """Short help texts of the commands, keyed by command name."""
 
 _MODULES = {
-    **dict.fromkeys(("doctor", "sweep", "bench"), "maintenance"),
-    **dict.fromkeys(
-        ("users", "inspect", "history", "fork", "rewind", "delete-session"), "sessions"
-    ),
-    **dict.fromkeys(("cost", "ttl-advice"), "planning"),
-    **dict.fromkeys(("init-table", "permissions", "settings"), "setup"),
-    **dict.fromkeys(("export", "import", "forget-user"), "user_data"),
+    "maintenance": "doctor sweep bench",
+    "sessions": "users sessions inspect history fork rewind delete-session",
+    "planning": "cost ttl-advice",
+    "setup": "init-table permissions settings",
+    "user_data": "export import forget-user",
+    "demo": "demo",
 }
-"""Module of a command, keyed by command.
-The module of a command that is not listed has the command's own name.
-"""
+"""Commands of each module, separated by spaces."""
 
 
 def command(name: str) -> Callable[..., Any]:
     """Import the module of a command, and return the function that executes the command."""
-    function = "import_" if name == "import" else name.replace("-", "_")
-    module = importlib.import_module(
-        f"strands_manga_memory.cli.commands.{_MODULES.get(name, function)}"
-    )
-    return cast("Callable[..., Any]", getattr(module, function))
+    module = next(module for module, names in _MODULES.items() if name in names.split())
+    commands = importlib.import_module(f"strands_manga_memory.cli.commands.{module}")
+    attribute = "import_" if name == "import" else name.replace("-", "_")
+    function: Callable[..., Any] = getattr(commands, attribute)
+    return function
 
 
 def _exit(status: int | None, **options: object) -> None:
@@ -81,10 +78,6 @@ def _options(
     pass  # typer needs a function for the options of the program itself
 
 
-def _placeholder() -> None:
-    pass  # the help lists every command, but imports only the called one
-
-
 def _app(named: str | None) -> typer.Typer:
     app = typer.Typer(
         result_callback=_exit,
@@ -95,10 +88,9 @@ def _app(named: str | None) -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-    for name in COMMANDS:
-        app.command(name, short_help=COMMANDS[name])(
-            command(name) if name == named else _placeholder
-        )
+    for name, text in COMMANDS.items():
+        # The help lists every command, but only the called one is imported.
+        app.command(name, short_help=text)(command(name) if name == named else lambda: None)
     return app
 
 

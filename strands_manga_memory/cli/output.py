@@ -108,14 +108,13 @@ def progress(label: str) -> Iterator[Callable[..., None]]:
 
     The value of the context manager is a function that increments the counter.
     """
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        TextColumn("{task.completed:,.0f}"),
-        TimeElapsedColumn(),
-    )
     with Progress(
-        *columns, console=messages, transient=True, disable=not messages.is_terminal
+        SpinnerColumn(),
+        TextColumn("{task.description} {task.completed:,.0f}"),
+        TimeElapsedColumn(),
+        console=messages,
+        transient=True,
+        disable=not messages.is_terminal,
     ) as shown:
         task = shown.add_task(label, total=None)
         yield lambda *_: shown.advance(task)

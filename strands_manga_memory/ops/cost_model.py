@@ -30,9 +30,7 @@ USABLE_MEMORY = 0.75
 
 _HOURS_A_MONTH = 730.0
 _PAPER_PRICES = "2024-10-31"
-_PAPER_MESSAGES, _PAPER_USERS = 1e6, 200_000.0
 _PAPER_NODE = "cache.r6g.large"
-_PAPER_HOT_BYTES = 2_000.0
 
 
 @dataclass(frozen=True)
@@ -266,7 +264,7 @@ class CostModel:
 
 
 def _paper_use(workload: Workload) -> MonthlyUse:
-    load, users = workload.messages_per_day / _PAPER_MESSAGES, workload.users / _PAPER_USERS
+    load = workload.messages_per_day / 1e6
     writes = 400_000 * load * DAYS_A_MONTH
     live = 10_000 * load
     return MonthlyUse(
@@ -275,9 +273,9 @@ def _paper_use(workload: Workload) -> MonthlyUse:
         index_write_units=2 * writes,
         read_units=1_000_000 * load * DAYS_A_MONTH,
         stored_gb=workload.users * 250_000 / 1e9,
-        index_gb=2 * 30.0 * users,
+        index_gb=2 * 30.0 * workload.users / 200_000,
         live_sessions=live,
-        hot_gb=live * _PAPER_HOT_BYTES / 1e9,
+        hot_gb=live * 2_000 / 1e9,
         tokens=tokens_used(workload),
     )
 

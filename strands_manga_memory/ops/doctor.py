@@ -122,17 +122,13 @@ def _check_codec(durable: Table, codec: Codec | None, *, clock: Callable[[], flo
         for entry in islice(ExpiryIndex(durable).due(clock() + _EVER), _MOST_READ):
             if not DurableTier(entry.key, tiers, {}).read().is_empty:
                 return ok(check, "a stored conversation can be read with this codec")
-    except KeyMissingError as error:
-        return problem(
-            check,
-            str(error),
-            "name the application's codec with --codec package.module:name, and give it the key",
-        )
-    except StoreUnavailableError as error:
-        return problem(
-            check, str(error), getattr(error, "remedy", "") or "try again when the table answers"
-        )
     except StoreError as error:
         remedy = "is it the codec it was stored with? if so, restore it from a backup, or delete it"
+        if isinstance(error, KeyMissingError):
+            remedy = (
+                "name the application's codec with --codec package.module:name, and give it the key"
+            )
+        elif isinstance(error, StoreUnavailableError):
+            remedy = getattr(error, "remedy", "") or "try again when the table answers"
         return problem(check, str(error), remedy)
     return ok(check, "there is no conversation to try the codec on")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 import time
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from strands import Agent
-from strands.agent.conversation_manager import ConversationManager
+from strands.agent.conversation_manager import ConversationManager, NullConversationManager
 from strands.session import (
     RepositorySessionManager,
     SessionManager,
@@ -155,24 +155,27 @@ def import_sessions(
                 f" {session_id!r:.80}"
             )
         to = memory.session(scope_of(session_id))
+        found, error = None, ""
         try:
             if isinstance(manager, SnapshotSessionManager):
                 found = _read_snapshot(manager, agent_id)
             else:
                 repository: Any = _ReadOnlyRepository(manager.session_repository)
                 found = _read_repository(repository, session_id, agent_id, conversation_manager)
-            outcome = "missing" if found is None else to.transfer(found, agent_id)
-        except _UNREADABLE as error:
-            reason = f"cannot be read: {type(error).__name__}: {error}"
-            result: dict[str, Any] = {
-                "outcome": "failed",
-                "error": f"session {session_id!r} of agent {agent_id!r} {reason}",
-            }
-        else:
-            result = {"outcome": "imported" if outcome == "new" else outcome}
-            if found is not None:
-                result |= {"messages": len(found.log), "window": len(found.window or ())}
-        report.sessions.append(ImportedSession(session_id=session_id, agent_id=agent_id, **result))
+            outcome: Any = "missing" if found is None else to.transfer(found, agent_id)
+        except _UNREADABLE as cause:
+            reason = f"cannot be read: {type(cause).__name__}: {cause}"
+            error = f"session {session_id!r} of agent {agent_id!r} {reason}"
+            found, outcome = None, "failed"
+        imported = ImportedSession(
+            session_id=session_id,
+            agent_id=agent_id,
+            outcome="imported" if outcome == "new" else outcome,
+            messages=0 if found is None else len(found.log),
+            window=0 if found is None else len(found.window or ()),
+            error=error,
+        )
+        report.sessions.append(imported)
     return report
 
 
@@ -208,9 +211,8 @@ def _read_repository(
         )
         for one in stored
     ]
-    states = restored.take_snapshot(preset="session", exclude=["messages"]).data
-    states["conversation_manager_state"] = managed
-    return _to_conversation(log, restored.messages, states, _parse_time(session_agent.created_at))
+    created = _parse_time(session_agent.created_at)
+    return _to_conversation(log, restored, created, conversation_manager_state=managed)
 
 
 def _read_snapshot(
@@ -220,14 +222,13 @@ def _read_snapshot(
     history = _RestoredHistory()
     restored = _restore_agent(agent_id, history, manager)
     now = time.time()
-    written = None if history.summary is None else history.summary.get("tracking_id")
+    written = history.summary and history.summary.get("tracking_id")
     log = []
     for message in restored.messages:
         _require_message(message, record=f"{manager.session_id}/{agent_id}")
-        if message.get("tracking_id") is None or message["tracking_id"] != written:
+        if not written or message.get("tracking_id") != written:
             log.append((message, now))
-    states = restored.take_snapshot(preset="session", exclude=["messages"]).data
-    return _to_conversation(log, restored.messages, states, now)
+    return _to_conversation(log, restored, now)
 
 
 def _restore_agent(agent_id: str, history: ConversationManager, source: SessionManager) -> Agent:
@@ -245,16 +246,18 @@ def _restore_agent(agent_id: str, history: ConversationManager, source: SessionM
 
 
 def _to_conversation(
-    log: list[tuple[Message, float]], window: list[Message], states: dict[str, Any], created: float
+    log: list[tuple[Message, float]], agent: Agent, created: float, **states: Any
 ) -> TransferredConversation | None:
     """Return a conversation to store, made of the messages and states of an agent in the source.
 
-    Return None if there are neither messages nor agent state.
+    ``states`` replace states of the agent. Return None if there are neither messages nor agent
+    state.
     """
-    if not (log or window or states.get("state")):
+    snapshot = agent.take_snapshot(preset="session", exclude=["messages"]).data
+    states = {name: state for name, state in {**snapshot, **states}.items() if state}
+    if not (log or agent.messages or "state" in states):
         return None
-    states = {name: state for name, state in states.items() if state}
-    return TransferredConversation(log=log, window=window, states=states, created=created)
+    return TransferredConversation(log=log, window=agent.messages, states=states, created=created)
 
 
 def _parse_time(text: str) -> float:
@@ -298,31 +301,23 @@ class _ReadOnlyRepository:
         return stored
 
 
-class _RestoredHistory(ConversationManager):
+class _RestoredHistory(NullConversationManager):
     """Conversation manager for an import, which restores an agent's history and removes nothing."""
+
+    summary: Message | None = None
+    """Summary that the source's conversation manager made of removed messages, or None."""
 
     def __init__(self) -> None:
         super().__init__()
         self._state: dict[str, Any] = {}
 
-    @property
-    def summary(self) -> Message | None:
-        """Summary that the source's conversation manager made of removed messages, or None."""
-        return self._state.get("summary_message")
-
     def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
-        self._state = state
+        self._state, self.summary = state, state.get("summary_message")
         self.removed_message_count = int(state.get("removed_message_count", 0))
         return None if self.summary is None else [copy.deepcopy(self.summary)]
 
     def get_state(self) -> dict[str, Any]:
         return self._state
-
-    def apply_management(self, agent: Agent, **kwargs: Any) -> None:
-        return None
-
-    def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
-        return None
 
 
 _COUNTERS = ("turn_count", "created", "last_activity")
@@ -384,18 +379,12 @@ def import_user(
     try:
         user, tenant = exported["user_id"], exported["tenant"]
         transfers: list[tuple[str, str, TransferredConversation | Mapping[str, Any]]] = [
-            *(
-                (one["session_id"], one["agent_id"], _parse_conversation(one))
-                for one in exported["sessions"]
-            ),
-            *(
-                (
-                    run["session_id"],
-                    str(run["id"]),
-                    _decode(run["state"]),
-                )
-                for run in exported["orchestrators"]
-            ),
+            (one["session_id"], one["agent_id"], _parse_conversation(one))
+            for one in exported["sessions"]
+        ]
+        transfers += [
+            (run["session_id"], str(run["id"]), _decode(run["state"]))
+            for run in exported["orchestrators"]
         ]
         scopes = [
             ConversationScope(user, session, id_, tenant=tenant) for session, id_, _ in transfers
@@ -414,7 +403,7 @@ def import_user(
             "exported must be a result of export_user, with user_id, tenant, sessions and"
             f" memories; {what}"
         ) from error
-    stored = messages = 0
+    stored = messages = added = 0
     names: dict[TransferResult, list[str]] = {"exists": [], "ended": []}
     for scope, (session, id_, transferred) in zip(scopes, transfers, strict=True):
         progress(session)
@@ -422,7 +411,7 @@ def import_user(
             names[outcome].append(f"{session}/{id_}")
         elif isinstance(transferred, TransferredConversation):
             stored, messages = stored + 1, messages + len(transferred.log)
-    storage, added = memory.storage(user_id=user, tenant=tenant), 0
+    storage = memory.storage(user_id=user, tenant=tenant)
     erased = memory.durable.get(user_directory(user, tenant), TOMBSTONE) or {}
     is_erased = float(erased.get(memory.durable.schema.ttl, 0)) > clock()
     for key, value in values:
@@ -431,20 +420,19 @@ def import_user(
         else:
             added += 1
     known = [record for record in known if not record.expired(clock())]
-    has_memories = bool(known or logged != LoggedChanges()) and memory.memories is not None
-    partition = memory.user(user, tenant=tenant).partition if has_memories else None
-    if partition is not None:
-        log = memory.user(user, tenant=tenant).preference_log
+    store = None
+    if memory.memories is not None and (known or logged != LoggedChanges()):
+        store = memory.user(user, tenant=tenant)
+        log, partition = store.preference_log, store.partition
         log.apply(PreferenceChange(removals=logged.removals))
         erased_at = log.erased_at()
         if forgotten := {id_: at for id_, at in logged.forgotten.items() if at > erased_at}:
             log.add_deletions(forgotten)
         gone = _deleted_ids(known, log.read()[0], exported["sessions"])
         partition.guard = not_erased_since(partition.owner.partition, None)
-        latest_first = sorted(known, key=lambda record: record.updated_at, reverse=True)
         facts = [
             each.memory_id
-            for each in latest_first
+            for each in sorted(known, key=lambda record: record.updated_at, reverse=True)
             if each.type in (MemoryType.FACT, MemoryType.FEEDBACK) and each.memory_id not in gone
         ]
         if facts:
@@ -452,12 +440,12 @@ def import_user(
             partition.add_to_latest(*facts)
     became = Counter(
         "left out"
-        if partition is None or record.memory_id in gone
+        if store is None or record.memory_id in gone
         else _store_memory(record, partition)
         for record in known
     )
     # In a repeated call, too; after the log, whose change stops a list that is being made.
-    if partition is not None:
+    if store is not None:
         # Without its statements, the user's next statement would delete the preferences.
         log.apply(PreferenceChange(statements=logged.statements))
         log.notify_agents()
@@ -474,7 +462,7 @@ def import_user(
 
 
 def _deleted_ids(
-    known: Iterable[MemoryRecord], logged: LoggedChanges, sessions: Iterable[Mapping[str, Any]]
+    known: list[MemoryRecord], logged: LoggedChanges, sessions: Iterable[Mapping[str, Any]]
 ) -> set[str]:
     """Return the ids of the exported memories that must not be imported, because of deletions.
 
@@ -487,11 +475,12 @@ def _deleted_ids(
         sessions: Conversations of the export, to find the session of each retracted message.
     """
     retracted = {each.message: each.at for each in logged.removals if each.message}
-    ended: dict[str, float] = {}
+    ended: defaultdict[str, float] = defaultdict(float)
     for session in sessions:
-        ids = (str(each["message"].get("tracking_id")) for each in session["records"])
-        at = max((retracted.get(message_digest(id_), 0.0) for id_ in ids), default=0.0)
-        ended[session["session_id"]] = max(at, ended.get(session["session_id"], 0.0))
+        for each in session["records"]:
+            digest = message_digest(str(each["message"].get("tracking_id")))
+            id_ = session["session_id"]
+            ended[id_] = max(ended[id_], retracted.get(digest, 0.0))
 
     def is_deleted(record: MemoryRecord) -> bool:
         if record.type == MemoryType.PREFERENCE:
@@ -500,17 +489,16 @@ def _deleted_ids(
             preference, at = Preference(*slot_and_value(record)), record.updated_at
             stated = [Statement(preference, at, id_) for id_ in (None, *said)]
             return len(valid(stated, logged.removals)) < len(stated)
-        at = ended.get(str(record.metadata.get("session_id")), 0.0)
+        at = ended[str(record.metadata.get("session_id"))]
         digest = message_digest(record.memory_id)
         return record.updated_at <= max(at, logged.forgotten.get(digest, 0.0))
 
-    records = list(known)
-    gone = {record.memory_id for record in records if is_deleted(record)}
+    gone = {record.memory_id for record in known if is_deleted(record)}
     derived = {question_id(id_) for id_ in gone}
     parts = tuple(episode_id(id_, 0).rpartition("#")[0] for id_ in gone if "#" in id_)
     return gone | {
         record.memory_id
-        for record in records
+        for record in known
         if record.memory_id in derived
         or (record.type == MemoryType.EPISODE and record.memory_id.startswith(parts))
         or not gone.isdisjoint(record.covers)
@@ -558,13 +546,7 @@ def _decode(exported: Any) -> Any:
 
 
 def _parse_memory(entry: Mapping[str, Any]) -> MemoryRecord:
-    item = {
-        name: entry[name]
-        for name in ("memory_id", "content", "metadata", "created_at", "updated_at", "expires_at")
-    }
-    item["metadata"] = _decode(item["metadata"])
-    return record_of(
-        {**item, "memory_type": entry["type"], "importance_score": entry["importance"]},
-        Owner("import"),
-        None,
-    )
+    names = ("memory_id", "content", "created_at", "updated_at", "expires_at")
+    item = {name: entry[name] for name in names}
+    item |= {"memory_type": entry["type"], "importance_score": entry["importance"]}
+    return record_of({**item, "metadata": _decode(entry["metadata"])}, Owner("import"), None)

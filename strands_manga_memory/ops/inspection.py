@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -172,7 +172,6 @@ def inspect(
     if window is None and hot_state is None and not head.incarnation:
         return None
     entries = () if window is None else conversation.history()
-    logged = [(entry.seq, entry.turn, entry.message) for entry in entries]
     scorer = ImportanceWeightedConversationManager().history
     base = storage.local.base
     return Inspection(
@@ -187,12 +186,12 @@ def inspect(
         created=base.created,
         last_activity=base.last_used,
         metadata=conversation.meta,
-        messages=_inspected_messages(logged, window or [], scorer),
+        messages=_inspected_messages(entries, window or [], scorer),
         window_tokens=scorer.tokens(window or []),
         entities={
             entity.type: entity.value
-            for _, _, message in logged
-            for entity in SHOP.find(message_text(message))
+            for entry in entries
+            for entity in SHOP.find(message_text(entry.message))
         },
         tools=_tool_statistics(entries, clock()),
     )
@@ -231,26 +230,30 @@ def _durable_state(head: Record, base: Record, tier: DurableTier, tiers: Tiers) 
 
 
 def _inspected_messages(
-    logged: list[tuple[int, int, Any]], window: list[Any], scorer: Trimmer
+    logged: Sequence[LogEntry], window: list[Any], scorer: Trimmer
 ) -> list[InspectedMessage]:
-    """Return the messages for display: those that only the history has, then those of the log.
-
-    ``logged`` has each message of the log with its position and turn.
-    """
+    """Return the messages for display: those that only the history has, then those of the log."""
     present = {message.get("tracking_id"): message for message in window}
-    known = {message.get("tracking_id") for _, _, message in logged}
+    known = {entry.message.get("tracking_id") for entry in logged}
 
     def shown(message: Any, seq: int | None, turn: int | None, outcome: str) -> InspectedMessage:
-        act, score, tokens = message_act(message), scorer.score(message), scorer.tokens([message])
-        role, text = message["role"], display_text(message)
-        return InspectedMessage(seq, turn, role, act, score, tokens, outcome, text)
+        return InspectedMessage(
+            seq,
+            turn,
+            message["role"],
+            message_act(message),
+            scorer.score(message),
+            scorer.tokens([message]),
+            outcome,
+            display_text(message),
+        )
 
     written = (message for message in window if message.get("tracking_id") not in known)
     found = [shown(message, None, None, "written") for message in written]
-    for seq, turn, message in logged:
-        there = present.get(message.get("tracking_id"))
+    for entry in logged:
+        there = present.get(entry.message.get("tracking_id"))
         outcome = "left" if there is None else "shortened" if is_truncated(there) else "kept"
-        found.append(shown(there or message, seq, turn, outcome))
+        found.append(shown(there or entry.message, entry.seq, entry.turn, outcome))
     return found
 
 

@@ -12,15 +12,7 @@ from strands_manga_memory.stores.dynamodb_requests import table_definition
 from strands_manga_memory.stores.table import TableSchema
 
 SESSION_ACTIONS = ("BatchGetItem", "BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query")
-MEMORY_ACTIONS = (
-    "BatchGetItem",
-    "BatchWriteItem",
-    "ConditionCheckItem",
-    "DeleteItem",
-    "GetItem",
-    "PutItem",
-    "Query",
-)
+MEMORY_ACTIONS = (*SESSION_ACTIONS, "ConditionCheckItem")
 """DynamoDB actions that workers and sweepers need on the sessions table (``SESSION_ACTIONS``) and
 on the memory table.
 """

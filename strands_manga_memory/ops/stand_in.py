@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterable
-from typing import Any, TypeVar
+from collections.abc import AsyncIterable
+from typing import Any
 
-from pydantic import BaseModel
 from strands.models import Model
-from strands.types.content import Messages
 from strands.types.streaming import StreamEvent
-
-_Output = TypeVar("_Output", bound=BaseModel)
 
 
 class StandInModel(Model):
@@ -26,19 +22,11 @@ class StandInModel(Model):
         """Return the configuration of the model, which has only a name."""
         return {"model_id": "stand-in"}
 
-    async def structured_output(
-        self,
-        output_model: type[_Output],
-        prompt: Messages,
-        system_prompt: str | None = None,
-        **kwargs: Any,
-    ) -> AsyncGenerator[dict[str, _Output | Any], None]:
-        """Parse the fixed answer as JSON, and yield the result as an object of ``output_model``."""
-        yield {"output": output_model.model_validate_json(self._text)}
+    def structured_output(self, *arguments: Any, **keywords: Any) -> Any:
+        """Raise an error, because the model answers with a text only."""
+        raise NotImplementedError
 
-    async def stream(
-        self, messages: Messages, *arguments: Any, **keywords: Any
-    ) -> AsyncIterable[StreamEvent]:
+    async def stream(self, *arguments: Any, **keywords: Any) -> AsyncIterable[StreamEvent]:
         """Stream the model's fixed answer."""
         yield {"messageStart": {"role": "assistant"}}
         yield {"contentBlockStart": {"start": {}}}

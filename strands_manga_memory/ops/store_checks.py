@@ -226,7 +226,6 @@ def _check_table_calls(table: Table, tier: str) -> Finding:
     return _check_calls(tier, steps)
 
 
-_OLDEST = (6, 2)
 _SLOTS = 16_384
 _FULL = 0.9
 _MEND = "redis-cli --cluster fix <node>, or restart the node that holds them"
@@ -296,10 +295,9 @@ def _check_server(info: Mapping[str, Any]) -> Iterator[Finding]:
     """Check a Redis server: its version, eviction policy, memory and persistence."""
     name = "Valkey" if info.get("server_name") == "valkey" else "Redis"
     text = str(info.get("valkey_version") or info.get("redis_version") or "0")
-    if tuple(int(part) for part in text.split(".")[:2] if part.isdigit()) < _OLDEST:
-        oldest = ".".join(map(str, _OLDEST))
+    if tuple(int(part) for part in text.split(".")[:2] if part.isdigit()) < (6, 2):
         yield problem(
-            "hot.version", f"{name} {text} is too old", f"upgrade to Redis {oldest} or any Valkey"
+            "hot.version", f"{name} {text} is too old", "upgrade to Redis 6.2 or any Valkey"
         )
     else:
         yield ok("hot.version", f"{name} {text}")

@@ -184,11 +184,8 @@ _COPY_SHARE = 0.6
 
 def session_use(workload: Workload) -> SessionUse:
     """Return the resources that one session of a workload uses, from measurements."""
-    turns, kilobytes = (
-        workload.turns_per_session,
-        2 * workload.turns_per_session * workload.bytes_per_message / 1000,
-    )
-
+    turns = workload.turns_per_session
+    kilobytes = 2 * turns * workload.bytes_per_message / 1000
     stored = turns * _turn_bytes(workload) / 1000
 
     def sized(numbers: tuple[float, float, float], kilobytes: float) -> float:
@@ -219,6 +216,10 @@ def session_use(workload: Workload) -> SessionUse:
     )
 
 
+def _turn_tokens(workload: Workload) -> float:
+    return 2 * (workload.bytes_per_message / _BYTES_PER_TOKEN + _TOKENS_PER_MESSAGE)
+
+
 def _turn_bytes(workload: Workload) -> float:
     size = 2 * workload.bytes_per_message + _BYTES_IN_A_TURN
     return size if size < _COMPRESSED_FROM else size * _COMPRESSED_TO
@@ -226,8 +227,7 @@ def _turn_bytes(workload: Workload) -> float:
 
 def _hot_bytes(workload: Workload) -> float:
     """Return a session's bytes in the hot store: its history, and turns not in the table yet."""
-    tokens = 2 * (workload.bytes_per_message / _BYTES_PER_TOKEN + _TOKENS_PER_MESSAGE)
-    shown = max(1.0, workload.history_tokens / tokens)
+    shown = max(1.0, workload.history_tokens / _turn_tokens(workload))
     turns = min(workload.turns_per_session, shown + _WAITING_TURNS)
     return _HOT_BYTES + turns * _turn_bytes(workload)
 
@@ -284,7 +284,7 @@ def measured_use(workload: Workload) -> MonthlyUse:
 
 def tokens_used(workload: Workload) -> dict[str, dict[str, float]]:
     """Return the number of tokens per month, keyed by model and then by kind, such as ``input``."""
-    a_turn = 2 * (workload.bytes_per_message / _BYTES_PER_TOKEN + _TOKENS_PER_MESSAGE)
+    a_turn = _turn_tokens(workload)
     turns = max(1, round(workload.turns_per_session))
     history = sum(min(workload.history_tokens, turn * a_turn) for turn in range(turns)) / turns
     used = {}

@@ -204,8 +204,7 @@ def _delete_session(scope: ConversationScope, tiers: dict[str, Any], counts: Cou
     if hot is not None:
         counts["environment"] += EnvironmentChanges(hot, scope).erase()
     rows = durable.query(session, attributes=[])
-    kept = ("#HEAD", TOMBSTONE)
-    delete_rows(durable, [row for row in rows if not str(row["sk"]).endswith(kept)])
+    delete_rows(durable, [row for row in rows if not str(row["sk"]).endswith(("#HEAD", TOMBSTONE))])
     return len({*keys, ConversationKey.of(session, "A", scope.agent_id)}) * (
         1 if hot is None else 2
     )
@@ -219,8 +218,8 @@ def _delete_memories(memories: Table, owner: Owner, counts: Counter[str]) -> Non
     # First, because a list of words that is being made is stored only if this record is unchanged.
     _delete_preference_log(memories, owner, counts)
     for _ in range(_MOST_ROUNDS):
-        rows = [str(row["memory_id"]) for row in memories.query(owner.partition, attributes=[])]
-        rows = [id_ for id_ in rows if id_ != ERASED]
+        found = memories.query(owner.partition, attributes=[])
+        rows = [id_ for row in found if (id_ := str(row["memory_id"])) != ERASED]
         if not rows:
             break
         for id_ in rows:
@@ -270,11 +269,12 @@ def _find_remaining(
     stored = TieredStorage(durable=durable, user_id=owner.user_id, tenant=owner.tenant).keys()
     yield from (f"stored value {key}" for key in stored)
     if memories is not None:
-        rows = memories.query(owner.partition, attributes=[])
-        kept = (str(row["memory_id"]) for row in rows if row["memory_id"] != ERASED)
-        yield from (f"{owner.partition}/{id_}" for id_ in kept)
-        rows = memories.query(owner.preference_log_partition, attributes=[])
-        yield from (f"{owner.preference_log_partition}/{row['memory_id']}" for row in rows)
+        yield from (
+            f"{partition}/{row['memory_id']}"
+            for partition in (owner.partition, owner.preference_log_partition)
+            for row in memories.query(partition, attributes=[])
+            if row["memory_id"] != ERASED
+        )
         if memories.get(bucket_of(owner), owner.partition) is not None:
             yield bucket_of(owner)
     if hot is not None:

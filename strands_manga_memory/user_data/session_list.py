@@ -146,15 +146,14 @@ def _list_entry(
 
 def _find_title(manager: TieredSessionManager, agent_id: str) -> str:
     """Return the title of an agent's conversation; empty if the user has sent no message."""
-    first = ""
+    title = ""
     for message in manager.history(agent_id):
         text = message_text(message).strip() if message["role"] == "user" else ""
-        if not text:
-            continue
-        first = first or text
-        if dialogue_act(text, "user") not in SMALL_TALK_ACTS:
-            return shorten_line(redact_identifiers(text), _TITLE_CHARACTERS)
-    return shorten_line(redact_identifiers(first), _TITLE_CHARACTERS)
+        if text and dialogue_act(text, "user") not in SMALL_TALK_ACTS:
+            title = text
+            break
+        title = title or text
+    return shorten_line(redact_identifiers(title), _TITLE_CHARACTERS)
 
 
 def list_users(durable: Table, *, limit: int, after: str | None) -> UserPage:
@@ -176,13 +175,15 @@ def list_users(durable: Table, *, limit: int, after: str | None) -> UserPage:
             tenant = entry.ids.get("tenant")
             owners.add(Owner(str(user), None if tenant is None else str(tenant)))
     lines: list[UserEntry] = []
+    last = None
     for owner in sorted(owners, key=lambda owner: owner.partition):
         if after is not None and owner.partition <= after:
             continue
         # none if they were just deleted, and are still in the index
         sessions = len(list(sessions_of(durable, owner)))
         if sessions and len(lines) == limit:
-            return UserPage(tuple(lines), Owner(lines[-1].user_id, lines[-1].tenant).partition)
+            return UserPage(tuple(lines), last)
         if sessions:
             lines.append(UserEntry(owner.user_id, owner.tenant, sessions))
+            last = owner.partition
     return UserPage(tuple(lines))

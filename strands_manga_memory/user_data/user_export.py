@@ -31,7 +31,7 @@ from strands_manga_memory.session.tiers import (
 )
 from strands_manga_memory.stores.codec import Codec, dump, json_value, parsing
 from strands_manga_memory.stores.hot import HotStore
-from strands_manga_memory.stores.table import Item, Table
+from strands_manga_memory.stores.table import Table
 from strands_manga_memory.stores.tiered_storage import TieredStorage
 from strands_manga_memory.stores.urls import MemoryTable, memory_table
 
@@ -43,6 +43,16 @@ _KINDS = (
     "memories",
     "statements",
     "waiting_signals",
+)
+_MEMORY_FIELDS = (
+    "memory_id",
+    "type",
+    "content",
+    "importance",
+    "metadata",
+    "created_at",
+    "updated_at",
+    "expires_at",
 )
 
 logger = logging.getLogger(__name__)
@@ -115,55 +125,50 @@ def export_user(
                     ]
                     unreadable += [f"{name}, messages {', '.join(lost)}"] if lost else []
                 elif (found := manager.orchestrator_state(id_)) is not None:
-                    state = {**session, "id": id_, "state": _json_ready(found)}
-                    exported["orchestrators"].append(state)
+                    exported["orchestrators"].append(
+                        {**session, "id": id_, "state": _json_ready(found)}
+                    )
     files = TieredStorage(durable=durable, hot=hot, user_id=user_id, tenant=tenant, codec=codec)
-    exported["stored_values"].extend(_export_values(files, unreadable))
+    for key in files.keys():  # noqa: SIM118 - a storage is no mapping
+        with _skip_damaged(unreadable):
+            if (value := files.value(key)) is not None:
+                exported["stored_values"].append({"key": key, "value": _json_ready(value)})
     if memories is not None:
-        for item in memories.query(owner.partition):
-            with _skip_damaged(unreadable), parsing(storage_key_of(owner, str(item["memory_id"]))):
-                _export_memory(item, owner, memory_codec, exported)
-        key = storage_key_of(owner, CHANGES)
-        with _skip_damaged(unreadable), parsing(key):
-            if (changes := memories.get(owner.preference_log_partition, CHANGES)) is not None:
-                body = opened_body(changes, memory_codec, key)
-                names = ("statements", "removals")
-                logged = LOG.validate_python({name: body[name] for name in names})
-                exported["statements"] += [_json_ready(asdict(each)) for each in logged.statements]
-                exported["deletions"] = {
-                    "removals": [_json_ready(asdict(each)) for each in logged.removals],
-                    "forgotten": _json_ready(changes.get("forgotten", {})),
-                }
-                exported["waiting_signals"] += map(_json_ready, body.get("signals", ()))
+        _export_memories(memories, owner, memory_codec, exported)
     if hot is not None:
         profile = HotProfile(hot, owner, codec=memory_codec)
         exported["overrides"] = profile.load().overrides
     return exported
 
 
-def _export_memory(item: Item, owner: Owner, codec: Codec | None, exported: dict[str, Any]) -> None:
-    """Add a memory to the exported data of a user; skip internal records of the memory table."""
-    if not str(item["memory_id"]).startswith(INTERNAL):
-        record = record_of(item, owner, codec)
-        names = (
-            "memory_id",
-            "type",
-            "content",
-            "importance",
-            "metadata",
-            "created_at",
-            "updated_at",
-            "expires_at",
-        )
-        exported["memories"].append({name: _json_ready(getattr(record, name)) for name in names})
+def _export_memories(
+    table: Table, owner: Owner, codec: Codec | None, exported: dict[str, Any]
+) -> None:
+    """Add a user's memories, preference log and deletions to the exported data of the user.
 
-
-def _export_values(storage: TieredStorage, unreadable: list[str]) -> Iterator[dict[str, Any]]:
-    """Yield a user's stored values with keys; add the names of damaged ones to ``unreadable``."""
-    for key in storage.keys():  # noqa: SIM118 - a storage is no mapping
-        with _skip_damaged(unreadable):
-            if (value := storage.value(key)) is not None:
-                yield {"key": key, "value": _json_ready(value)}
+    Internal records of the memory table are skipped.
+    """
+    unreadable = exported["unreadable"]
+    for item in table.query(owner.partition):
+        id_ = str(item["memory_id"])
+        with _skip_damaged(unreadable), parsing(storage_key_of(owner, id_)):
+            if not id_.startswith(INTERNAL):
+                record = record_of(item, owner, codec)
+                exported["memories"].append(
+                    {name: _json_ready(getattr(record, name)) for name in _MEMORY_FIELDS}
+                )
+    key = storage_key_of(owner, CHANGES)
+    with _skip_damaged(unreadable), parsing(key):
+        if (changes := table.get(owner.preference_log_partition, CHANGES)) is not None:
+            body = opened_body(changes, codec, key)
+            names = ("statements", "removals")
+            logged = LOG.validate_python({name: body[name] for name in names})
+            exported["statements"] += [_json_ready(asdict(each)) for each in logged.statements]
+            exported["deletions"] = {
+                "removals": [_json_ready(asdict(each)) for each in logged.removals],
+                "forgotten": _json_ready(changes.get("forgotten", {})),
+            }
+            exported["waiting_signals"] += map(_json_ready, body.get("signals", ()))
 
 
 @contextmanager

@@ -61,7 +61,8 @@ def doctor(
         for finding in diagnose(settings, codec=load_codec(codec)):
             found.append(finding)
             advance()
-    failed = any(finding.level is Level.PROBLEM for finding in found)
+    counts = {level: sum(finding.level is level for finding in found) for level in Level}
+    failed = counts[Level.PROBLEM] > 0
     if as_json:
         print_json({"ok": not failed, "findings": [asdict(finding) for finding in found]})
     else:
@@ -70,7 +71,6 @@ def doctor(
             lines.append((_SIGNS[finding.level], finding.check, finding.detail))
             lines += [("", "", f"-> {finding.remedy}")] if finding.remedy else []
         print_lines(lines)
-        counts = {level: sum(finding.level is level for finding in found) for level in Level}
         console().print(
             f"{counts[Level.PROBLEM]} problems, {counts[Level.WARNING]} warnings,"
             f" {counts[Level.OK]} checks passed"

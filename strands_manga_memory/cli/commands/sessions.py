@@ -182,9 +182,9 @@ def rewind(
 
     With a memory table, the preferences that the user stated in the deleted turns are deleted, too.
     """
-    stores = {"hot_url": hot, "durable_url": durable, "users_url": users}
-    with open_conversation(session, user, tenant, agent, codec=codec, **stores) as opened:
-        memory, manager, agent_id = opened
+    with open_conversation(
+        session, user, tenant, agent, hot_url=hot, durable_url=durable, users_url=users, codec=codec
+    ) as (memory, manager, agent_id):
         confirm(
             f"Delete every turn of {session!r} after turn {at_turn}? This cannot be undone.",
             yes=yes,

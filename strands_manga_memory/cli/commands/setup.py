@@ -87,7 +87,7 @@ def permissions(
 def settings(as_json: Json = False) -> None:
     """Show every setting: its value, its source, and the accepted values."""
     values = {
-        name: without_password(str(value)) if isinstance(value, str) else value
+        name: without_password(value) if isinstance(value, str) else value
         for name, value in read_settings()
     }
     if as_json:

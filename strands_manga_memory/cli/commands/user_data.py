@@ -65,11 +65,10 @@ def export(
     data = text.encode("utf-8", "backslashreplace")
     if out is None:
         print(data.decode())  # noqa: T201
-        return FAILED if print_unchecked(left_out) else 0
-    write_private_file(out, data + b"\n")
-    messages.print(
-        f"{len(found['sessions'])} conversations and {len(found['memories'])} memories are in {out}"
-    )
+    else:
+        write_private_file(out, data + b"\n")
+        counts = f"{len(found['sessions'])} conversations and {len(found['memories'])} memories"
+        messages.print(f"{counts} are in {out}")
     return FAILED if print_unchecked(left_out) else 0
 
 
