@@ -366,7 +366,7 @@ def _time(match: re.Match[str]) -> str | None:
         return None
     if "past" in parts:
         hour, minute = divmod(hour * 60 + _PAST[parts["past"]], 60)
-    if (half == "pm" or "night" in parts) and hour < 12:
+    if (half == "pm" and hour < 12) or ("night" in parts and 6 <= hour < 12):
         hour += 12
     elif hour == 12 and (half == "am" or "night" in parts):
         hour = 0

@@ -111,6 +111,7 @@ _LOG_LINE = re.compile(
 )
 _PASTED = re.compile(
     r"```[\s\S]{0,2000}?(?:```|\Z)"  # code
+    r"|^Traceback \(most recent call last\):\n(?:[ \t][^\n]{0,500}\n){0,100}[^\n]{0,2000}"
     r"|\"[\w .-]{1,60}\"\s?:\s?(?:\"[^\"\n]{0,300}\"|[-\w.]{1,40})"  # a field of JSON
     r"|^ {0,3}> ?[^\n]{0,2000}$|" + _LOG_LINE.pattern,  # a quoted line
     re.MULTILINE,
