@@ -24,6 +24,9 @@ FAILED, USAGE, UNAVAILABLE = 1, 2, 3
 unavailable store.
 """
 
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
+"""Escapes of control characters, with which stored text could control the terminal."""
+
 _WHOLE = 24
 """Longest cell, in characters, for which a table column is not narrowed."""
 
@@ -80,7 +83,7 @@ def print_table(
             min_width=longest if longest <= _WHOLE else None,
         )
     for row in rows:
-        table.add_row(*map(str, row))
+        table.add_row(*(str(cell).translate(_CONTROLS) for cell in row))
     console().print(table)
 
 
@@ -93,7 +96,7 @@ def print_lines(lines: Sequence[Sequence[str | Text]]) -> None:
         table.add_column(no_wrap=True)
     table.add_column(overflow="fold", min_width=_WHOLE)
     for line in lines:
-        table.add_row(*line)
+        table.add_row(*(c.translate(_CONTROLS) if isinstance(c, str) else c for c in line))
     console().print(table)
 
 

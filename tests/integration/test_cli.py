@@ -625,6 +625,18 @@ def test_ids_are_printed_literally(url: str, capsys: Any, monkeypatch: pytest.Mo
     )
 
 
+def test_stored_text_cannot_control_the_terminal(tmp_path: Path, capsys: Any) -> None:
+    url = f"sqlite:///{tmp_path}/s.db"
+    with MangaMemory.open(durable=url) as memory:
+        memory.agent(ScriptedModel(["\x9b2J"]), user_id="u", session_id="s")("\x1b]0;x\x07 Hi")
+    capsys.readouterr()
+    for command in ("history", "inspect"):
+        assert run([command, "s", "--user", "u", "--durable", url]) == 0
+        printed = capsys.readouterr().out
+        assert "\\x1b]0;x\\x07" in printed
+        assert not {"\x1b", "\x07", "\x9b"} & set(printed)
+
+
 def test_characters_that_a_terminal_lacks_are_escaped(tmp_path: Path) -> None:
     """A terminal in Shift JIS shows no emoji, and JSON stays valid there."""
     url = f"sqlite:///{tmp_path}/s.db"
