@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from strands_manga_memory.arguments import check_int
+from strands_manga_memory.arguments import check_int, checked
 from strands_manga_memory.messages.model_calls import model_setting
 
 # --- The request ----------------------------------------------------------------------------------
@@ -90,6 +90,7 @@ class BudgetPlan:
         return window - self.total
 
 
+@checked
 def budget_plan(
     *, window: int | None = None, history: int | None = None, **parts: int
 ) -> BudgetPlan:
@@ -151,6 +152,7 @@ def window_of(model: Any) -> int | None:
     return window if isinstance(window, int) and window > 0 else None
 
 
+@checked
 def thresholds(window: int | None, *, trigger: float = 0.80) -> Thresholds:
     """Return the sizes of a request, in tokens, that control the compaction of a history.
 

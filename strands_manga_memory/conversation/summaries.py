@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 from opentelemetry import metrics
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import check_int
+from strands_manga_memory.arguments import check_int, check_seconds
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, State
 from strands_manga_memory.conversation.background import BackgroundTask
 from strands_manga_memory.conversation.summary_record import (
@@ -104,9 +104,8 @@ class SummarySchedule:
                 f"strategy must be one of {', '.join(map(repr, get_args(Strategy)))}, got"
                 f" {self.strategy!r:.80}"
             )
-        if not self.wait_seconds >= 0:
-            raise ValueError(f"wait_seconds must be 0 or more, got {self.wait_seconds!r:.80}")
-        if not 0 < self.warn_share <= 1:
+        check_seconds("wait_seconds", self.wait_seconds)
+        if not isinstance(self.warn_share, int | float) or not 0 < self.warn_share <= 1:
             raise ValueError(f"warn_share must be over 0 to 1, got {self.warn_share!r:.80}")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from strands_manga_memory.arguments import with_repr
+from strands_manga_memory.arguments import checked, with_repr
 from strands_manga_memory.language.packs import (
     ANY,
     EN,
@@ -103,6 +103,7 @@ class EntityTypes:
             ``series`` for titles after a label.
     """
 
+    @checked
     def __init__(self, types: Iterable[EntityType]) -> None:
         self._listed = tuple(types)
         self._types = {type_.name: type_ for type_ in reversed(self._listed)}
@@ -201,6 +202,7 @@ def _label(match: re.Match[str]) -> str | None:
 _DIGIT = re.compile(r"[0-9〇一二三四五六七八九十百千]")
 
 
+@checked
 def named(name: str, values: Mapping[str, Iterable[str]]) -> EntityType:
     """Create an entity type from a list of known values, such as the series of a shop.
 

@@ -12,7 +12,7 @@ from strands.middleware import ExecuteToolContext
 from strands.tools.mcp import MCPAgentTool
 from strands.types.tools import AgentTool
 
-from strands_manga_memory.arguments import with_repr
+from strands_manga_memory.arguments import checked, with_repr
 from strands_manga_memory.call_state import with_own_state
 from strands_manga_memory.circuit_breaker import BreakerEvent
 from strands_manga_memory.mcp.guard import BreakerPolicy, Guard, ToolStatus
@@ -42,6 +42,7 @@ class BreakerMiddleware:
             state.
     """
 
+    @checked
     def __init__(
         self,
         policy: BreakerPolicy | None = None,

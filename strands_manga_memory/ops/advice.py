@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from strands_manga_memory.arguments import checked
 from strands_manga_memory.telemetry.recording import LogHistogram
 
 LEAST_GAPS = 100
@@ -40,6 +41,7 @@ class TtlAdvice:
         return before[1]
 
 
+@checked
 def ttl_advice(gaps: LogHistogram) -> TtlAdvice:
     """Recommend a time to live (TTL) for conversations in the hot store.
 

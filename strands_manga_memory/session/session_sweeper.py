@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import Protocol
 
-from strands_manga_memory.arguments import check_positive_seconds, checked, with_repr
+from strands_manga_memory.arguments import check_int, check_positive_seconds, checked, with_repr
 from strands_manga_memory.messages import is_message
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.messages.message_parts import custom_metadata
@@ -262,6 +262,7 @@ class SessionSweeper:
             StoreUnavailableError: The hot tier or, without one, the durable tier does not answer.
                 Other failures are logged.
         """
+        check_int("limit", limit, minimum=0)
         hot = self._tiers.hot
         names = [] if hot is None else list(hot.expired(limit=limit))
         finished = sum(self._sweep(hot, name) for name in names if hot is not None)

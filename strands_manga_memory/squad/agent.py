@@ -19,7 +19,7 @@ from strands.agent import AgentResult
 from strands.hooks import AfterInvocationEvent, MessageAddedEvent
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import check_seconds, with_repr
+from strands_manga_memory.arguments import check_seconds, checked, with_repr
 from strands_manga_memory.exceptions import BusyError
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.scope import ConversationScope, checked_id
@@ -93,6 +93,7 @@ class SessionStrandsAgent(SquadAgent):
         ValueError: An argument is out of range.
     """
 
+    @checked
     def __init__(
         self,
         options: AgentOptions,

@@ -13,7 +13,7 @@ from agent_squad.storage import ChatStorage
 from agent_squad.types import ConversationMessage, ParticipantRole, TimestampedMessage
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import check_instance, with_repr
+from strands_manga_memory.arguments import checked, with_repr
 from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
 from strands_manga_memory.messages import is_turn_start, text_of
@@ -102,6 +102,7 @@ class SessionChatStorage(ChatStorage):
         ValueError: ``memory`` is not a ``MangaMemory``.
     """
 
+    @checked
     def __init__(
         self,
         memory: MangaMemory,
@@ -112,7 +113,7 @@ class SessionChatStorage(ChatStorage):
         super().__init__()
         if tenant is not None:
             checked_id("tenant", tenant)
-        self._memory = check_instance("memory", memory, MangaMemory, "a MangaMemory")
+        self._memory = memory
         self._tenant = tenant
         self._pairs = pairs
         self._limits: dict[str, int] = {}

@@ -10,7 +10,7 @@ from xml.sax.saxutils import quoteattr
 from strands import ToolContext, tool
 from strands.types.tools import AgentTool
 
-from strands_manga_memory.arguments import check_instance, with_repr
+from strands_manga_memory.arguments import check_instance, check_not_blank, with_repr
 from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.messages.injection import escape_line, escape_tags
@@ -44,8 +44,7 @@ class Handoff:
             raise ValueError(
                 f"to_agent must be another agent than from_agent, got {self.to_agent!r:.80} twice"
             )
-        if not self.summary.strip():
-            raise ValueError(f"summary must not be empty, got {self.summary!r:.80}")
+        check_not_blank("summary", self.summary)
 
     @property
     def text(self) -> str:

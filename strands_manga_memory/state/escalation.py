@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from strands import Agent
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import check_int
+from strands_manga_memory.arguments import check_int, checked
 from strands_manga_memory.language.open_questions import Line
 from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.language.session_summaries import (
@@ -90,6 +90,7 @@ class Escalation(BaseModel):
         return "\n\n".join(part for part in parts if part) + "\n"
 
 
+@checked
 def export_for_human(
     agent: Agent,
     *,

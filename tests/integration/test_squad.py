@@ -629,7 +629,7 @@ async def test_history_sizes(memory: MangaMemory) -> None:
         ("assistant", "a4"),
     ]
     for part in (SessionChatStorage, Handoffs):
-        with pytest.raises(ValueError, match="memory must be a MangaMemory, got 'memory'"):
+        with pytest.raises(ValueError, match="memory must be MangaMemory, got 'memory'"):
             part("memory")
 
 

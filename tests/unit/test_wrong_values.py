@@ -14,11 +14,12 @@ from agent_squad.agents import AgentOptions
 from strands_manga_memory import MangaMemory, PiiPolicy, TieredSessionManager, TtlPolicy
 from strands_manga_memory import PromptCacheMonitor as CacheMonitor
 from strands_manga_memory import conversation as c
+from strands_manga_memory.language import EntityTypes, named
 from strands_manga_memory.language.pii import DEFAULT_RULES
-from strands_manga_memory.mcp import BreakerPolicy
+from strands_manga_memory.mcp import BreakerMiddleware, BreakerPolicy
 from strands_manga_memory.memory import PiiRule, ProfileReader, Retention, TableProfileSource
-from strands_manga_memory.ops import Workload
-from strands_manga_memory.squad import ConversationTurns, SessionStrandsAgent
+from strands_manga_memory.ops import Workload, ttl_advice
+from strands_manga_memory.squad import ConversationTurns, Handoff, SessionStrandsAgent
 from strands_manga_memory.state import DialogueSlot, StateCoordinator, StateLimits
 from strands_manga_memory.stores import (
     AesGcmCipher,
@@ -97,7 +98,18 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
         {"strategy": "later"},
         "... one of 'background', 'async', 'inline', got 'later'",
     ),
-    (c.SummarySchedule, {"wait_seconds": math.nan}, "... 0 or more, got nan"),
+    (c.SummarySchedule, {"wait_seconds": math.nan}, "... 0 or more seconds, got nan"),
+    (c.SummarySchedule, {"wait_seconds": "30"}, "... 0 or more seconds, got '30'"),
+    (c.SummarySchedule, {"warn_share": "half"}, "... over 0 to 1, got 'half'"),
+    (c.budget_plan, {"window": "8000"}, "... a whole number or None, got '8000'"),
+    (c.thresholds, {"window": 8_000, "trigger": "80%"}, "... a number, got '80%'"),
+    (BreakerMiddleware, {"policy": 5}, "... BreakerPolicy or None, got 5"),
+    (BreakerMiddleware, {"overrides": {"t": 5}}, "overrides['t'] must be BreakerPolicy, got 5"),
+    (EntityTypes, {"types": [5]}, "types[0] must be EntityType, got 5"),
+    (named, {"name": "cabin", "values": ["economy"]}, "... Mapping"),
+    (Handoff, {"from_agent": "a", "to_agent": "b", "summary": 5}, "... a text"),
+    (squad_agent, {"lease": "2"}, "... a number, got '2'"),
+    (ttl_advice, {"gaps": [1.0]}, "... LogHistogram, got [1.0]"),
     *((Verified, {name: {"tokens": 10}}, "... Summary") for name in ("trigger", "schedule")),
     (c.HistoryRecall, {"max_tokens": 0}, "... a positive whole number, got 0"),
     (c.HistoryRecall, {"embed": 3}, "embed must be "),
