@@ -10,7 +10,7 @@ from xml.sax.saxutils import quoteattr
 from strands import ToolContext, tool
 from strands.types.tools import AgentTool
 
-from strands_manga_memory.arguments import check_instance, check_not_blank, with_repr
+from strands_manga_memory.arguments import check_not_blank, checked, with_repr
 from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.messages.injection import escape_line, escape_tags
@@ -78,8 +78,9 @@ class Handoffs:
         ValueError: ``memory`` is not a ``MangaMemory``.
     """
 
+    @checked
     def __init__(self, memory: MangaMemory) -> None:
-        self._memory = check_instance("memory", memory, MangaMemory, "a MangaMemory")
+        self._memory = memory
 
     def write(
         self, handoff: Handoff, *, user_id: str, session_id: str, tenant: str | None = None
