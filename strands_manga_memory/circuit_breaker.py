@@ -69,12 +69,11 @@ class Permit:
     counts.
     """
 
-    __slots__ = ("_breaker", "_generation", "_pending", "is_probe")
+    __slots__ = ("_breaker", "_generation", "is_probe")
 
     def __init__(self, breaker: CircuitBreaker, generation: int, *, is_probe: bool) -> None:
         self._breaker = breaker
-        self._generation = generation
-        self._pending = True
+        self._generation: int | None = generation
         self.is_probe = is_probe
 
     def __repr__(self) -> str:
@@ -142,48 +141,36 @@ class CircuitBreaker:
         self._on_event = on_event
         self._lock = threading.Lock()
         self._state = _CLOSED
-        self._generation = 0
+        self._generation = 0  # changes with the state and with each probe
         self._failures = 0
         self._next_wait = reset_after
-        self._open_until = 0.0
-        self._probe: Permit | None = None
-        self._probe_since = 0.0
+        self._rejects_until = 0.0
 
     # Calls
 
     def try_acquire(self) -> Permit | None:
         """Return a permit for a call, or None if the circuit breaker rejects the call."""
-        event = None
         with self._lock:
             if self._state is _CLOSED:
                 return Permit(self, self._generation, is_probe=False)
             now = self._clock()
-            if self._state is _OPEN:
-                if self._open_until > now:
-                    return None
-                event = self._change(_HALF_OPEN, "probe", now)
-            elif self._probe_holds(now):
+            if self._rejects_until > now:
                 return None
-            else:
-                self._generation += 1  # drops a late outcome of the probe whose lease is over
+            event = self._change(_HALF_OPEN, "probe")
+            self._rejects_until = now + (self._next_wait if self._lease is None else self._lease)
             permit = Permit(self, self._generation, is_probe=True)
-            self._probe, self._probe_since = permit, now
         self._notify(event)
         return permit
 
     def _settle(self, permit: Permit, succeeded: bool | None) -> None:  # noqa: FBT001 - the three outcomes
+        event = None
         with self._lock:
-            if not permit._pending:  # noqa: SLF001
-                return
-            permit._pending = False  # noqa: SLF001
-            if self._probe is permit:
-                self._probe = None
-            if permit._generation != self._generation or succeeded is None:  # noqa: SLF001
-                return
-            if succeeded and self._state is _CLOSED:
-                self._failures = 0
-                return
-            event = self._count(succeeded=succeeded)
+            is_current = permit._generation == self._generation  # noqa: SLF001
+            permit._generation = None  # noqa: SLF001 - only the first report counts
+            if is_current and succeeded is not None:
+                event = self._count(succeeded=succeeded)
+            elif is_current and permit.is_probe:
+                self._rejects_until = 0.0  # for the next probe
         self._notify(event)
 
     def record(self, *, succeeded: bool) -> None:
@@ -192,24 +179,13 @@ class CircuitBreaker:
         A success closes the breaker. A failure counts like that of a permitted call, except while
         the breaker is open and its waiting time is not over: the failure is then ignored.
         """
+        event = None
         with self._lock:
-            if succeeded and self._state is _CLOSED:
-                self._failures = 0
-                return
-            event = None
-            if self._state is _OPEN and self._open_until <= self._clock():
+            if self._state is _OPEN and self._rejects_until <= self._clock():
                 self._change(_HALF_OPEN, "probe")
             if succeeded or self._state is not _OPEN:
                 event = self._count(succeeded=succeeded)
         self._notify(event)
-
-    def _count(self, *, succeeded: bool) -> BreakerEvent | None:
-        if succeeded:
-            return self._change(_CLOSED, "probe_succeeded")
-        self._failures += 1
-        if self._state is _HALF_OPEN:
-            return self._trip("probe_failed")
-        return self._trip("failures") if self._failures >= self._most_failures else None
 
     # Changes from outside
 
@@ -223,14 +199,13 @@ class CircuitBreaker:
         with self._lock:
             if seconds > 0:
                 self._change(_OPEN, "failures")
-                self._open_until = self._clock() + seconds
+                self._rejects_until = self._clock() + seconds
             self._failures = failures
 
     def reset(self) -> None:
         """Close the circuit breaker, and reset its failures and its waiting time."""
         with self._lock:
             event = self._change(_CLOSED, "reset")
-            self._next_wait = self._reset_after
         self._notify(event)
 
     # Properties
@@ -242,9 +217,8 @@ class CircuitBreaker:
         An open breaker becomes half-open as soon as its waiting time is over.
         """
         with self._lock:
-            if self._state is _OPEN and self._open_until <= self._clock():
-                return _HALF_OPEN
-            return self._state
+            is_due = self._state is _OPEN and self._rejects_until <= self._clock()
+            return _HALF_OPEN if is_due else self._state
 
     @property
     def health(self) -> Health:
@@ -263,39 +237,34 @@ class CircuitBreaker:
     @property
     def retry_after(self) -> float:
         """Seconds until the circuit breaker may admit a call; 0 if it may admit one now."""
-        with self._lock:
-            now = self._clock()
-            if self._state is _OPEN:
-                return max(0.0, self._open_until - now)
-            if self._state is _HALF_OPEN and self._probe_holds(now):
-                return max(0.0, self._probe_lease() - (now - self._probe_since))
-            return 0.0
+        return max(0.0, self._rejects_until - self._clock())
 
     # Under the lock
 
-    def _probe_holds(self, now: float) -> bool:
-        return self._probe is not None and now - self._probe_since < self._probe_lease()
-
-    def _probe_lease(self) -> float:
-        return self._next_wait if self._lease is None else self._lease
-
-    def _trip(self, reason: str) -> BreakerEvent | None:
-        now = self._clock()
-        if self._state is _CLOSED:
-            self._next_wait = self._reset_after
-        event = self._change(_OPEN, reason, now)
-        self._open_until = now + self._next_wait
+    def _count(self, *, succeeded: bool) -> BreakerEvent | None:
+        if succeeded and self._state is _CLOSED:
+            self._failures = 0
+            return None
+        if succeeded:
+            return self._change(_CLOSED, "probe_succeeded")
+        self._failures += 1
+        is_probe = self._state is _HALF_OPEN
+        if not is_probe and self._failures < self._most_failures:
+            return None
+        event = self._change(_OPEN, "probe_failed" if is_probe else "failures")
+        self._rejects_until = self._clock() + self._next_wait
         self._next_wait = min(self._max_reset_after, 2 * self._next_wait)
         return event
 
-    def _change(self, state: State, reason: str, now: float | None = None) -> BreakerEvent | None:
-        at = self._clock() if now is None else now
+    def _change(self, state: State, reason: str) -> BreakerEvent | None:
         before, self._state = self._state, state
         self._generation += 1
-        self._probe = None
+        self._rejects_until = 0.0
         if state is _CLOSED:
-            self._failures = 0
-        return BreakerEvent(self.name, before, state, reason, at) if before is not state else None
+            self._failures, self._next_wait = 0, self._reset_after
+        if before is state:
+            return None
+        return BreakerEvent(self.name, before, state, reason, self._clock())
 
     def _notify(self, event: BreakerEvent | None) -> None:
         if event is None:
@@ -305,16 +274,10 @@ class CircuitBreaker:
             try:
                 self._on_event(event)
             except Exception as error:
-                logger.warning(
-                    "breaker=<%s>, error=<%s> | a callback for breaker events raised an error",
-                    self.name,
-                    type(error).__name__,
-                )
-                logger.debug(
-                    "breaker=<%s> | a callback for breaker events raised an error",
-                    self.name,
-                    exc_info=True,
-                )
+                kind = type(error).__name__
+                text = "breaker=<%s>, error=<%s> | a callback for breaker events raised an error"
+                logger.warning(text, self.name, kind)
+                logger.debug(text, self.name, kind, exc_info=True)
 
     def __repr__(self) -> str:
         return f"CircuitBreaker({self.name!r}, state='{self.state}', failures={self._failures})"
