@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from strands_manga_memory.arguments import unknown_setting_text
 from strands_manga_memory.language.pii import DEFAULT_RULES, Action
@@ -64,14 +64,18 @@ def _field(default: Any, takes: str, description: str, **checks: Any) -> Any:
 
 
 def _number(
-    default: float | None, unit: str, description: str, *, le: float, **least: float
+    default: float | None, unit: str, description: str, *, most: float, least: float = 1
 ) -> Any:
-    low = f"over {least['gt']:g}" if "gt" in least else f"{least['ge']:g}"
-    return _field(default, f"{low} to {le:,.12g} {unit}", description, le=le, **least)
+    takes = f"{least:g} to {most:,.12g} {unit}"
+    return _field(default, takes, description, ge=least, le=most)
+
+
+def _seconds(default: float | None, description: str, *, most: float) -> Any:
+    return _field(default, f"over 0 to {most:,.12g} seconds", description, gt=0, le=most)
 
 
 def _tokens(description: str) -> Any:
-    return _number(None, "tokens", description, ge=1, le=10_000_000)
+    return _number(None, "tokens", description, most=10_000_000)
 
 
 def _switch(description: str, *, default: bool) -> Any:
@@ -122,28 +126,22 @@ class MangaMemorySettings(BaseModel):
     create_tables: bool = _switch(
         "Create missing tables and their TTL setting when they are opened", default=True
     )
-    flush_every: int = _number(
-        5, "turns", "Turns between flushes to the durable tier", ge=1, le=1000
-    )
+    flush_every: int = _number(5, "turns", "Turns between flushes to the durable tier", most=1000)
     refresh: Refresh = Field(
         "never", description="Whether each turn first reads changes of other devices"
     )
-    hot_deadline: float = _number(
-        0.05, "seconds", "Longest wait of a turn for the hot tier", gt=0, le=60
-    )
-    durable_deadline: float = _number(
+    hot_deadline: float = _seconds(0.05, "Longest wait of a turn for the hot tier", most=60)
+    durable_deadline: float = _seconds(
         2.0,
-        "seconds",
         "Longest wait of a turn for the durable tier; a turn waits for it only without Redis or"
         " Valkey",
-        gt=0,
-        le=60,
+        most=60,
     )
-    profile_deadline: float = _number(
-        0.25, "seconds", "Longest wait for a profile or an environment source", gt=0, le=60
+    profile_deadline: float = _seconds(
+        0.25, "Longest wait for a profile or an environment source", most=60
     )
     max_unsaved: int = _number(
-        10_000, "messages", "Unsaved messages from which turns are refused", ge=1, le=1_000_000
+        10_000, "messages", "Unsaved messages from which turns are refused", most=1_000_000
     )
     ttl_tier: Tier = Field(
         "standard", description="User tier, from which the TTL is derived in the mode `hybrid`"
@@ -151,18 +149,20 @@ class MangaMemorySettings(BaseModel):
     ttl_mode: Mode = Field(
         "hybrid", description="How the TTL is determined, and when it is renewed"
     )
-    ttl_seconds: float | None = _number(
-        None, "seconds", "TTL in the hot tier; unset: by tier and mode", gt=0, le=31_536_000
+    ttl_seconds: float | None = _seconds(
+        None, "TTL in the hot tier; unset: by tier and mode", most=31_536_000
     )
-    session_ttl: float = _number(
+    session_ttl: float = _seconds(
         86_400.0,
-        "seconds",
         "Time after the last use at which a session ends",
-        gt=0,
-        le=31_536_000,
+        most=31_536_000,
     )
     ttl_grace: float = _number(
-        3_600.0, "seconds", "Time that stores keep data beyond its expiry", ge=3600, le=31_536_000
+        3_600.0,
+        "seconds",
+        "Time that stores keep data beyond its expiry",
+        least=3600,
+        most=31_536_000,
     )
     history: History = Field(
         "importance", description="Method that limits the window, unless set in `memory.agent`"
@@ -176,37 +176,36 @@ class MangaMemorySettings(BaseModel):
         "turns",
         "When a full window is trimmed, room is made for about this many further turns, so that not"
         " every turn trims; 0: none",
-        ge=0,
-        le=1000,
+        least=0,
+        most=1000,
     )
     max_turns: int | None = _number(
-        None, "turns", "Most turns of a window; unset: as many as fit", ge=1, le=10_000
+        None, "turns", "Most turns of a window; unset: as many as fit", most=10_000
     )
     summary_trigger_tokens: int | None = _tokens(
         "Tokens of the window that trigger a summary; unset: about twice its budget, at most half"
         " the context window"
     )
     summary_trigger_turns: int = _number(
-        20, "turns", "Turns since the last summary that trigger one", ge=1, le=10_000
+        20, "turns", "Turns since the last summary that trigger one", most=10_000
     )
     summary_keep_turns: int = _number(
-        3, "turns", "Last turns that a summary does not replace", ge=1, le=1000
+        3, "turns", "Last turns that a summary does not replace", most=1000
     )
     summary_tokens: int = _number(
         500,
         "tokens",
         "Most tokens of a summary, at most a quarter of the window's budget",
-        ge=1,
-        le=2_000,
+        most=2_000,
     )
     summary_strategy: _Strategy = Field(
         "background",
         description="Waiting for a due summary: not at all, in the next model call, or at the end"
         " of the turn",
     )
-    summary_warn_share: float = _number(
+    summary_warn_share: float = _field(
         0.75,
-        "(share)",
+        "over 0 to 1 (share)",
         "Share of the tokens at which a summary is due, from which a warning is logged",
         gt=0,
         le=1,
@@ -216,8 +215,8 @@ class MangaMemorySettings(BaseModel):
         "hours",
         "Time that encrypted drafts of summaries are cached in the hot tier, with the extra"
         " `encryption`; 0: not at all",
-        ge=0,
-        le=8_760,
+        least=0,
+        most=8_760,
     )
     summary_model: str | None = _field(
         None,
@@ -227,7 +226,7 @@ class MangaMemorySettings(BaseModel):
         pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:/-]*$",
     )
     summary_temperature: float = _number(
-        0.1, "(temperature)", "Temperature of `summary_model`", ge=0, le=1
+        0.1, "(temperature)", "Temperature of `summary_model`", least=0, most=1
     )
     recall: bool = _switch(
         "Whether agents quote evicted messages, unless set in `memory.agent`", default=False
@@ -242,30 +241,28 @@ class MangaMemorySettings(BaseModel):
         12_000,
         "tokens",
         "Most tokens of an agent's goals, archived ones included",
-        ge=100,
-        le=1_000_000,
+        least=100,
+        most=1_000_000,
     )
     goal_warn_tokens: int = _number(
-        10_000, "tokens", "Tokens of all goals that cause a warning", ge=1, le=1_000_000
+        10_000, "tokens", "Tokens of all goals that cause a warning", most=1_000_000
     )
     goal_archive_tokens: int = _number(
-        6_000, "tokens", "Most tokens of archived goals", ge=1, le=1_000_000
+        6_000, "tokens", "Most tokens of archived goals", most=1_000_000
     )
     goals_kept: int = _number(
-        10, "goals", "Most archived goals; 0: goals that end are not archived", ge=0, le=1000
+        10, "goals", "Most archived goals; 0: goals that end are not archived", least=0, most=1000
     )
     executions_kept: int = _number(
-        20, "calls", "Last tool calls of a goal that are kept one by one", ge=1, le=1000
+        20, "calls", "Last tool calls of a goal that are kept one by one", most=1000
     )
     failed_subtasks_kept: int = _number(
-        5, "subtasks", "Failed subtasks in the record of an archived goal", ge=1, le=50
+        5, "subtasks", "Failed subtasks in the record of an archived goal", most=50
     )
     goal_context_characters: int = _number(
-        2_000, "characters", "Most characters of a goal's context", ge=1, le=100_000
+        2_000, "characters", "Most characters of a goal's context", most=100_000
     )
-    steps_kept: int = _number(
-        100, "steps", "Most steps of a task, such as tool calls", ge=1, le=10_000
-    )
+    steps_kept: int = _number(100, "steps", "Most steps of a task, such as tool calls", most=10_000)
     pii_actions: dict[_Rule, Action] | None = _field(
         None,
         _PII,
@@ -279,49 +276,37 @@ class MangaMemorySettings(BaseModel):
         " 45, patterns 30, questions 7, all others 90",
     )
     breaker_failures: int = _number(
-        5, "failures", "Consecutive failures that open a tool's breaker", ge=1, le=1000
+        5, "failures", "Consecutive failures that open a tool's breaker", most=1000
     )
-    breaker_reset_after: float = _number(
-        30.0, "seconds", "Time that a breaker stays open", gt=0, le=600
-    )
+    breaker_reset_after: float = _seconds(30.0, "Time that a breaker stays open", most=600)
     breaker_users: int = _number(
         2,
         "users",
         "Users whose errors open a tool's breaker; if fewer have called the tool, all of them",
-        ge=1,
-        le=1000,
+        most=1000,
     )
-    breaker_timeout: float = _number(
-        2.0, "seconds", "Longest call of a guarded tool", gt=0, le=3600
-    )
+    breaker_timeout: float = _seconds(2.0, "Longest call of a guarded tool", most=3600)
     telemetry: bool = _switch(
         "Whether OpenTelemetry and `stats()['operations']` receive data", default=True
     )
 
     @field_validator("*", mode="before")
     @classmethod
-    def _is_no_boolean(cls, value: Any, info: Any) -> Any:
-        if isinstance(value, bool) and cls.model_fields[info.field_name].annotation is not bool:
-            raise ValueError(accepted_values(info.field_name))
-        return value
-
-    @field_validator("hot_url", "durable_url", "users_url")
-    @classmethod
-    def _is_known(cls, value: str | None, info: Any) -> str | None:
-        schemes = _HOT_SCHEMES if info.field_name == "hot_url" else _DURABLE_SCHEMES
-        if value is None or (info.field_name == "users_url" and value.lower() in _USERS):
+    def _check(cls, value: Any, info: Any) -> Any:
+        name = info.field_name
+        if isinstance(value, bool) and cls.model_fields[name].annotation is not bool:
+            raise ValueError(accepted_values(name))
+        if not isinstance(value, str):
             return value
-        if value.partition("://")[0].lower() not in schemes:
-            urls = ", ".join(f"{scheme}://" for scheme in schemes)
-            raise ValueError(f"{accepted_values(info.field_name)}, accepted are {urls}")
+        if name in ("pii_actions", "retention_days"):
+            pairs = (map(str.strip, pair.split("=")) for pair in value.split(","))
+            return dict(pairs)  # type: ignore[arg-type]
+        if name.endswith("_url") and not (name == "users_url" and value.lower() in _USERS):
+            schemes = _HOT_SCHEMES if name == "hot_url" else _DURABLE_SCHEMES
+            if value.partition("://")[0].lower() not in schemes:
+                urls = ", ".join(f"{scheme}://" for scheme in schemes)
+                raise ValueError(f"{accepted_values(name)}, accepted are {urls}")
         return value
-
-    @field_validator("pii_actions", "retention_days", mode="before")
-    @classmethod
-    def _split_pairs(cls, given: Any) -> Any:
-        if not isinstance(given, str):
-            return given
-        return dict(tuple(part.strip() for part in pair.split("=")) for pair in given.split(","))  # type: ignore[misc]
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -349,13 +334,12 @@ class MangaMemorySettings(BaseModel):
         """
         # It takes a third of the facade's import, and its constructor 50 times that of a plain
         # model: only here.
-        from pydantic_settings import BaseSettings, EnvSettingsSource
+        from pydantic_settings import EnvSettingsSource
 
-        # Mappings are pairs, not JSON.
-        reading = {"env_prefix": PREFIX, "env_ignore_empty": True, "enable_decoding": False}
-        bases: Any = (cls, BaseSettings)
-        variables = create_model("Variables", __base__=bases, __cls_kwargs__=reading)
-        given = EnvSettingsSource(variables)()
+        settings: Any = cls
+        source = EnvSettingsSource(settings, env_prefix=PREFIX, env_ignore_empty=True)
+        source.config = {**source.config, "enable_decoding": False}  # mappings are pairs, not JSON
+        given = source()
         given |= {
             name: _TRUTH.get(text.lower(), text)
             for name, text in given.items()
@@ -387,8 +371,7 @@ class MangaMemorySettings(BaseModel):
                 values.
         """
         given = {name: value for name, value in values.items() if value is not None}
-        own = {name: getattr(self, name) for name in self.model_fields_set}
-        return MangaMemorySettings(**{**own, **given})
+        return MangaMemorySettings(**{**self.model_dump(exclude_unset=True), **given})
 
     def pii_policy(self, codec: Codec | None) -> PiiPolicy:
         """Return the policy for personal data in memories, with the cipher of ``codec``.
