@@ -65,28 +65,22 @@ def check_options(
         agent_method: Method that builds an agent. For a name that this method accepts, the error
             says that the name belongs to ``memory.agent``.
     """
-    known = tuple(known)
-    unknown = [name for name in given if name not in known]
+    unknown = set(given).difference(known)
     if not unknown:
         return
     names = (*_parameters(call), *known)
-    elsewhere = (*_parameters(agent_method), *AGENT_OPTIONS) if agent_method is not None else ()
-    advice = "It belongs to memory.agent(model, ..., {0}=...)"
-    raise SettingsError(
-        [
-            (
-                name,
-                f"Unknown setting {name!r:.80}. {advice.format(name)}"
-                if name in elsewhere
-                else unknown_setting_text(name, names, elsewhere),
-            )
-            for name in unknown
-        ]
-    )
+    elsewhere = (*_parameters(agent_method), *AGENT_OPTIONS) if agent_method else ()
+    problems = []
+    for name in (name for name in given if name in unknown):
+        text = f"Unknown setting {name!r:.80}. It belongs to memory.agent(model, ..., {name}=...)"
+        if name not in elsewhere:
+            text = unknown_setting_text(name, names, elsewhere)
+        problems.append((name, text))
+    raise SettingsError(problems)
 
 
 def _parameters(call: Callable[..., object] | None) -> list[str]:
-    found = [] if call is None else inspect.signature(call).parameters.values()
+    found = inspect.signature(call).parameters.values() if call else ()
     return [each.name for each in found if each.kind is not each.VAR_KEYWORD]
 
 
@@ -163,12 +157,12 @@ def guard_client(
     by_owner: Any = {}
     if isinstance(client, MCPClient):
         by_owner = attachments(client).setdefault("guarded_tools", weakref.WeakKeyDictionary())
-    guarded: mcp.GuardedMCPTools | None
-    guarded, known = by_owner.get(owner, (None, {}))
-    if guarded is None:
-        guarded = mcp.GuardedMCPTools(client, policy or settings.breaker_policy(), **options)
-        by_owner[owner] = guarded, given
-    elif given not in ({}, known):
+    if owner not in by_owner:
+        made = mcp.GuardedMCPTools(client, policy or settings.breaker_policy(), **options)
+        by_owner[owner] = made, given
+    guarded: mcp.GuardedMCPTools
+    guarded, known = by_owner[owner]
+    if given not in ({}, known):
         raise ValueError(f"client is guarded already, with {known!r:.80}; got {given!r:.80}")
     return guarded
 
@@ -202,41 +196,33 @@ def make_history_manager(
         )
     check_instance("summary_schedule", schedule, conversation.SummarySchedule)
     log = None if session is None else session.history
-    shared: dict[str, Any] = {
-        "includes_recall": settings.recall,
-        "log": log,
-        "max_turns": settings.max_turns,
-    }
-    tokens, trim_every = settings.max_tokens, settings.trim_every
-    if settings.history == "importance":
-        if session is not None:
-            shared["recent_log"] = partial(_end_of_log, session)
-        return conversation.ImportanceWeightedConversationManager(
-            tokens, trim_every=trim_every, **shared
-        )
-    summary: dict[str, Any] = {"log": log, "schedule": schedule}
-    summary["cache"] = _drafts(hot, settings.summary_cache_hours * 3600)
-    summary_tokens = settings.summary_tokens
-    if settings.history == "compact":  # bounded by the model's context window, not by max_tokens
-        from strands_manga_memory.conversation.compaction import default_stages
-
-        summary["trimmer"] = conversation.ImportanceWeightedConversationManager(**shared)
-        stages = default_stages(summary_tokens=summary_tokens, **summary)
-        return conversation.TieredCompactionConversationManager(stages, log=log)
+    tokens, summary_tokens = settings.max_tokens, settings.summary_tokens
     trigger = settings.summary_trigger_tokens
-    if tokens is not None:
+    if settings.history == "summarize" and tokens is not None:
         tokens = min(tokens, trigger or tokens)
         summary_tokens = max(1, min(summary_tokens, tokens // 4))
-    summary["trimmer"] = conversation.ImportanceWeightedConversationManager(
-        tokens, trim_every=trim_every, **shared
+    limits: dict[str, Any] = {"max_tokens": tokens, "trim_every": settings.trim_every}
+    if settings.history == "compact":  # bounded by the model's context window, not by max_tokens
+        limits = {}
+    if settings.history == "importance" and session is not None:
+        limits["recent_log"] = partial(_end_of_log, session)
+    trimmer = conversation.ImportanceWeightedConversationManager(
+        includes_recall=settings.recall, log=log, max_turns=settings.max_turns, **limits
     )
+    if settings.history == "importance":
+        return trimmer
+    summary: dict[str, Any] = {"summary_tokens": summary_tokens, "trimmer": trimmer, "log": log}
+    summary |= {"schedule": schedule, "cache": _drafts(hot, settings.summary_cache_hours * 3600)}
+    if settings.history == "compact":
+        from strands_manga_memory.conversation.compaction import default_stages
+
+        return conversation.TieredCompactionConversationManager(default_stages(**summary), log=log)
     return conversation.VerifiedSummarizingConversationManager(
         conversation.SummaryTrigger(
             tokens=trigger,
             turns=settings.summary_trigger_turns,
             keep_recent_turns=settings.summary_keep_turns,
         ),
-        summary_tokens=summary_tokens,
         **summary,
     )
 
@@ -365,14 +351,10 @@ def make_prompt_plugins(
     if instructions is not False:
         files = prompt.InstructionFiles() if instructions is True else instructions
         words = "True, False or InstructionFiles(...)"
-        plugins.append(
-            prompt.StableTexts(
-                check_instance("instructions", files, prompt.InstructionFiles, words)
-            )
-        )
+        check_instance("instructions", files, prompt.InstructionFiles, words)
+        plugins.append(prompt.StableTexts(files))
     if cache_monitor is not None:
         words = "a PromptCacheMonitor or None"
-        plugins.append(
-            check_instance("cache_monitor", cache_monitor, prompt.PromptCacheMonitor, words)
-        )
+        check_instance("cache_monitor", cache_monitor, prompt.PromptCacheMonitor, words)
+        plugins.append(cache_monitor)
     return plugins

@@ -107,11 +107,10 @@ class MangaMemory:
         of_session, agent_method = agent_parts.SESSION_OPTIONS, self.agent_kwargs
         agent_parts.check_options(settings, of_session, call=MangaMemory, agent_method=agent_method)
         ours = self.settings = defaults or MangaMemorySettings()
-        creates = ours.create_tables if create_tables is None else create_tables
-        self._clock = settings.get("clock", time.time)
+        clock = self._clock = settings.get("clock", time.time)
         # Without a codec, memories can be read with plain boto3.
-        self._memory_codec: Codec | None = settings.get("codec")
-        self.codec = self._memory_codec or Codec()
+        codec = self._memory_codec = settings.get("codec")
+        self.codec = codec or Codec()
         hot = ours.hot_url if hot is None else hot
         durable = ours.durable_url if durable is None else durable
         memories = ours.memory_table() if memories is None else memories
@@ -119,39 +118,39 @@ class MangaMemory:
         self.hot: HotStore = stores["hot"]
         self.durable: Table = stores["durable"]
         self.memories: Table | None = stores["memories"]
-        own = {**ours.session_arguments(), **settings, "clock": self._clock}
+        own = {**ours.session_arguments(), **settings, "clock": clock}
         # raises an error for an invalid setting
         self._writer = Tiers.of(self.hot, self.durable, **own).writer
-        self._environment = environment and check_callable(
-            "environment", environment, "a function that takes a scope"
-        )
+        takes_scope = "a function that takes a scope"
+        self._environment = environment and check_callable("environment", environment, takes_scope)
         self._embed = embed and check_callable("embed", embed, "a function from texts to vectors")
-        self._pii = pii or ours.pii_policy(self._memory_codec)
         set_enabled(enabled=ours.telemetry)
         self._agent_arguments = ours.agent_arguments()
-        self._stores: dict[str, Any] = stores
         if ours.telemetry:
-            self._stores = {
-                tier: None if store is None else ObservedStore(store, tier)
-                for tier, store in stores.items()
-            }
+            stores = {tier: store and ObservedStore(store, tier) for tier, store in stores.items()}
             self.codec = observed_codec(self.codec)
-        self._tiers: Any = {"hot": self._stores["hot"], "durable": self._stores["durable"]}
-        self._tiers |= {"codec": self.codec, "clock": self._clock}
+        self._stores = stores
+        tiers = {"hot": stores["hot"], "durable": stores["durable"]}
+        self._tiers: dict[str, Any] = {**tiers, "codec": self.codec, "clock": clock}
         self._session_settings: dict[str, Any] = {**own, **self._tiers}
-        sealed: Any = {"codec": self._memory_codec, "clock": self._clock}
-        self._memory_options: Any = {"pii": self._pii, "embed": self._embed, **sealed}
-        self._memory_options |= {"retention": ours.retention(), "hot": self._stores["hot"]}
-        reader = memory.ProfileReader.wrap(profile, deadline=ours.profile_deadline)
-        outbox = None
+        sealed: dict[str, Any] = {"codec": codec, "clock": clock}
+        self._memory_options: dict[str, Any] = {
+            **sealed,
+            "hot": stores["hot"],
+            "pii": pii or ours.pii_policy(codec),
+            "embed": self._embed,
+            "retention": ours.retention(),
+            "profile": memory.ProfileReader.wrap(profile, deadline=ours.profile_deadline),
+        }
         if sink is not None:
             outbox = memory.PreferenceOutbox(self._memory_table(), sink=sink, **sealed)
-        self._memory_options |= {"profile": reader, "outbox": outbox}
-        self._user_table: Any = False if memories is False else self._stores["memories"]
-        for table in filter(None, (self.durable, self.memories) if creates else ()):
-            table.create_if_missing()
-        self._managers: weakref.WeakSet[TieredSessionManager] = weakref.WeakSet()
+            self._memory_options["outbox"] = outbox
+        self._user_table: Any = False if memories is False else stores["memories"]
+        if ours.create_tables if create_tables is None else create_tables:
+            for table in filter(None, (self.durable, self.memories)):
+                table.create_if_missing()
         self._guards: weakref.WeakSet[mcp.GuardedMCPTools] = weakref.WeakSet()
+        self._managers: weakref.WeakSet[TieredSessionManager] = weakref.WeakSet()
         self._parts: weakref.WeakKeyDictionary[Any, ConversationScope] = weakref.WeakKeyDictionary()
 
     @classmethod
@@ -304,7 +303,7 @@ class MangaMemory:
         if wanted.recall:
             searched: Any = {"session": manager, "embed": self._embed, "clock": self._clock}
             plugins.append(agent_parts.make_recall_plugin(wanted, **searched))
-        self._parts.update(dict.fromkeys([arguments["conversation_manager"], *plugins], scope))
+        self._parts.update(dict.fromkeys([history_manager, *plugins], scope))
         return agent_parts.merge_arguments({**arguments, "plugins": plugins}, options)
 
     def session(
@@ -458,9 +457,10 @@ class MangaMemory:
         """
         from strands_manga_memory.assembly.finalizer import SessionFinalizer
 
-        options: Any = {"memory_codec": self._memory_codec, "ttl": self._session_settings["ttl"]}
-        options |= {"pii": self._pii, "retention": self._memory_options["retention"], **self._tiers}
-        return SessionFinalizer(memories=self._memory_table(), model=model, **options)
+        options = {name: self._memory_options[name] for name in ("pii", "retention")}
+        options |= {"memory_codec": self._memory_codec, "ttl": self._session_settings["ttl"]}
+        options |= {"memories": self._memory_table(), **self._tiers}
+        return SessionFinalizer(model=model, **options)
 
     def sweeper(self, model: Model | language.SessionSummarizer | None = None) -> SessionSweeper:
         """Return a ``SessionSweeper``, which ends the sessions whose time to live is over.

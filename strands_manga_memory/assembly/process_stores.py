@@ -185,8 +185,12 @@ def memory_stats(
 
     summarizer = VerifiedSummarizingConversationManager
     managers, parts = list(managers), list(parts)
-    sessions = [stats for manager in managers for stats in manager.live_stats()]
-    tokens = sum(stats["tokens"] or 0 for stats in sessions)
+    sessions: list[Any] = [stats for manager in managers for stats in manager.live_stats()]
+
+    def total(name: str) -> int:
+        return sum(stats[name] or 0 for stats in sessions)
+
+    tokens = total("tokens")
     trimmed = operations["trim"].sums["tokens"] if "trim" in operations else 0.0
     stats = MemoryStats(
         hot="up" if writer.hot_health.is_up else "down",
@@ -195,11 +199,11 @@ def memory_stats(
         durable="up" if writer.durable_health.is_up else "down",
         backlog=writer.backlog,
         sessions=len(managers),
-        turns=sum(stats["turns"] for stats in sessions),
-        messages=sum(stats["messages"] for stats in sessions),
-        unsaved_messages=sum(stats["unsaved_messages"] for stats in sessions),
+        turns=total("turns"),
+        messages=total("messages"),
+        unsaved_messages=total("unsaved_messages"),
         tokens=tokens,
-        token_budget=sum(stats["budget"] or 0 for stats in sessions),
+        token_budget=total("budget"),
         compression=trimmed / max(1.0, trimmed + tokens),
         state=_state_totals([part.stats() for part in parts if isinstance(part, StateCoordinator)]),
         summaries=_summary_totals([part.stats() for part in parts if isinstance(part, summarizer)]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -79,64 +79,55 @@ def explain(parts: Mapping[Any, ConversationScope], agent: Agent) -> list[Source
         agent: Agent whose last request is explained.
     """
     from strands_manga_memory import conversation, state
-    from strands_manga_memory.memory.memory_search import user_query
 
-    users = [part for part in parts if isinstance(part, memory.UserContext)]
+    found: list[Source] = ReportList()
+    users = (part for part in parts if isinstance(part, memory.UserContext))
     user = next((part for part in users if part.agent is agent), None)
     coordinator = state.coordinator_of(agent)
-    scope = next(
-        (parts[part] for part in (user, coordinator) if part is not None and part in parts), None
-    )
+    scope = parts.get(user) or parts.get(coordinator)
     if scope is None:
-        return ReportList()
-    found: list[Source] = ReportList()
+        return found
+    source = partial(Source, scope=scope)
     if user is not None:
-        found += _memory_sources(user, scope)
+        found += _memory_sources(user, source)
+    source = partial(source, session_id=scope.session_id)
     if coordinator is not None:
-        found += _state_sources(coordinator, scope)
-    recalls = [
-        part
-        for part, of in parts.items()
-        if isinstance(part, conversation.HistoryRecall) and of == scope
-    ]
-    question = user_query(agent.messages)
-    if recalls and question:
-        found += _quote_sources(recalls[-1], question, agent, scope)
+        found += _state_sources(coordinator, source)
+    recalls = [part for part in parts if isinstance(part, conversation.HistoryRecall)]
+    if own := [part for part in recalls if parts[part] == scope]:
+        found += _quote_sources(own[-1], agent, source)
     return found
 
 
-def _memory_sources(user: memory.UserContext, scope: ConversationScope) -> Iterator[Source]:
+def _memory_sources(user: memory.UserContext, source: Callable[..., Source]) -> Iterator[Source]:
     from strands_manga_memory.memory.memory_reader import shown_texts
 
-    shown = user.shown_text
-    listed: list[str] = []
+    shown, listed = user.shown_text, set()
     for slot, slot_state in user.stated.items():
         by = slot_state.statement
         text = slot_state.value if slot.startswith("~") else f"{slot}: {slot_state.value}"
-        listed.append(text)
-        yield Source(
+        listed.add(text)
+        yield source(
             kind="preference",
             text=text,
-            scope=scope,
             session_id=by.session_id,
             message_id=by.message_id,
             at=by.at,
         )
     records = user.known_records()
-    summaries = {each.memory_id for each in records if each.type == MemoryType.SUMMARY}
-    of_summaries = set(map(question_id, summaries))
+    # The questions of a summary are listed with the summary.
+    listed_ids = {
+        question_id(each.memory_id) for each in records if each.type == MemoryType.SUMMARY
+    }
     for record in records:
-        texts = shown_texts(record)
-        if not any(text in shown for text in texts) or record.content in listed:
+        texts = [text for text in shown_texts(record) if text in shown]
+        if not texts or record.content in listed or record.memory_id in listed_ids:
             continue
-        if record.memory_id in of_summaries:
-            continue  # the summary, which has the same questions, is listed
         sources = record.metadata.get("sources")
         said = [each for each in sources.values() if each] if isinstance(sources, dict) else []
-        yield Source(
+        yield source(
             kind=_KINDS.get(record.type, "memory"),
-            text=record.content or next(text for text in texts if text in shown).removeprefix("- "),
-            scope=scope,
+            text=record.content or texts[0].removeprefix("- "),
             session_id=record.metadata.get("session_id"),
             message_id=said[-1] if said else None,
             memory_id=record.memory_id,
@@ -145,10 +136,9 @@ def _memory_sources(user: memory.UserContext, scope: ConversationScope) -> Itera
 
 
 def _state_sources(
-    coordinator: state.StateCoordinator, scope: ConversationScope
+    coordinator: state.StateCoordinator, source: Callable[..., Source]
 ) -> Iterator[Source]:
     shown = coordinator.shown_text
-    source = partial(Source, scope=scope, session_id=scope.session_id)
     for entity in coordinator.entities.active():
         if escape_line(entity.display_text, 60) in shown:
             text = f"{entity.type}: {entity.display_text}"
@@ -160,23 +150,20 @@ def _state_sources(
 
 
 def _quote_sources(
-    recall: conversation.HistoryRecall, question: str, agent: Agent, scope: ConversationScope
+    recall: conversation.HistoryRecall, agent: Agent, source: Callable[..., Source]
 ) -> Iterator[Source]:
     """Yield the old messages that the last request quoted.
 
     Requests keep no list of the quoted messages, so this function searches for them again.
     """
-    quoted = recall.quote(question, agent.messages)
-    for hit in recall.search(question) if quoted else ():
+    from strands_manga_memory.memory.memory_search import user_query
+
+    question = user_query(agent.messages)
+    quoted = recall.quote(question, agent.messages) if question else ""
+    for hit in recall.search(question) if question else ():
         lines = [escape_line(line)[:60] for line in hit.message.text.splitlines() if line.strip()]
         if any(line in quoted for line in lines):
-            yield Source(
-                kind="quote",
-                text=hit.message.text,
-                scope=scope,
-                session_id=scope.session_id,
-                message_id=hit.message.id,
-            )
+            yield source(kind="quote", text=hit.message.text, message_id=hit.message.id)
 
 
 def retract(
@@ -196,25 +183,22 @@ def retract(
 
     scope = check_instance("source", source, Source, "a Source from explain(agent)").scope
     store = _store_of(opened, scope)
-    live = {
-        part: of
-        for part, of in parts.items()
-        if (of.tenant, of.user_id) == (scope.tenant, scope.user_id)
-    }
-    users = {part: of for part, of in live.items() if isinstance(part, memory.UserContext)}
-    changed = [user.agent for user, of in users.items() if _is_shown(source, user, of)]
+    owner = scope.tenant, scope.user_id
+    live = [part for part, of in parts.items() if (of.tenant, of.user_id) == owner]
+    users = [part for part in live if isinstance(part, memory.UserContext)]
+    changed = [user.agent for user in users if _is_shown(source, user)]
     memories = 0 if store is None else _retract_stored(store, source)
-    message_id = source.message_id or ""
-    for part in live if message_id else ():
-        if isinstance(part, memory.UserContext):
-            part.discard_preferences(message_id, at=source.at or 0.0)
-        elif isinstance(part, conversation.HistoryRecall):
-            part.forget(message_id)
-        elif isinstance(part, state.StateCoordinator) and part.retract(message_id):
-            changed.append(part.store.agent)
-    if message_id:
-        scope = replace(scope, session_id=source.session_id or scope.session_id)
-        state.StateCoordinator(scope=scope, hot=opened.hot, codec=opened.codec).retract(message_id)
+    if message_id := source.message_id:
+        for part in live:
+            if isinstance(part, memory.UserContext):
+                part.discard_preferences(message_id, at=source.at or 0.0)
+            elif isinstance(part, conversation.HistoryRecall):
+                part.forget(message_id)
+            elif isinstance(part, state.StateCoordinator) and part.retract(message_id):
+                changed.append(part.store.agent)
+        of_text = replace(scope, session_id=source.session_id or scope.session_id)
+        stored = state.StateCoordinator(scope=of_text, hot=opened.hot, codec=opened.codec)
+        stored.retract(message_id)
     return RetractionReport(memories, len({id(agent) for agent in changed if agent is not None}))
 
 
@@ -257,21 +241,17 @@ def _store_of(opened: Any, scope: ConversationScope) -> memory.UserMemoryStore |
     return opened.user(scope.user_id, tenant=scope.tenant) if has_table else None
 
 
-def _is_shown(source: Source, user: memory.UserContext, scope: ConversationScope) -> bool:
+def _is_shown(source: Source, user: memory.UserContext) -> bool:
     ids = {source.message_id, source.memory_id} - {None}
-    return any(
-        not ids.isdisjoint((each.message_id, each.memory_id))
-        for each in _memory_sources(user, scope)
-    )
+    shown = _memory_sources(user, partial(Source, scope=source.scope))
+    return any(not ids.isdisjoint((each.message_id, each.memory_id)) for each in shown)
 
 
 def _retract_stored(store: memory.UserMemoryStore, source: Source) -> int:
-    if source.message_id is None:
-        return 0 if source.memory_id is None else int(store.forget(source.memory_id))
-    # Also on a machine whose clock is behind the one that stored the preference.
-    at = max(store.partition.clock(), source.at or 0.0)
-    count = store.retract(source.message_id, session_id=source.session_id, at=at)
-    id_ = None if source.kind == "preference" else source.memory_id
-    if id_ is not None and store.get(id_) is not None:
-        count += store.forget(id_)
-    return count
+    count, id_ = 0, source.memory_id
+    if source.message_id is not None:
+        # Also on a machine whose clock is behind the one that stored the preference.
+        at = max(store.partition.clock(), source.at or 0.0)
+        count = store.retract(source.message_id, session_id=source.session_id, at=at)
+        id_ = None if source.kind == "preference" else id_
+    return count if id_ is None else count + store.forget(id_)
