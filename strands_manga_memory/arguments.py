@@ -190,10 +190,10 @@ def check_positive_int(name: str, value: object) -> int:
 def check_int(name: str, value: object, *, minimum: int) -> int:
     """Return ``value`` if it is a whole number, ``minimum`` or more; else raise a ValueError."""
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-        expected = (
+        least = (
             "a positive whole number" if minimum == 1 else f"a whole number of {minimum} or more"
         )
-        raise ValueError(f"{name} must be {expected}, got {value!r:.80}")
+        raise ValueError(f"{name} must be {least}, got {value!r:.80}")
     return value
 
 
@@ -205,7 +205,7 @@ def check_not_blank(name: str, value: object) -> None:
 
 def check_positive_seconds(name: str, value: float) -> float:
     """Return ``value`` if it is a number of seconds above 0; otherwise raise a ValueError."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not value > 0:
+    if not (_has_type(value, float) and value > 0):
         raise ValueError(f"{name} must be a positive number of seconds, got {value!r:.80}")
     return value
 
@@ -226,7 +226,7 @@ def check_finite(name: str, value: float) -> float:
 
 def check_seconds(name: str, value: float) -> float:
     """Return ``value`` if it is a number of seconds, 0 or more; otherwise raise a ValueError."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not value >= 0:
+    if not (_has_type(value, float) and value >= 0):
         raise ValueError(f"{name} must be 0 or more seconds, got {value!r:.80}")
     return value
 

@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from html import escape
 from typing import Any
-
-
-class ReportDict(dict[str, Any]):
-    """Dict that a notebook displays as a table."""
-
-    def _repr_html_(self) -> str:
-        return render_html(self)
-
-
-class ReportList(list[Any]):
-    """List that a notebook displays as a table."""
-
-    def _repr_html_(self) -> str:
-        return render_html(self)
 
 
 def render_html(value: object) -> str:
@@ -27,18 +13,27 @@ def render_html(value: object) -> str:
 
     Special characters of HTML are escaped in all texts.
     """
-    rows: Iterable[str] | None = None
     if is_dataclass(value):
         value = {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):
-        rows = (
+        rows = [
             f"<th>{escape(str(name))}</th><td>{render_html(each)}</td>"
             for name, each in value.items()
-        )
+        ]
     elif isinstance(value, list | tuple):
-        rows = (f"<td>{render_html(each)}</td>" for each in value)
-    return (
-        escape(str(value))
-        if rows is None
-        else f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
-    )
+        rows = [f"<td>{render_html(each)}</td>" for each in value]
+    else:
+        return escape(str(value))
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
+
+class ReportDict(dict[str, Any]):
+    """Dict that a notebook displays as a table."""
+
+    _repr_html_ = render_html
+
+
+class ReportList(list[Any]):
+    """List that a notebook displays as a table."""
+
+    _repr_html_ = render_html

@@ -135,11 +135,9 @@ class ConversationScope:
     tenant: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        checked_id("user_id", self.user_id)
-        checked_id("session_id", self.session_id)
-        checked_id("agent_id", self.agent_id)
-        if self.tenant is not None:
-            checked_id("tenant", self.tenant)
+        for name, value in vars(self).items():
+            if name != "tenant" or value is not None:
+                checked_id(name, value)
 
     @property
     def storage_session_id(self) -> str:

@@ -72,8 +72,8 @@ class ScriptedModel(Model):
         delay: float = 0.0,
         usage: Callable[[Messages], int] | None = None,
     ) -> None:
-        self._reply = replies if callable(replies) else None
-        self._replies: Iterator[Reply] = iter(()) if callable(replies) else iter(replies)
+        script: Iterator[Reply] = iter(() if callable(replies) else replies)
+        self._reply = replies if callable(replies) else lambda _: next(script, "ok")
         self._stateful = stateful
         self._delay = delay
         self._usage = usage or _tokens
@@ -104,14 +104,8 @@ class ScriptedModel(Model):
 
         The object is yielded in a dict, as ``{"output": ...}``.
         """
-        reply = self._next(prompt)
-        if isinstance(reply, BaseException):
-            raise reply
-        yield {
-            "output": output_model.model_validate_json(
-                reply if isinstance(reply, str) else reply[0]["text"]
-            )
-        }
+        text = self._blocks(prompt)[0]["text"]
+        yield {"output": output_model.model_validate_json(text)}
 
     async def stream(
         self,
@@ -128,24 +122,22 @@ class ScriptedModel(Model):
         self.requests.append(copy.deepcopy(request))
         if self._delay:
             await asyncio.sleep(self._delay)
-        reply = self._next(messages)
-        if isinstance(reply, BaseException):
-            raise reply
-        blocks = [{"text": reply}] if isinstance(reply, str) else reply
+        blocks = self._blocks(messages)
         yield {"messageStart": {"role": "assistant"}}
-        stop = "end_turn"
         for index, block in enumerate(blocks):
-            if "toolUse" in block:
-                stop = "tool_use"
             for event in _block_events(block, index):
                 yield event
-        yield {"messageStop": {"stopReason": stop}}  # type: ignore[typeddict-item]
+        calls_tools = any("toolUse" in block for block in blocks)
+        yield {"messageStop": {"stopReason": "tool_use" if calls_tools else "end_turn"}}
         tokens = self._usage(messages)
         usage = {"inputTokens": tokens, "outputTokens": 8, "totalTokens": tokens + 8}
         yield {"metadata": {"usage": usage, "metrics": {"latencyMs": 1}}}  # type: ignore[typeddict-item]
 
-    def _next(self, messages: Messages) -> Reply:
-        return self._reply(messages) if self._reply else next(self._replies, "ok")
+    def _blocks(self, messages: Messages) -> list[dict[str, Any]]:
+        reply = self._reply(messages)
+        if isinstance(reply, BaseException):
+            raise reply
+        return [{"text": reply}] if isinstance(reply, str) else reply
 
 
 def _tokens(messages: Messages) -> int:
@@ -153,22 +145,20 @@ def _tokens(messages: Messages) -> int:
 
 
 def _block_events(block: dict[str, Any], index: int) -> Iterator[StreamEvent]:
+    start: Any = {}
+    deltas: list[Any]
     if "toolUse" in block:
         use = block["toolUse"]
         start = {"toolUse": {"toolUseId": use["toolUseId"], "name": use["name"]}}
-        deltas: list[dict[str, Any]] = [
-            {"toolUse": {"input": json.dumps(use["input"], ensure_ascii=False)}}
-        ]
+        deltas = [{"toolUse": {"input": json.dumps(use["input"], ensure_ascii=False)}}]
     elif "reasoningContent" in block:
-        start = {}
         text = block["reasoningContent"]["reasoningText"]
         deltas = [{"reasoningContent": {key: value}} for key, value in text.items()]
     else:
-        start = {}
         deltas = [{"text": block["text"]}]
-    yield {"contentBlockStart": {"contentBlockIndex": index, "start": start}}  # type: ignore[typeddict-item]
+    yield {"contentBlockStart": {"contentBlockIndex": index, "start": start}}
     for delta in deltas:
-        yield {"contentBlockDelta": {"contentBlockIndex": index, "delta": delta}}  # type: ignore[typeddict-item]
+        yield {"contentBlockDelta": {"contentBlockIndex": index, "delta": delta}}
     yield {"contentBlockStop": {"contentBlockIndex": index}}
 
 
