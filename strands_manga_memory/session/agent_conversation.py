@@ -171,6 +171,7 @@ class AgentConversation:
 
     def _open(self, *, inspect: bool) -> list[Message] | None:
         storage, local = self.storage, self.local
+        others = self.saver.others_unsaved()  # before the reads, which may miss their saves
         start = partial(self.tiers.writer.submit, (self.key, "hot"))  # both tiers at once
         error = storage.load(touch=not inspect, read=self._read_tier, start=start)
         if error is not None:
@@ -187,6 +188,8 @@ class AgentConversation:
                     f"record={record!r} belongs to other ids than those asked for", record=record
                 )
             self._end_if_expired(inspect=inspect)
+        for other in others:
+            local.merge_shared(other)
         if local.base.is_empty:  # otherwise another writer may have begun the next incarnation
             local.is_reset = False
             return None
@@ -298,6 +301,10 @@ class AgentConversation:
                 found = []  # the conversation was deleted while the log was read
             for key, number in found:
                 self.local.redact(key, number, dump(message))
+        for other in self.saver.others_unsaved():  # which may save the original
+            for key, number in found:
+                if key in other.held_turns:
+                    other.redact(key, number, dump(message))
         return bool(found)
 
     def _messages_in_memory(self, identity: str | None) -> Iterator[tuple[TurnKey, int]]:

@@ -22,7 +22,9 @@ from strands_manga_memory.exceptions import (
     StoreError,
     StoreUnavailableError,
 )
+from strands_manga_memory.lifecycle import members_of
 from strands_manga_memory.session.protocol.conversation_storage import ConversationStorage, Tier
+from strands_manga_memory.session.protocol.local_copy import LocalCopy
 from strands_manga_memory.session.tiers import ConversationKey, Tiers
 from strands_manga_memory.stores.writer import TierHealth, Writer, cause_of
 from strands_manga_memory.telemetry import count_missed_deadline, in_current_context
@@ -81,6 +83,8 @@ class ConversationSaver:
         """
         self._is_scheduled = False
         self.tiers.writer.cancel_later((self, "soon"))
+        if self._storage.local.is_dirty:
+            self.tiers.writer.unsaved.add(self)
         tier = self._first_tier
         if self._started_at is None:  # else the caller also waits for the running call
             self._tier = tier
@@ -212,6 +216,13 @@ class ConversationSaver:
                 return False
             return head.version[:2] != local.base.version[:2]
 
+    def others_unsaved(self) -> list[LocalCopy]:
+        """Return this process's other copies of the conversation that have unsaved changes."""
+        savers: list[ConversationSaver] = members_of(self.tiers.writer.unsaved)
+        same = [one for one in savers if one._key == self._key and one is not self]  # noqa: SLF001
+        found = [one._storage.local for one in same if one.error is None]  # noqa: SLF001
+        return [local for local in found if local.is_dirty]
+
     # On the writer
 
     @property
@@ -314,6 +325,8 @@ class ConversationSaver:
                 f"the tier rejected the change, which is kept: {cause_of(error)}"
             ) from error
         health.record_success()
+        if not self._storage.local.is_dirty:
+            self.tiers.writer.unsaved.discard(self)
         if self._storage.hot is not None and self._storage.durable is not None:
             self._update_unflushed()
         return found

@@ -302,6 +302,7 @@ class Writer:
         unflushed: Conversations that this process has saved in the hot store, but not yet written
             to the durable store. Each storage key is mapped to a function that opens the
             conversation.
+        unsaved: Weak set of the objects that save conversations with changes that no store has.
     """
 
     def __init__(self, *, threads: int = 8, clock: Callable[[], float] = time.monotonic) -> None:
@@ -320,6 +321,7 @@ class Writer:
         self._timers: dict[Hashable, tuple[float, _Job]] = {}
         self._repeated: dict[Hashable, deque[Callable[[], object]]] = {}
         self.unflushed: dict[Any, Callable[[], Any]] = {}
+        self.unsaved: weakref.WeakSet[Any] = weakref.WeakSet()
         self._threads = 0
         self._idle = 0
         self._draining = 0

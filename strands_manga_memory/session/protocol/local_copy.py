@@ -120,9 +120,8 @@ class LocalCopy:
     ) -> Slot | None:
         """Add a serialized message to the open turn or, if there is none, to a new turn.
 
-        Return a reference to the message; None if it is discarded, because the conversation was
-        deleted during the turn. ``about`` has values for a new turn, such as the intent. ``at`` is
-        the message's time in seconds since 1970; None: now.
+        Return a reference to the message; None if the conversation was deleted during the turn.
+        ``about`` has values for a new turn. ``at`` is the time in seconds since 1970; None: now.
         """
         with self.lock:
             if self._open is None:
@@ -156,8 +155,7 @@ class LocalCopy:
     def end_turn(self, **about: Any) -> None:
         """End the open turn, if any, and add values to it, such as the intent (``about``).
 
-        A turn whose beginning was deleted stays open until ``begin_turn``, and messages that are
-        added until then are discarded.
+        A turn whose beginning was deleted stays open, and loses messages, until ``begin_turn``.
         """
         with self.lock:
             if self._open is not None and (turn := self.own_turns.get(self._open)):
@@ -217,10 +215,7 @@ class LocalCopy:
             return self.new_manager_state if is_changed else self.base.manager_state
 
     def adopt_window(self) -> Window:
-        """Make ``window``, which contains other processes' changes, the agent's history.
-
-        Return the new history.
-        """
+        """Make ``window``, with other processes' changes, the agent's history, and return it."""
         with self.lock:
             self.new_manager_state = None if self.has_conflict else self.new_manager_state
             self.view, self.has_conflict, self.is_reset = self.window, False, False
@@ -271,18 +266,43 @@ class LocalCopy:
     def unsaved_messages(self) -> int:
         """Number of messages that no store has confirmed."""
         with self.lock:
-            return self.record.message_count - self.base.message_count
+            found, record = self.tier_records.values(), self.record
+            stored = [one.message_count for one in found if one.incarnation == record.incarnation]
+            return record.message_count - max(stored, default=0) if self.is_dirty else 0
 
     @property
     def is_dirty(self) -> bool:
         """Whether this process has a change of the conversation that no store has confirmed."""
         with self.lock:
-            base = self.base
+            base, records = self.base, self.tier_records.values()
+            stored = [one for one in records if one.version == base.version]
+            is_begun = bool(base.incarnation) or not base.is_empty
+            is_unsaved = is_begun and not any(map(base.has_content_of, stored))
+            return is_unsaved or self.has_changes()
+
+    def share(self) -> Record:
+        """Return the record with all unsaved changes, for other copies in this process.
+
+        The changes give way to later ones of these copies, as if a tier had stored them.
+        """
+        with self.lock:
             if self.has_changes():
-                return True
-            records = self.tier_records.values()
-            current = [record for record in records if record.version == base.version]
-            return base.incarnation > 0 and not any(map(base.has_content_of, current))
+                draft = self.draft()
+                # A conversation that no tier has keeps the incarnation 0 until it is stored.
+                self.base = replace(draft, incarnation=self.base.incarnation)
+                self._drafted = self.base, draft
+                self._discard_acknowledged()
+            return self.base
+
+    def merge_shared(self, other: LocalCopy) -> None:
+        """Merge the unsaved changes of another copy of the conversation in this process."""
+        found = other.share()
+        with self.lock:
+            self.first_incarnation = other.first_incarnation
+            self.merge_record(found, {})
+            if self.base.version == found.version:
+                incarnation = found.incarnation or self.first_incarnation
+                self._drafted = self.base, replace(found, incarnation=incarnation)
 
     # The stores' side
 
@@ -291,7 +311,13 @@ class LocalCopy:
         with self.lock:
             if not self.is_dirty:
                 return self.base
-            draft = self._with_changes(self.next_version())
+            last, own = self._drafted[1], self.own_turns.items()
+            draft = None
+            if self.base.version <= last.version and not any(last.lacks(*turn) for turn in own):
+                draft = self._with_changes(last.version)
+            # The same content keeps its version, so that it does not replace later content.
+            if draft is None or not draft.has_content_of(last):
+                draft = self._with_changes(self.next_version())
             self._drafted = self.base, draft
             return draft
 
@@ -321,23 +347,26 @@ class LocalCopy:
         ).normalize()
 
     def merge_record(self, found: Record, logged: Mapping[TurnKey, int]) -> None:
-        """Merge the record (state of the conversation) that a tier has into this copy of it.
+        """Merge the record (state of the conversation) that a tier has into this copy.
 
         Args:
             found: Record that was read from the tier.
-            logged: Turns that are too old for the newer record's list of known turns (``seen``),
-                but were found in the log (list of all turns), with their numbers of messages. They
-                have left the history, and are not added to it again.
+            logged: Lengths of turns that are too old for the newer record's list ``seen``, but were
+                found in the log. They have left the history, and are not added to it again.
         """
         with self.lock:
             if self.answered_at is None or found.incarnation:
                 self.answered_at = self._clock()
-            if not found.incarnation:
+            if not found.incarnation and found.is_empty:
                 return
             self._note_times(found)
+            found = self._aligned(found)
             before, joined = self.base, join(found, self.base, logged)
-            if self.check_merge is not None and self._has_concurrent_changes(found, joined):
-                self.check_merge(self.states, found, bool(self.unsaved()))
+            is_own = found.version.tag in self._own_tags
+            if self.check_merge and not is_own and before.incarnation in (0, joined.incarnation):
+                mine = replace(before, incarnation=joined.incarnation)
+                if self.has_changes() and not mine.has_content_of(joined):
+                    self.check_merge(self.states, found, bool(self.unsaved()))
             for key in logged.keys() - {self._open}:
                 self.own_turns.pop(key, None)
             self.base = joined
@@ -348,10 +377,7 @@ class LocalCopy:
             self._rebase(before.window, before.incarnation)
 
     def acknowledge(self, record: Record) -> None:
-        """Mark the changes in a record as saved, because a tier has stored the record.
-
-        Changes that were made after the record was drafted stay unsaved.
-        """
+        """Mark the changes in a record, which a tier has stored, as saved. Keep later changes."""
         with self.lock:
             self.answered_at = self._clock()
             (base, draft), before = self._drafted, self.base
@@ -359,6 +385,7 @@ class LocalCopy:
                 self.base, self._drafted = record, (record, record)
                 self._discard_acknowledged()
                 return
+            record, before = self._aligned(record), self.base
             self.base = join(record, before)  # redactions and reads since the draft stay
             self._discard_acknowledged()
             is_newest = (record.incarnation, record.version) >= (before.incarnation, before.version)
@@ -368,28 +395,26 @@ class LocalCopy:
 
     @property
     def known_head(self) -> Record:
-        """Record (state of the conversation) in the durable tier, as this process knows it.
-
-        It is empty if this process has not read or written it, or if nothing is stored.
-        """
+        """Last known record of the durable tier; empty if it is not known or nothing is stored."""
         return self.tier_records.get("durable", Record())
 
     def set_tier_record(self, tier: str, record: Record) -> None:
-        """Set the last known record (state of the conversation) of a tier.
-
-        For the durable tier, also update ``base.unlogged``, the turns that the tier's log lacks.
-        """
+        """Set the last known record of a tier, and ``base.unlogged``: turns that the log lacks."""
         with self.lock:
-            self.tier_records[tier] = record
+            self.tier_records[tier], base = record, self.base
             if tier == "durable":
-                self.base = replace(self.base, unlogged=missing_turns(self.base, record))
+                self.base = replace(base, unlogged=missing_turns(base, record))
+            elif self.hash_is_log:
+                left = {
+                    key for key in base.unlogged if record.seen.get(key, 0) < base.seen.get(key, 0)
+                }
+                self.base = replace(base, unlogged=left).normalize()
 
     @property
     def possibly_lost(self) -> dict[TurnKey, int]:
-        """Turns of the history that may have lost messages in the durable tier, by turn key.
+        """Turns of the history that may have lost messages, after a restore of the table.
 
-        A table that was restored from a backup may lack messages. Each value is the number of the
-        turn's messages that are in memory or listed in the durable tier's record (state).
+        Each value is the number of the turn's messages in memory or in the durable tier's record.
         """
         with self.lock:
             base, head = self.base, self.known_head
@@ -403,16 +428,14 @@ class LocalCopy:
     def remove_lost(
         self, keys: Collection[TurnKey], found: Mapping[TurnKey, Turn], incarnation: int
     ) -> None:
-        """Remove messages from the history that the durable tier's log (list of turns) has lost.
+        """Remove messages from the history that the log (list of turns) has lost.
 
-        The log loses messages if its table is restored from a backup. A removed message returns if
-        a record that has it is merged later.
+        A removed message returns if a record that has it is merged later.
 
         Args:
             keys: Turns that the log may have lost, from ``possibly_lost``.
             found: The turns of ``keys`` that the log still has.
-            incarnation: Number of the conversation's run whose log was read. If a deletion, expiry
-                or rewind has ended this run since, nothing is removed.
+            incarnation: Incarnation whose log was read. If it has ended, nothing is removed.
         """
         with self.lock:
             self.add_turns(found, incarnation)
@@ -428,11 +451,7 @@ class LocalCopy:
             self.has_conflict |= view != self.view
 
     def add_turns(self, turns: Mapping[TurnKey, Turn], incarnation: int) -> None:
-        """Add turns that were read from the log to this copy of the conversation.
-
-        ``incarnation`` is the number of the conversation's run whose log was read. If this run has
-        ended since, the turns are ignored.
-        """
+        """Add turns from the log of an incarnation to this copy, unless it has ended since."""
         with self.lock:
             if self.base.incarnation == incarnation:
                 self.base = self.base.with_turns(turns).normalize()
@@ -455,10 +474,7 @@ class LocalCopy:
         return {key: turn for key, turn in self.own_turns.items() if self.base.lacks(key, turn)}
 
     def stored_lengths(self, incarnation: int) -> dict[TurnKey, int]:
-        """Return the number of stored messages of each turn, as far as this process knows.
-
-        ``incarnation`` is the number of the conversation's run to which the turns belong.
-        """
+        """Return the known number of stored messages of each turn of an incarnation."""
         with self.lock:
             lengths: dict[TurnKey, int] = {}
             for record in self.tier_records.values():
@@ -480,18 +496,14 @@ class LocalCopy:
             return version
 
     def next_incarnation(self, known: int = 0) -> int:
-        """Return the number of the conversation's next run, above ``known`` and the present one.
-
-        A new run (incarnation) begins after a deletion, an expiry or a rewind.
-        """
+        """Return the number of the conversation's next run, above ``known`` and the present one."""
         return max(known + 1, self.base.incarnation + 1, int(self._clock()))
 
     def expired_record(self, known: int = 0) -> Record:
-        """Return the record (state) that replaces the conversation's record when it expires.
+        """Return the record, without history, that replaces the conversation's when it expires.
 
-        The record has no history. Its incarnation (number of the conversation's run) is above
-        ``known`` and the present one. A merge with the previous record keeps turns that the log may
-        lack. A merge with a tombstone (record of a deletion) would discard them.
+        Its incarnation is above ``known`` and the present one. A merge with the previous record
+        keeps turns that the log may lack. A merge with a tombstone would discard them.
         """
         base, version = self.base, self.next_version()
         incarnation = self.next_incarnation(known)
@@ -500,37 +512,30 @@ class LocalCopy:
     def next_tombstone(self, known: int, found: Record) -> Record:
         """Return a tombstone (record of a deletion) that is newer than all known records.
 
-        Its incarnation (number of the conversation's run) is above the present one, and also above
-        ``known`` and the incarnation of ``found`` (the stored record).
+        Its incarnation is above the present one, ``known`` and that of the record ``found``.
         """
         incarnation = self.next_incarnation(max(known, found.incarnation))
         return Record(self.next_version(found), incarnation, deleted_below=incarnation)
 
-    def _has_concurrent_changes(self, found: Record, joined: Record) -> bool:
-        """Return whether this process and another one have changes since the last merge.
-
-        ``joined`` is the merge of this copy with the stored record ``found``. If ``joined`` has a
-        new incarnation (number of the conversation's run), the result is False.
-        """
+    def _aligned(self, found: Record) -> Record:
+        """Give a record that no tier had yet the incarnation of the record to merge it with."""
         base = self.base
-        if found.version.tag in self._own_tags or base.incarnation not in (0, joined.incarnation):
-            return False
-        mine = replace(base, incarnation=joined.incarnation)
-        return self.has_changes() and not mine.has_content_of(joined)
+        if not (base.incarnation or base.is_empty or found.deletes(base)):
+            self.base = replace(base, incarnation=found.incarnation)
+        elif not (found.incarnation or base.deletes(found)):
+            return replace(found, incarnation=base.incarnation)
+        return found
 
     def _outdate_view(self, before: Mapping[TurnKey, Mapping[int, Replacement]]) -> None:
-        if self.base.redactions != before:
-            outdated = {
-                (key, at)
-                for key, new in self.base.redactions.items()
-                for at in new
-                if before.get(key, {}).get(at) != new[at]
-            }
-            self.view = _with_outdated(self.view, outdated)
+        outdated = {
+            (key, at)
+            for key, new in self.base.redactions.items()
+            for at in new
+            if before.get(key, {}).get(at) != new[at]
+        }
+        self.view = _with_outdated(self.view, outdated) if outdated else self.view
 
     def _discard_acknowledged(self) -> None:
-        if self.hash_is_log:
-            self.base = replace(self.base, unlogged=frozenset()).normalize()
         base, known = self.base, self.base.states
         self.own_turns = {
             key: turn
@@ -546,10 +551,9 @@ class LocalCopy:
             self.new_manager_state = None
 
     def _adopt_incarnation(self, before: Record) -> None:
-        """Move unsaved turns to the run (incarnation) that another process began, or discard them.
+        """Move unsaved turns to the incarnation that another process began, or discard them.
 
-        After an expiry or a rewind, the turns are moved, because no user asked for their deletion.
-        After a deletion, they are discarded. ``before`` is the record before the merge.
+        They are discarded after a deletion. ``before`` is the record before the merge.
         """
         if not before.incarnation and not self.is_loaded:
             return  # the deletion may be older than the unsaved turns
@@ -568,11 +572,7 @@ class LocalCopy:
 
         If other processes only added messages, the agent's edits of its history are kept.
         Otherwise, the merged history replaces the edited one. Unsaved turns are kept in both cases,
-        unless a rewind removed them.
-
-        Args:
-            ancestor: The stored history before the merge.
-            incarnation: Incarnation (number of the conversation's run) before the merge.
+        unless a rewind removed them. ``ancestor`` is the stored history before the merge.
         """
         base = self.base
         ancestor = base.without_redacted_bodies(ancestor)
