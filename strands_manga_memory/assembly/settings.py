@@ -371,7 +371,8 @@ class MangaMemorySettings(BaseModel):
                 values.
         """
         given = {name: value for name, value in values.items() if value is not None}
-        return MangaMemorySettings(**{**self.model_dump(exclude_unset=True), **given})
+        own = {name: getattr(self, name) for name in self.model_fields_set}
+        return MangaMemorySettings(**{**own, **given})
 
     def pii_policy(self, codec: Codec | None) -> PiiPolicy:
         """Return the policy for personal data in memories, with the cipher of ``codec``.
