@@ -52,6 +52,7 @@ _MOST_WAITING = 20_000
 _EVERY_SECONDS = 1.0
 _Sample = tuple[float, Mapping[str, str]]
 _NONE: Mapping[str, Any] = MappingProxyType({})
+_WITHOUT_SDK = trace.NoOpTracerProvider, trace.ProxyTracerProvider
 
 
 class _QueuedEvent(NamedTuple):
@@ -161,7 +162,7 @@ class EventRecorder:
             if (value := entry.counts.get(count)) is not None:
                 instrument = _instruments[metric.name]
                 (instrument.record if metric.buckets else instrument.add)(value, labels)
-        if event.has_span and not isinstance(trace.get_tracer_provider(), trace.NoOpTracerProvider):
+        if event.has_span and not isinstance(trace.get_tracer_provider(), _WITHOUT_SDK):
             _export_span(entry)
 
 
