@@ -283,8 +283,7 @@ class MangaMemory:
             arguments["session_manager"] = manager
         if self.memories is not None or learn not in (None, "nothing"):
             store = self.user(scope.user_id, tenant=scope.tenant)
-            # Without a shared hot tier, each model call reads changes of other processes from the
-            # table, if it is a local file.
+            # Without a shared hot tier, each model call looks for changes in a local file.
             reads = isinstance(self.memories, SQLiteTable) and not self.hot.survives_process
             user = memory.UserContext(
                 store, session_id=scope.session_id, learn=learn, reads_revision=reads
@@ -484,8 +483,7 @@ class MangaMemory:
             StoreUnavailableError: A store does not answer.
         """
         for manager in members_of(self._managers):
-            of = manager.scope
-            if of is not None and of.storage_session_id == scope.storage_session_id:
+            if manager.session_id == scope.storage_session_id:
                 manager.close()
         return self.finalizer(model).run(scope)
 
@@ -495,7 +493,9 @@ class MangaMemory:
 
         Return whether the hot tier has the conversation. A sweeper ends it after the time to live.
         """
-        return self.finalizer().disconnected(scope)
+        from strands_manga_memory.assembly.finalizer import restart_ttl
+
+        return restart_ttl(self._stores["hot"], scope)
 
     def forget_user(
         self,

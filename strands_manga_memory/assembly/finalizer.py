@@ -173,10 +173,13 @@ class SessionFinalizer:
         Return whether the hot tier has the conversation. After the time to live, a sweeper (process
         that ends expired sessions) ends the conversation.
         """
-        if self._tiers.hot is None:
-            return False
-        name = ConversationKey.of(scope.storage_session_id, "A", scope.agent_id).name
-        if read_hot_head(self._tiers.hot, name) is None:
-            return False
-        record = self._tiers.hot.load(name, [], touch=True)
-        return record is not None and record.state == ACTIVE
+        return restart_ttl(self._tiers.hot, scope)
+
+
+def restart_ttl(hot: HotStore | None, scope: ConversationScope) -> bool:
+    """Restart the time to live of a conversation, and return whether the hot tier has it."""
+    name = ConversationKey.of(scope.storage_session_id, "A", scope.agent_id).name
+    if hot is None or read_hot_head(hot, name) is None:
+        return False
+    record = hot.load(name, [], touch=True)
+    return record is not None and record.state == ACTIVE

@@ -55,6 +55,17 @@ def test_a_disconnect_is_told_by_the_facade(memory: MangaMemory) -> None:
     assert not memory.disconnected(ConversationScope("u1", "another"))
 
 
+def test_a_disconnect_needs_no_memory_table(
+    valkey_server: servers.Valkey, unique: str, tmp_path: Path
+) -> None:
+    with valkey_server.client() as client:
+        hot = RedisHotStore(client, prefix=unique, deadline=2)
+        memory = MangaMemory.open(hot, f"sqlite:///{tmp_path}/s.db")
+        memory.agent(ScriptedModel(), user_id="u1", session_id="s")("hello")
+        assert memory.disconnected(ConversationScope("u1", "s"))
+        memory.close()
+
+
 class Down:
     def read(self, user_id: str, *, tenant: str | None = None) -> Any:
         raise ConnectionError("the profile service is down")
