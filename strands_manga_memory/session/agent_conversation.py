@@ -177,7 +177,7 @@ class AgentConversation:
         if error is not None:
             logger.warning("error=<%s> | the other tier is used", cause_of(error))
         if storage.hot is not None:
-            head = local.known_head
+            head = local.tier_records["durable"]
             is_current = not head.is_empty and head.incarnation == local.base.incarnation
             lacks_hot = storage.hot.record.is_empty and not head.is_closed
             self.possible_loss = lacks_hot and (is_current or not storage.hot.is_known)
@@ -263,10 +263,10 @@ class AgentConversation:
                 local.revise(key, versions[-1], dump(message))
                 return
             begins = starts_turn(message, self._last)  # type: ignore[arg-type]
-            if begins and local.has_open_turn:
+            if begins and local.open_key:
                 self.end_turn()
                 local.begin_turn()
-            goes_on = not begins and local.base.message_count and not local.has_open_turn
+            goes_on = not begins and local.base.message_count and not local.open_key
             local.append(dump(message), at=at, about={CONTINUES: True} if goes_on else None)
             self._last = message
 
@@ -486,7 +486,7 @@ class AgentConversation:
                         " it"
                     )
                 end = keys.index((before.key, before.number))
-            if last is None or newest is None or end >= last or count < newest:
+            if newest is None or last is None or end >= last or count < newest:
                 break
             newest *= 2
         if last is None or (before is None and end < last):

@@ -211,7 +211,7 @@ class ConversationSaver:
         with local.lock:
             if local.is_dirty:
                 return True
-            head = local.known_head
+            head = local.tier_records["durable"]
             if self._storage.durable is None or not local.base.incarnation:
                 return False
             return head.version[:2] != local.base.version[:2]
@@ -284,7 +284,7 @@ class ConversationSaver:
             self._attempt(storage.save_durably, storage.first)
         finally:
             self._started_at = None
-        if storage.durable is not None and not storage.local.known_head.incarnation:
+        if storage.durable is not None and not storage.local.tier_records["durable"].incarnation:
             self._needs_flush = True  # begun in the hot tier: the durable tier does not answer
 
     def _attempt(self, work: Callable[[], _T], tier: Tier, *, must: bool = False) -> _T:

@@ -86,7 +86,7 @@ class ConversationStorage:
         """
         if self.durable is None:
             return False
-        base, head = self.local.base, self.local.known_head
+        base, head = self.local.base, self.local.tier_records["durable"]
         ended = len(self._ended(base, base.unlogged))
         if ended and ended % self._flush_every == 0:
             return True
@@ -360,7 +360,8 @@ class ConversationStorage:
         Return whether it was stored.
         """
         local = self.local
-        is_new = local.is_loaded and not (local.base.incarnation or local.known_head.incarnation)
+        known = local.base.incarnation or local.tier_records["durable"].incarnation
+        is_new = local.is_loaded and not known
         if self.hot is None or not is_new or self.hot.stored != StoredHash():
             return False  # the hash has content or a tombstone, or is not known
         with self.hot.io:
@@ -372,7 +373,7 @@ class ConversationStorage:
         if self.hot is None:
             return
         with self.hot.io:
-            record, head = self.local.base, self.local.known_head
+            record, head = self.local.base, self.local.tier_records["durable"]
             is_stored = record.incarnation and head.version == record.version
             if self.hot.is_known and self.begins_durably and is_stored:
                 self._attempt(self._write, self.hot, record, record)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from threading import RLock
@@ -57,10 +57,12 @@ class LocalCopy:
         base: Merge of all records that this process has read and written.
         view: The agent's present history, as references to messages.
         window: The history to save next. Unlike ``view``, it has other processes' latest changes.
+        open_key: Key of the open turn, to which the next message belongs; None without such a turn.
         own_turns: The open turn, and turns of this process that no store has confirmed in full.
         has_conflict: Whether ``window`` must replace the agent's history, whose edits are dropped.
         dropped: Number of messages that a deletion discarded before they were saved.
-        tier_records: The last known record of each tier, keyed by the tier's name.
+        tier_records: The last known record of each tier, keyed by the tier's name; empty if it is
+            not known, or if the tier has none.
         answered_at: Time of a store's last answer, in seconds since 1970; None without an answer.
         is_loaded: Whether both tiers were read when the agent got its history.
         is_reset: Whether the conversation was deleted, has expired or was rewound, and the agent
@@ -93,9 +95,9 @@ class LocalCopy:
         # A hot tier alone keeps no tombstone for long, so its incarnations are numbered by the time
         # of their beginning.
         self.first_incarnation = self.next_incarnation() if hash_is_log else 1
-        self.tier_records: dict[str, Record] = {}
+        self.tier_records = {"hot": Record(), "durable": Record()}
         self.answered_at: float | None = None
-        self._open: TurnKey | None = None
+        self.open_key: TurnKey | None = None
         # the last draft, and ``base`` when it was made
         self._drafted = self.base, self.base
         self._own_tags: deque[str] = deque(maxlen=64)
@@ -108,12 +110,7 @@ class LocalCopy:
         """End the open turn, if any, so that the next message begins a new turn."""
         with self.lock:
             self.end_turn()
-            self._open = None
-
-    @property
-    def has_open_turn(self) -> bool:
-        """Whether the next message belongs to a turn that has already begun."""
-        return self._open is not None
+            self.open_key = None
 
     def append(
         self, message: Any, *, at: float | None = None, about: Mapping[str, Any] | None = None
@@ -124,10 +121,10 @@ class LocalCopy:
         ``about`` has values for a new turn. ``at`` is the time in seconds since 1970; None: now.
         """
         with self.lock:
-            if self._open is None:
-                self._open = self._next_key()
-                self.own_turns[self._open] = Turn(is_open=True, about=dict(about or {}))
-            key, turn = self._open, self.own_turns.get(self._open)
+            if self.open_key is None:
+                self.open_key = self._next_key()
+                self.own_turns[self.open_key] = Turn(is_open=True, about=dict(about or {}))
+            key, turn = self.open_key, self.own_turns.get(self.open_key)
             if turn is None:  # the turn's beginning was deleted
                 self.dropped += 1
                 return None
@@ -158,10 +155,10 @@ class LocalCopy:
         A turn whose beginning was deleted stays open, and loses messages, until ``begin_turn``.
         """
         with self.lock:
-            if self._open is not None and (turn := self.own_turns.get(self._open)):
+            if self.open_key is not None and (turn := self.own_turns.get(self.open_key)):
                 about = {**turn.about, **about}
-                self.own_turns[self._open] = replace(turn, is_open=False, about=about)
-                self._open = None
+                self.own_turns[self.open_key] = replace(turn, is_open=False, about=about)
+                self.open_key = None
 
     def set_view(self, view: Sequence[Slot]) -> None:
         """Set the agent's present history, after messages were removed, edited or added."""
@@ -223,25 +220,22 @@ class LocalCopy:
 
     def message(self, slot: Slot) -> Any:
         """Return the serialized message that a slot refers to; None if it is not in memory."""
-        if slot.body:
-            return slot.body
-        turn = self._turn_with(slot)
-        return turn and turn.messages[slot.number]
+        return slot.body or self._found(slot)[0]
 
     def time(self, slot: Slot) -> float | None:
         """Return a message's time in seconds since 1970; None if the message is not in memory."""
-        turn = self._turn_with(slot)
-        return turn.times[slot.number] if turn else None
+        return self._found(slot)[1]
 
-    def _turn_with(self, slot: Slot) -> Turn | None:
-        if slot.key is None:
-            return None
+    def _found(self, slot: Slot) -> tuple[Any, float | None]:
+        key, number, _ = slot
+        if key is None:
+            return None, None
         with self.lock:
             for turns in (self.own_turns, self.base.turns, self.evicted):
-                turn = turns.get(slot.key)
-                if turn is not None and slot.number < len(turn.messages):
-                    return self.base.redact_turn(slot.key, turn)
-            return None
+                turn = turns.get(key)
+                if turn is not None and number < len(turn.messages):
+                    return self.base.redact_turn(key, turn).messages[number], turn.times[number]
+            return None, None
 
     def redact(self, key: TurnKey, number: int, message: Any) -> None:
         """Replace a message of a turn by its redacted version in the next save."""
@@ -276,9 +270,7 @@ class LocalCopy:
         with self.lock:
             base, records = self.base, self.tier_records.values()
             stored = [one for one in records if one.version == base.version]
-            is_begun = bool(base.incarnation) or not base.is_empty
-            is_unsaved = is_begun and not any(map(base.has_content_of, stored))
-            return is_unsaved or self.has_changes()
+            return self.has_changes() or not any(map(base.has_content_of, stored))
 
     def share(self) -> Record:
         """Return the record with all unsaved changes, for other copies in this process.
@@ -367,7 +359,7 @@ class LocalCopy:
                 mine = replace(before, incarnation=joined.incarnation)
                 if self.has_changes() and not mine.has_content_of(joined):
                     self.check_merge(self.states, found, bool(self.unsaved()))
-            for key in logged.keys() - {self._open}:
+            for key in logged.keys() - {self.open_key}:
                 self.own_turns.pop(key, None)
             self.base = joined
             self._discard_acknowledged()
@@ -393,11 +385,6 @@ class LocalCopy:
             # history of that save.
             self._rebase(record.window if is_newest else before.window, record.incarnation)
 
-    @property
-    def known_head(self) -> Record:
-        """Last known record of the durable tier; empty if it is not known or nothing is stored."""
-        return self.tier_records.get("durable", Record())
-
     def set_tier_record(self, tier: str, record: Record) -> None:
         """Set the last known record of a tier, and ``base.unlogged``: turns that the log lacks."""
         with self.lock:
@@ -417,7 +404,7 @@ class LocalCopy:
         Each value is the number of the turn's messages in memory or in the durable tier's record.
         """
         with self.lock:
-            base, head = self.base, self.known_head
+            base, head = self.base, self.tier_records["durable"]
             listed = head.seen if head.incarnation == base.incarnation else {}
             known = {
                 key: max(listed.get(key, 0), len(base.turns.get(key, Turn()).messages))
@@ -473,15 +460,13 @@ class LocalCopy:
         """Return the turns of this process that no store has confirmed completely."""
         return {key: turn for key, turn in self.own_turns.items() if self.base.lacks(key, turn)}
 
-    def stored_lengths(self, incarnation: int) -> dict[TurnKey, int]:
+    def stored_lengths(self, incarnation: int) -> Mapping[TurnKey, int]:
         """Return the known number of stored messages of each turn of an incarnation."""
         with self.lock:
-            lengths: dict[TurnKey, int] = {}
+            lengths = Counter[TurnKey]()
             for record in self.tier_records.values():
                 if record.incarnation == incarnation:
-                    lengths |= {
-                        key: max(length, lengths.get(key, 0)) for key, length in record.seen.items()
-                    }
+                    lengths |= Counter(record.seen)  # the larger number of both
             return lengths
 
     def next_version(self, *others: Record) -> Version:
@@ -540,7 +525,7 @@ class LocalCopy:
         self.own_turns = {
             key: turn
             for key, turn in self.own_turns.items()
-            if key == self._open or base.lacks(key, turn)
+            if key == self.open_key or base.lacks(key, turn)
         }
         self._changes = {
             name: new
