@@ -183,8 +183,7 @@ class _FaultyStore:
     def __init__(self, store: Any) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._before: list[BaseException] = []
-        self._after: list[BaseException] = []
+        self._faults: list[tuple[BaseException, bool]] = []
         self.down = False
         self.calls: list[str] = []
 
@@ -201,7 +200,7 @@ class _FaultyStore:
         """
         fault = error or StoreUnavailableError("injected fault")
         with self._lock:
-            (self._after if after else self._before).extend([fault] * count)
+            self._faults += [(fault, after)] * count
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._store, name)
@@ -211,15 +210,14 @@ class _FaultyStore:
         def call(*args: Any, **kwargs: Any) -> Any:
             with self._lock:
                 self.calls.append(name)
-                before = self._before.pop() if self._before else None
-                after = self._after.pop() if self._after and not before else None
+                fault, after = self._faults.pop(0) if self._faults else (None, False)
             if self.down:
                 raise StoreUnavailableError("injected outage")
-            if before:
-                raise before
+            if fault and not after:
+                raise fault
             result = attribute(*args, **kwargs)
-            if after:
-                raise after
+            if fault:
+                raise fault
             return result
 
         return call

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -211,8 +212,12 @@ def make_history_manager(
     )
     if settings.history == "importance":
         return trimmer
+    cache = None
+    if seconds := settings.summary_cache_hours * 3600:
+        with suppress(ImportError):  # without the extra, no drafts are stored in the clear
+            cache = conversation.SummaryCache(hot, seconds=seconds)
     summary: dict[str, Any] = {"summary_tokens": summary_tokens, "trimmer": trimmer, "log": log}
-    summary |= {"schedule": schedule, "cache": _drafts(hot, settings.summary_cache_hours * 3600)}
+    summary |= {"schedule": schedule, "cache": cache}
     if settings.history == "compact":
         from strands_manga_memory.conversation.compaction import default_stages
 
@@ -232,17 +237,6 @@ def _end_of_log(session: TieredSessionManager, max_messages: int) -> list[Messag
     if not session.stats()["left_messages"]:
         return []
     return [record["message"] for record in session.records(last=max_messages)]
-
-
-def _drafts(hot: HotStore, seconds: float) -> conversation.SummaryCache | None:
-    from strands_manga_memory import conversation
-
-    if not seconds:
-        return None
-    try:
-        return conversation.SummaryCache(hot, seconds=seconds)
-    except ImportError:  # without the extra there is no cache: drafts are never stored in the clear
-        return None
 
 
 def make_recall_plugin(

@@ -182,12 +182,18 @@ def retract(
     from strands_manga_memory import conversation, state
 
     scope = check_instance("source", source, Source, "a Source from explain(agent)").scope
-    store = _store_of(opened, scope)
-    owner = scope.tenant, scope.user_id
-    live = [part for part, of in parts.items() if (of.tenant, of.user_id) == owner]
-    users = [part for part in live if isinstance(part, memory.UserContext)]
-    changed = [user.agent for user in users if _is_shown(source, user)]
-    memories = 0 if store is None else _retract_stored(store, source)
+    live = [part for part, of in parts.items() if of.storage_user_id == scope.storage_user_id]
+    ids, changed = {source.message_id, source.memory_id} - {None}, []
+    for part in live:
+        if isinstance(part, memory.UserContext):
+            shown = _memory_sources(part, partial(Source, scope=scope))
+            if not ids.isdisjoint(
+                id_ for each in shown for id_ in (each.message_id, each.memory_id)
+            ):
+                changed.append(part.agent)
+    memories = 0
+    if opened.memories is not None:
+        memories = _retract_stored(opened.user(scope.user_id, tenant=scope.tenant), source)
     if message_id := source.message_id:
         for part in live:
             if isinstance(part, memory.UserContext):
@@ -213,7 +219,9 @@ def rewind(opened: Any, scope: ConversationScope, at_turn: int) -> None:
     """
     from strands_manga_memory import state
 
-    store = _store_of(opened, scope)
+    store = None
+    if opened.memories is not None:
+        store = opened.user(scope.user_id, tenant=scope.tenant)
     session = opened.session(scope)
     records = list(session.records())
     before = preceding_texts(each["message"] for each in records)
@@ -234,17 +242,6 @@ def rewind(opened: Any, scope: ConversationScope, at_turn: int) -> None:
             # The first retraction also deletes the summary of the session.
             if not number or id_ in known or extract_preferences([text]):
                 retractions.callback(store.retract, id_, session_id=scope.session_id)
-
-
-def _store_of(opened: Any, scope: ConversationScope) -> memory.UserMemoryStore | None:
-    has_table = opened.memories is not None
-    return opened.user(scope.user_id, tenant=scope.tenant) if has_table else None
-
-
-def _is_shown(source: Source, user: memory.UserContext) -> bool:
-    ids = {source.message_id, source.memory_id} - {None}
-    shown = _memory_sources(user, partial(Source, scope=source.scope))
-    return any(not ids.isdisjoint((each.message_id, each.memory_id)) for each in shown)
 
 
 def _retract_stored(store: memory.UserMemoryStore, source: Source) -> int:
