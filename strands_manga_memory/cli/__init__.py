@@ -24,10 +24,10 @@ from strands_manga_memory import __version__
 
 def main() -> None:
     """Run the command line and exit the process."""
-    missing = next((name for name in ("rich", "typer") if find_spec(name) is None), None)
-    if missing is not None:
+    missing = [name for name in ("rich", "typer") if find_spec(name) is None]
+    if missing:
         print(  # noqa: T201
-            f"strands-manga-memory {__version__}: its commands need {missing}: pip install"
+            f"strands-manga-memory {__version__}: its commands need {missing[0]}: pip install"
             " 'strands-manga-memory[cli]'",
             file=sys.stderr,
         )

@@ -31,14 +31,13 @@ class TtlAdvice:
 
         The value is interpolated between the recorded points of the attribute ``curve``.
         """
-        before = (0.0, 0.0)
-        for point in self.curve:
-            if point[0] >= seconds:
-                low = max(before[0], point[0] / 1.25)
-                inside = max(0.0, (seconds - low) / (point[0] - low))
-                return before[1] + (point[1] - before[1]) * inside
-            before = point
-        return before[1]
+        last, share = 0.0, 0.0
+        for bound, until in self.curve:
+            if bound >= seconds:
+                low = max(last, bound / 1.25)
+                return share + (until - share) * max(0.0, (seconds - low) / (bound - low))
+            last, share = bound, until
+        return share
 
 
 @checked

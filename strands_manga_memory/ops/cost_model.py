@@ -23,8 +23,6 @@ from strands_manga_memory.ops.workload import (
     tokens_used,
 )
 
-Preset = Literal["measured", "paper"]
-
 USABLE_MEMORY = 0.75
 """Share of a node's memory that ElastiCache makes available for data."""
 
@@ -159,7 +157,7 @@ class CostModel:
 
     workload: Workload
     prices: Prices
-    preset: Preset = "measured"
+    preset: Literal["measured", "paper"] = "measured"
     node: str | None = None
 
     def __post_init__(self) -> None:

@@ -23,6 +23,7 @@ from strands.types.content import Message
 from strands.types.exceptions import SessionException, SnapshotException
 from strands.types.session import SessionMessage
 
+from strands_manga_memory.arguments import checked
 from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language.preference_slots import Preference
@@ -53,6 +54,7 @@ from strands_manga_memory.session.conversation_transfer import (
     TransferredConversation,
     TransferResult,
 )
+from strands_manga_memory.session.stored_session import COUNTERS
 from strands_manga_memory.session.tiers import TOMBSTONE, user_directory
 from strands_manga_memory.stores.codec import MALFORMED, json_bytes, load
 
@@ -108,6 +110,7 @@ class SessionsReport:
         return not any(one.outcome == "failed" for one in self.sessions)
 
 
+@checked
 def import_sessions(
     manager: RepositorySessionManager | SnapshotSessionManager,
     ids: Iterable[tuple[str, str]],
@@ -142,11 +145,6 @@ def import_sessions(
             cannot read.
         StoreUnavailableError: A store of ``memory`` is unavailable. The import can be repeated.
     """
-    if not isinstance(manager, RepositorySessionManager | SnapshotSessionManager):
-        raise ValueError(
-            "manager must be a RepositorySessionManager or a SnapshotSessionManager, got"
-            f" {type(manager).__name__}"
-        )
     report = SessionsReport()
     for session_id, agent_id in ids:
         if isinstance(manager, SnapshotSessionManager) and session_id != manager.session_id:
@@ -318,9 +316,6 @@ class _RestoredHistory(NullConversationManager):
 
     def get_state(self) -> dict[str, Any]:
         return self._state
-
-
-_COUNTERS = ("turn_count", "created", "last_activity")
 
 
 @dataclass(frozen=True)
@@ -536,7 +531,7 @@ def _parse_conversation(session: Mapping[str, Any]) -> TransferredConversation:
         log=log,
         window=window,
         states=states,
-        metadata={key: value for key, value in metadata.items() if key not in _COUNTERS},
+        metadata={key: value for key, value in metadata.items() if key not in COUNTERS},
         created=metadata.get("created"),
     )
 

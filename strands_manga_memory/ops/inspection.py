@@ -167,21 +167,19 @@ def inspect(
     conversation = AgentConversation(conversation_key, tiers, ids={})
     window = conversation.open(inspect=True)
     storage = conversation.storage
-    hot_state = None if storage.hot is None else _hot_state(storage.hot, tiers, conversation_key)
-    head = storage.durable.record if storage.durable is not None else Record()
-    if window is None and hot_state is None and not head.incarnation:
+    base, hot_state, durable_state = storage.local.base, None, None
+    if hot is not None and storage.hot is not None:
+        hot_state = _hot_state(storage.hot, hot, conversation_key.name)
+    if storage.durable is not None:
+        durable_state = _durable_state(base, storage.durable, tiers)
+    if window is None and hot_state is None and durable_state is None:
         return None
     entries = () if window is None else conversation.history()
     scorer = ImportanceWeightedConversationManager().history
-    base = storage.local.base
     return Inspection(
         conversation=conversation_key.name,
         hot=hot_state,
-        durable=(
-            None
-            if storage.durable is None or not head.incarnation
-            else _durable_state(head, base, storage.durable, tiers)
-        ),
+        durable=durable_state,
         turns=base.turn_count,
         created=base.created,
         last_activity=base.last_used,
@@ -197,14 +195,11 @@ def inspect(
     )
 
 
-def _hot_state(
-    tier: HotTier, tiers: Tiers, conversation_key: ConversationKey
-) -> dict[str, Any] | None:
+def _hot_state(tier: HotTier, store: HotStore, name: str) -> dict[str, Any] | None:
     """Return a conversation's state, version and time to live in the hot store; None if missing."""
-    assert tiers.hot is not None  # noqa: S101 - the tier has a store
     if not tier.is_known:
         raise StoreUnavailableError("the hot tier does not answer")
-    found = tiers.hot.load(conversation_key.name, [], touch=False)
+    found = store.load(name, [], touch=False)
     if found is None or found.state == DELETED:
         return None
     state = DELETED if tier.record.is_empty else found.state
@@ -212,13 +207,16 @@ def _hot_state(
     return {"state": state, "version": found.version, **times}
 
 
-def _durable_state(head: Record, base: Record, tier: DurableTier, tiers: Tiers) -> dict[str, Any]:
-    """Return the properties of a conversation in the durable table, such as its version.
+def _durable_state(base: Record, tier: DurableTier, tiers: Tiers) -> dict[str, Any] | None:
+    """Return a conversation's properties in the durable table, such as its version.
 
-    ``head`` is the conversation's record in the durable table. ``base`` is the merged record of the
-    hot store and the durable table. The property ``ahead`` is True if the hot store may have
+    The result is None if the table does not have the conversation. ``base`` is the merged record of
+    the hot store and the durable table. The property ``ahead`` is True if the hot store may have
     changes that the durable table lacks.
     """
+    head = tier.record
+    if not head.incarnation:
+        return None
     is_behind = base.version[:2] > head.version[:2] or not (head.is_closed or head.is_empty)
     return {
         "state": DELETED if head.is_empty else ACTIVE,

@@ -128,8 +128,8 @@ def _list_entry(
     agents = tuple(manager.agents())
     try:
         facts = [manager.metadata(agent) for agent in agents]
-        last = max((float(each["last_activity"] or 0.0) for each in facts), default=0.0)
-        oldest = sorted(zip(agents, facts, strict=True), key=lambda pair: pair[1]["created"] or 0.0)
+        last = max((each["last_activity"] for each in facts), default=0.0)
+        oldest = sorted(zip(agents, facts, strict=True), key=lambda pair: pair[1]["created"])
         title = next((found for agent, _ in oldest if (found := _find_title(manager, agent))), "")
         is_damaged = not agents and bool(damaged_heads(durable, manager.session_id))
     except CorruptRecordError:
@@ -138,7 +138,7 @@ def _list_entry(
         scope.session_id,
         agents,
         title,
-        sum(int(each["turn_count"] or 0) for each in facts),
+        sum(each["turn_count"] for each in facts),
         last or None,
         is_damaged,
     )

@@ -352,7 +352,9 @@ def test_sessions_are_given_to_users(folder: Path, memory: MangaMemory) -> None:
 
 
 def test_other_managers_and_sessions_of_a_snapshot_are_refused(memory: MangaMemory) -> None:
-    with pytest.raises(ValueError, match="got str"):
+    with pytest.raises(
+        ValueError, match=r"^manager must be RepositorySessionManager or .*, got .sessions"
+    ):
         import_sessions("sessions", [("s1", "a")], memory)
     with pytest.raises(ValueError, match="reads session 's1', not 's2'"):
         import_sessions(
