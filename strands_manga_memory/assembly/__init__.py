@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING
 
 from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.assembly.process_stores import MemoryStats
+from strands_manga_memory.assembly.provenance import RetractionReport, Source
 from strands_manga_memory.assembly.settings import MangaMemorySettings
 from strands_manga_memory.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from strands_manga_memory.assembly.finalizer import SessionFinalizer
-    from strands_manga_memory.assembly.provenance import RetractionReport, Source
 
-_NAMES = {
-    "finalizer": "SessionFinalizer",
-    "provenance": "RetractionReport Source",
-}
+_NAMES = {"finalizer": "SessionFinalizer"}
 """Names that are imported at their first use, keyed by module."""
 
 __all__ = [

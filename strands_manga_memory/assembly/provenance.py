@@ -184,7 +184,7 @@ def retract(
     scope = check_instance("source", source, Source, "a Source from explain(agent)").scope
     live = [part for part, of in parts.items() if of.storage_user_id == scope.storage_user_id]
     ids, changed = {source.message_id, source.memory_id} - {None}, []
-    for part in live:
+    for part in live:  # before the removal, which changes the texts that agents show
         if isinstance(part, memory.UserContext):
             shown = _memory_sources(part, partial(Source, scope=scope))
             if not ids.isdisjoint(
