@@ -173,13 +173,13 @@ class MessageArchive:
                     alike = self._search_vectors(self._embed, question, limit)
             for number, score in alike.items():
                 scores[number] = scores.get(number, 0.0) + _MEANING_WEIGHT * score
-            best = (
-                sorted(scores, key=lambda number: (-scores[number], -number)) if alike else scores
-            )
+            best = list(scores)
+            if alike:
+                best.sort(key=lambda number: (-scores[number], -number))
             return [
                 RecallHit(number, self._messages[number], scores[number], number not in alike)
-                for number in best
-            ][:limit]
+                for number in best[:limit]
+            ]
 
     def _search_vectors(self, embed: Embed, question: str, limit: int) -> dict[int, float]:
         """Return at most ``limit`` messages with a similar meaning to a question, and their scores.
@@ -199,11 +199,12 @@ class MessageArchive:
         # something.
         average = sum(similar.values()) / len(similar) if len(similar) > 1 else 0.0
         best = max(similar.values(), default=0.0) - average
-        found = sorted(
-            (number for number in similar if similar[number] > average),
-            key=lambda number: -similar[number],
-        )
-        return {number: (similar[number] - average) / best for number in found[:limit]}
+        found = sorted(similar, key=lambda number: -similar[number])[:limit]
+        return {
+            number: (similar[number] - average) / best
+            for number in found
+            if similar[number] > average
+        }
 
     def number_of(self, id_: str) -> int | None:
         """Return the number of a message in the archive. None if the archive lacks the message."""
@@ -354,12 +355,11 @@ def archived_messages(
     """
     has_failed = False
     for message, at in messages:
-        results = list(results_of(message))
+        results = results_of(message)
         is_report = has_failed and message["role"] == "assistant"
         has_failed = bool(results) and all(result.get("status") == "error" for result in results)
-        if is_report:
-            continue
-        if is_synthesized(message) or (is_truncated(message) and not with_truncated):
+        is_shortened = is_truncated(message) and not with_truncated
+        if is_report or is_synthesized(message) or is_shortened:
             continue
         if tool_result_ids(message):
             speaker, text = "tool", "\n".join(filter(None, map(_result_values, results)))

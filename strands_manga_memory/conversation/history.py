@@ -244,20 +244,17 @@ class MessageLog:
             return Layout(self._skipped)
         keys: list[str] = []
         bodies: dict[str, Message] = {}
-        first = len(self._records)
+        first = end = len(self._records)
         for message, record in zip(messages, window, strict=True):
-            id_, _ = record
+            id_ = record[0]
             at = self._latest.get(id_, -1) if id_ and not id_.startswith(_BODY) else -1
-            if (
-                at < 0
-                or self._records[at] != record
-                or (at < len(self._records) - READ_AHEAD and size_of(message) <= LARGEST_BODY)
-            ):
-                keys.append(f"{_BODY}{len(bodies)}")
-                bodies[keys[-1]] = message
-            else:
+            is_logged = at >= 0 and self._records[at] == record
+            if is_logged and (at >= end - READ_AHEAD or size_of(message) > LARGEST_BODY):
                 keys.append(id_)
                 first = min(first, at)
+            else:
+                keys.append(f"{_BODY}{len(bodies)}")
+                bodies[keys[-1]] = message
         # Strands removes a tool result that is the first message, so one more message is read.
         skip = max(0, self._skipped + first - 1)
         return Layout(skip, tuple(keys), bodies, self._records[-1][0] or None)
@@ -394,18 +391,17 @@ class LogTail:
         ]
         merged = [*known[: found[0]], *read, *known[found[-1] + 1 :]]
         if [id_ for id_ in merged if id_ in self._messages] == known:
-            self._messages = {
-                id_: self._full_message(id_, logged[id_]) if id_ in logged else self._messages[id_]
-                for id_ in merged
-            }
+            self._messages = {id_: self._full_message(id_, logged.get(id_)) for id_ in merged}
 
-    def _full_message(self, id_: str, logged: Message) -> Message:
+    def _full_message(self, id_: str, logged: Message | None) -> Message:
         """Return the full form of a message, usually from this copy.
 
         The form in the log (``logged``) is returned if this copy lacks the message, or has only a
         form that was truncated before a restart.
         """
-        stored = self._messages.get(id_, logged)
+        stored = self._messages.get(id_)
+        if stored is None or logged is None:
+            return logged or self._messages[id_]
         if id_ in self._truncated or not is_truncated(stored) or is_truncated(logged):
             return stored
         self._truncated[id_] = logged_fingerprint(stored)
@@ -436,16 +432,19 @@ class LogTail:
                 evicted[-1].append(message)  # a call and its result return together
             else:
                 evicted.append([message])
-        sizes = [(sum(map(count, group)), group) for group in evicted]
+
+        def size(group: list[Message]) -> int:
+            return sum(map(count, group))
+
         limit = min(_TIMES_WINDOW * budget, _MOST_TOKENS)
-        excess = sum(size for size, _ in sizes) - limit
+        excess = sum(map(size, evicted)) - limit
         if excess <= limit // _SLACK:
             return found
         gone: set[str] = set()
-        for size, group in sorted(sizes, key=lambda each: -each[0]):
+        for group in sorted(evicted, key=size, reverse=True):
             if excess > 0:
                 gone.update(map(id_of, group))
-                excess -= size
+                excess -= size(group)
         return self._replace_messages([message for message in found if id_of(message) not in gone])
 
     @staticmethod

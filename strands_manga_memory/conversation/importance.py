@@ -30,7 +30,7 @@ from strands_manga_memory.language.packs import ANY
 from strands_manga_memory.language.text_features import TextFeatures, text_features
 from strands_manga_memory.messages import content_fingerprint, is_turn_start
 from strands_manga_memory.messages.injection import message_text
-from strands_manga_memory.messages.message_parts import PLACEHOLDER
+from strands_manga_memory.messages.message_parts import PLACEHOLDER, block_kinds
 from strands_manga_memory.messages.provider_format import placeholder_count
 from strands_manga_memory.messages.texts import head_and_tail
 
@@ -155,7 +155,7 @@ def message_act(message: Message) -> str:
         A value of ``DialogueAct``, such as ``"greeting"``. For messages of tools, ``"tool_use"`` or
         ``"tool_result"``.
     """
-    kinds = set[str]().union(*message["content"])
+    kinds = block_kinds(message)
     if "toolResult" in kinds:
         return "tool_result"
     if "toolUse" in kinds:
@@ -318,23 +318,16 @@ class TextStatistics:
         self._texts_of_self = 0
         self._tokens = {"user": 0, "assistant": 0}
 
-    def learn(self, role: str, words: Iterable[str], *, is_about_speaker: bool, tokens: int) -> int:
-        """Add a message to the statistics. Return the number of its new words.
+    def learn(self, features: MessageFeatures, words: Iterable[str]) -> int:
+        """Add a message with these features and words. Return the number of its new words.
 
-        Args:
-            role: Role of the message.
-            words: Words of the message.
-            is_about_speaker: Whether the speaker talks about themselves. Used for the assistant
-                only.
-            tokens: Tokens of the message.
-
-        Returns:
-            The number of words that no earlier message contains.
+        A new word is in no earlier message.
         """
-        self._tokens[role] = self._tokens.get(role, 0) + tokens
+        role = features.role
+        self._tokens[role] = self._tokens.get(role, 0) + features.tokens
         if role == "assistant":
             self._texts += 1
-            self._texts_of_self += is_about_speaker
+            self._texts_of_self += features.traits.is_about_speaker
         before = len(self._words)
         self._words.update(dict.fromkeys(words))
         new = len(self._words) - before
@@ -399,9 +392,8 @@ class FeatureCache:
         are included.
         """
         placeholders = placeholder_count(messages)
-        return sum(map(self.tokens, messages)) + (
-            placeholders * self.tokens(_PLACEHOLDER) if placeholders else 0
-        )
+        of_placeholders = placeholders * self.tokens(_PLACEHOLDER) if placeholders else 0
+        return sum(map(self.tokens, messages)) + of_placeholders
 
     def uncounted_size(self, messages: Iterable[Message]) -> int:
         """Estimate the characters of the messages whose tokens have not been counted yet.
@@ -434,35 +426,26 @@ class FeatureCache:
         score = self._score(message, act, history)
         features = MessageFeatures(self.tokens(message), score, act, role)
         if act not in _TOOL_ACTS:
-            text = message_text(message)
+            text, is_of_user = message_text(message), role == "user"
             features.traits, words = _text_features(text)
             features.answers = (
                 before is not None
                 and before[1].traits.ends_with_question
                 and before[1].act != DialogueAct.RECOMMENDATION
             )
-            revokes = role == "user" and act in _ENDING_ACTS and revokes_instruction(text)
-            features.may_revoke = revokes or (
-                role == "user" and ANY.instructions.ended.search(head_and_tail(text)) is not None
-            )
-            if (
-                role == "user"
-                and before
-                and not revokes
-                and self.statistics.service_style > _NEUTRAL_SCORE
-            ):
+            revokes = is_of_user and act in _ENDING_ACTS and revokes_instruction(text)
+            ends = is_of_user and ANY.instructions.ended.search(head_and_tail(text)) is not None
+            features.may_revoke = revokes or ends
+            is_served = self.statistics.service_style > _NEUTRAL_SCORE
+            if is_of_user and before and not revokes and is_served:
                 answers = features.answers and bool(words)
+                previous = message_text(before[0])
                 features.act = act_of_reply(
-                    text, message_text(before[0]), act, features.traits, answers_question=answers
+                    text, previous, act, features.traits, answers_question=answers
                 )
                 if features.act != act:
                     features.score = self._score(message, features.act, history)
-            features.new = self.statistics.learn(
-                role,
-                words,
-                is_about_speaker=features.traits.is_about_speaker,
-                tokens=features.tokens,
-            )
+            features.new = self.statistics.learn(features, words)
         self._features[key] = features
         return features
 
@@ -487,15 +470,11 @@ class FeatureCache:
             revokes = revokes or features.may_revoke
         self._revision = revision
         if revokes:
-            said = [
-                (found[at], message_text(message))
-                for at, message in enumerate(messages)
-                if is_turn_start(message)
-            ]
-            active = are_instructions_active([(features.act, text) for features, text in said])
-            for (features, _), is_active in zip(said, active, strict=True):
-                if features.act == DialogueAct.INSTRUCTION and not is_active:
-                    features.act, features.score = "unmatched", WEIGHTS.unmatched
+            starts = [at for at, message in enumerate(messages) if is_turn_start(message)]
+            said = [(found[at].act, message_text(messages[at])) for at in starts]
+            for at, is_active in zip(starts, are_instructions_active(said), strict=True):
+                if found[at].act == DialogueAct.INSTRUCTION and not is_active:
+                    found[at].act, found[at].score = "unmatched", WEIGHTS.unmatched
         return found
 
     def forget_all_but(self, messages: Iterable[Message]) -> None:
@@ -510,9 +489,7 @@ class FeatureCache:
             if not math.isnan(value):
                 return min(1.0, max(0.0, float(value)))
             problem = "it is no number"
-        except (
-            Exception
-        ) as error:  # a scorer is the user's own code and must not end the conversation
+        except Exception as error:  # the user's own code must not end the conversation
             problem = type(error).__name__
             logger.debug("the scorer failed", exc_info=True)
         if not self._has_warned:

@@ -138,12 +138,13 @@ class MessageTruncator:
             target: Total tokens to reach for all messages.
             floor: Smallest size of a truncated block, in tokens.
         """
-        if self.tokens <= target:
+        large = [at for at in positions if self._sizes[at] > floor]
+        if self.tokens <= target or not large:
             return
         kinds = _TEXTS if kind == "text" else {kind}
         pieces = [
             (at, index, size)
-            for at, index, block in self._blocks(positions)
+            for at, index, block in self._blocks(large)
             if not kinds.isdisjoint(block) and (size := self._text_tokens(_text_of(block))) > floor
         ]
         cap = size_limit([size for _, _, size in pieces], self.tokens - target, floor)
@@ -152,11 +153,10 @@ class MessageTruncator:
                 block: Any = self.messages[at]["content"][index]
                 rest = cap, self._text_tokens, short_name(self.messages[at])
                 if kind == "toolUse":
-                    self._replace(at, index, _truncate_input(block, *rest))
+                    smaller = _truncate_input(block, *rest)
                 else:
-                    self._replace(
-                        at, index, [_with_text(block, truncate_text(_text_of(block), *rest))]
-                    )
+                    smaller = [_with_text(block, truncate_text(_text_of(block), *rest))]
+                self._replace(at, index, smaller)
 
     def replace_media(self, positions: Iterable[int], target: int) -> None:
         """Replace images, documents, video and audio by notes, until all messages fit a target.
@@ -326,9 +326,8 @@ def _is_small_talk(text: str) -> bool:
     if len(text) > _LONGEST_SMALL_TALK:
         return False
     act = dialogue_act(text, "user")
-    return act in SMALL_TALK_ACTS or (
-        act == DialogueAct.UNMATCHED and text_features(text)[0] == TextFeatures()
-    )
+    is_empty = act == DialogueAct.UNMATCHED and text_features(text)[0] == TextFeatures()
+    return is_empty or act in SMALL_TALK_ACTS
 
 
 def _important_passages(text: str, name: str) -> str:
@@ -368,9 +367,9 @@ def _important_passages(text: str, name: str) -> str:
 # --- Tool results ---------------------------------------------------------------------------------
 
 
-def results_of(message: Message) -> Iterator[Any]:
-    """Return an iterator over the tool results in a message."""
-    return (block["toolResult"] for block in message["content"] if "toolResult" in block)
+def results_of(message: Message) -> list[Any]:
+    """Return the tool results in a message."""
+    return [block["toolResult"] for block in message["content"] if "toolResult" in block]
 
 
 def result_text(result: Any) -> str:

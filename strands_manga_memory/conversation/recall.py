@@ -282,7 +282,11 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
         if not asked.isdisjoint(evidence_terms(message.search_text))
     }
     replies = {
-        number for number in found if number not in related and _is_reply(number, found, related)
+        number
+        for number in found.keys() - related
+        if number - 1 in related
+        and found[number - 1].text.endswith(_QUESTION_ENDS)
+        and (found[number - 1].speaker, found[number].speaker) == ("assistant", "user")
     }
     least = _CONTINUES_SHARE * max(fit.values())
     continuing = {
@@ -293,10 +297,11 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
     corrections = _corrections(found, related)
     for number, corrected in corrections.items():
         # The outdated message must not be quoted alone, and a proposal not without its answer.
-        for each in (number, number + 1) if _only_asks(found[number]) else (number,):
-            if each in found:
-                related.add(each)
-                fit[each] = max(fit[each], fit[corrected])
+        correcting = {number, number + 1} if _only_asks(found[number]) else {number}
+        for each in correcting & found.keys():
+            related.add(each)
+            fit[each] = max(fit[each], fit[corrected])
+    fitting = related | replies | continuing
     hits = [
         RecallHit(
             number,
@@ -308,7 +313,7 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
         and (
             number in by_meaning
             or number in corrections
-            or (number in related | replies | continuing and not _only_asks(message))
+            or (number in fitting and not _only_asks(message))
         )
     ]
     hits.sort(key=lambda hit: (-hit.score, -hit.number))
@@ -340,24 +345,6 @@ def _expand(
     return scores, found
 
 
-def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> bool:
-    """Return whether a message is the user's reply to an assistant's question.
-
-    Args:
-        number: Number of the message. The question is the message before it.
-        found: Messages that the search has found, and their neighbours, keyed by number.
-        related: Numbers of the messages that share a content word with the search text. The
-            assistant's question must be one of them.
-    """
-    before = found.get(number - 1)
-    return (
-        before is not None
-        and number - 1 in related
-        and before.text.endswith(_QUESTION_ENDS)
-        and (before.speaker, found[number].speaker) == ("assistant", "user")
-    )
-
-
 def _continues_neighbour(
     number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]
 ) -> bool:
@@ -373,19 +360,13 @@ def _continues_neighbour(
             continued must be one of them.
     """
     message = found[number]
-    near = [
-        found[each]
-        for each in (number - 1, number + 1)
-        if each in related and not _only_asks(found[each])
-    ]
-    if (
-        not near
-        or message.speaker == "tool"
-        or len(message.text.encode(errors="replace")) > _CONTINUES_BYTES
-    ):
+    near = [found[each] for each in (number - 1, number + 1) if each in related]
+    near = [each for each in near if each.speaker != "tool" and not _only_asks(each)]
+    is_long = len(message.text.encode(errors="replace")) > _CONTINUES_BYTES
+    if not near or is_long or message.speaker == "tool":
         return False
     words = _subject_terms(message.text)
-    terms = [evidence_terms(each.text) for each in near if each.speaker != "tool"]
+    terms = [evidence_terms(each.text) for each in near]
     return any(words & known and not _only_confirms(message, words, known) for known in terms)
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import NamedTuple
 
 from strands.types.content import Message
@@ -160,35 +161,27 @@ def select(
     must_stay = {at: messages[at] for at in sorted(required)}
     placeholder = count({"role": "assistant", "content": [{"text": PLACEHOLDER}]})
     reserved = placeholder * placeholder_count([*must_stay.values()])
-    truncator = MessageTruncator(
-        must_stay, {at: features[at].tokens for at in must_stay}, count, locked
-    )
+    sizes = {at: features[at].tokens for at in must_stay}
+    truncator = MessageTruncator(must_stay, sizes, count, locked)
     others = [unit for unit in units if unit.positions[0] not in required]
     fill_to = budget.tokens if budget.fill_to is None else min(budget.tokens, budget.fill_to)
     cycles = [unit.positions for unit in units if unit.is_cycle and unit.turn == units[-1].turn]
     full, filled = max(1, budget.tokens - reserved), max(1, fill_to - reserved)
-    of_user = sum(unit.tokens for unit in others if is_turn_start(messages[unit.positions[0]]))
-    demand = {band: sum(unit.tokens for unit in others if unit.band is band) for band in Band}
-    _make_room(truncator, required, cycles, demand, of_user, full, filled, budget.headroom)
-    reasons |= dict.fromkeys(required.keys() - truncator.messages.keys(), NO_ROOM)
-    opened = {
-        unit.turn for unit in units if not truncator.messages.keys().isdisjoint(unit.positions)
-    }
+    _make_room(truncator, required, cycles, others, full, filled, budget.headroom)
+    reasons |= dict.fromkeys(required.keys() - must_stay.keys(), NO_ROOM)
+    opened = {unit.turn for unit in units if not must_stay.keys().isdisjoint(unit.positions)}
     items = _items(messages, features, budget, others, units[-1].turn if units else 0, count)
     room = fill_to - truncator.tokens - reserved
     selected = _select_items(items, room, opened, budget.turns, reasons)
     while True:
-        kept = dict(truncator.messages)
+        kept = dict(must_stay)
+        tokens = truncator.tokens
         for item in selected:
-            kept |= {at: messages[at] for at in item.unit.positions}
-            if item.condensed is not None:
-                kept[item.unit.positions[-1]] = item.condensed
-        kept = {at: kept[at] for at in sorted(kept)}
-        tokens = (
-            truncator.tokens
-            + sum([item.tokens for item in selected])
-            + placeholder * placeholder_count([*kept.values()])
-        )
+            *before, last = item.unit.positions
+            kept |= {at: messages[at] for at in before} | {last: item.last}
+            tokens += item.tokens
+        kept = dict(sorted(kept.items()))
+        tokens += placeholder * placeholder_count([*kept.values()])
         if tokens <= fill_to or not selected:
             break
         reasons |= dict.fromkeys(selected.pop().unit.positions, NO_ROOM)
@@ -217,41 +210,42 @@ class _Unit(NamedTuple):
             and for an answer to a question.
         is_minor_answer: Whether the group is an unimportant message of the assistant, which is
             selected only if another message of its turn stays.
+        begins_turn: Whether the group is a message with which the user began a turn.
     """
 
-    positions: tuple[int, ...]
+    positions: Sequence[int]
     turn: int
     is_cycle: bool
     tokens: int
     band: Band
     is_minor_answer: bool
+    begins_turn: bool
 
 
 def _units(messages: Sequence[Message], features: Sequence[MessageFeatures]) -> list[_Unit]:
     """Divide a history into groups of messages that stay together or are evicted together."""
     units: list[_Unit] = []
     for number, turn in enumerate(turns(messages)):
-        parts: list[tuple[int, ...]] = []
-        unpaired: tuple[int, ...] = ()
-        at = turn.start
-        while at < turn.stop:
+        parts: list[list[int]] = []
+        unpaired: list[int] = []
+        for at in turn:
             if not is_of_tools(messages[at]):
-                parts.append((at,))
-            elif at + 1 < turn.stop and is_tool_pair(messages[at], messages[at + 1]):
-                parts.append((at, at + 1))
-                at += 1
+                parts.append([at])
+            elif unpaired[-1:] == [at - 1] and is_tool_pair(messages[at - 1], messages[at]):
+                parts.append([unpaired.pop(), at])
             else:
-                unpaired += (at,)
-            at += 1
+                unpaired.append(at)
         for part in (*parts, unpaired) if unpaired else parts:
-            is_cycle = len(part) > 1 and part is not unpaired
             own = [features[at] for at in part]
             band = band_of(max([each.score for each in own]))
+            is_cycle = len(part) > 1 and part is not unpaired
             if band is LOW and (is_cycle or own[0].answers):
                 band = MIDDLE
             tokens = sum([each.tokens for each in own])
-            is_minor = band is LOW and messages[part[0]]["role"] == "assistant"
-            units.append(_Unit(part, number, is_cycle, tokens, band, is_minor))
+            message = messages[part[0]]
+            is_minor = band is LOW and message["role"] == "assistant"
+            begins_turn = is_turn_start(message)
+            units.append(_Unit(part, number, is_cycle, tokens, band, is_minor, begins_turn))
     return units
 
 
@@ -308,10 +302,9 @@ def _required(
 
 def _make_room(
     truncator: MessageTruncator,
-    required: dict[int, str],
-    cycles: Sequence[tuple[int, ...]],
-    demand: Mapping[Band, int],
-    wanted_by_user: int,
+    required: Mapping[int, str],
+    cycles: Sequence[Sequence[int]],
+    others: Sequence[_Unit],
     budget: int,
     fill_to: int,
     headroom: int,
@@ -335,56 +328,49 @@ def _make_room(
         truncator: The messages to keep.
         required: Reason why each of these messages is kept, keyed by position.
         cycles: Positions of each tool call of the current turn with its result.
-        demand: Tokens of the optional messages of each importance level. No more room is made than
-            these messages need.
-        wanted_by_user: Tokens of the user's optional messages, of any importance.
+        others: The optional messages. No more room is made than they need.
         budget: Maximum tokens of the messages that always stay.
         fill_to: Maximum tokens of these messages and the optional ones together. At most
             ``budget``.
         headroom: Part of ``fill_to`` that is reserved for the user's message of the current turn.
     """
+    demand = dict.fromkeys(Band, 0)
+    for unit in others:
+        demand[unit.band] += unit.tokens
+    of_user = sum([unit.tokens for unit in others if unit.begins_turn])
     was_over, usual = truncator.tokens > fill_to, fill_to - headroom
+    messages, truncate = truncator.messages, truncator.truncate
     first = [at for at, reason in required.items() if reason == FIRST_TURN]
     floor = max(64, usual // 32)
-    truncator.truncate(
-        "text", [at for at in first if truncator.messages[at]["role"] == "assistant"], 0, 2 * floor
-    )
+    truncate("text", [at for at in first if messages[at]["role"] == "assistant"], 0, 2 * floor)
     if truncator.tokens <= headroom + usual // 2:
         return
-    middle = demand[MIDDLE] if was_over else min(demand[MIDDLE], wanted_by_user)
+    middle = demand[MIDDLE] if was_over else min(demand[MIDDLE], of_user)
     aim = headroom + max(usual // 2, usual - demand[HIGH] - min(middle, usual // 4))
     if truncator.tokens <= aim:
         return
-    everything = list(truncator.messages)
-    truncator.truncate("toolResult", everything[:-1], aim, floor)
-    truncator.truncate("toolResult", everything[-1:], aim, floor)
-    for deeper in (
-        (floor // 2, floor // 4) if wanted_by_user else ()
-    ):  # the user's words are worth more than old results
-        target = budget - min(wanted_by_user, usual // 4)
-        truncator.truncate("toolResult", everything[:-1], target, max(_LEAST_READABLE, deeper))
-    last = max(truncator.messages)
-    if truncator.messages[last]["role"] == "assistant" and not calls_tools(
-        truncator.messages[last]
-    ):
-        truncator.truncate("text", [last], aim, 2 * floor)  # the user has read this final answer
+    *earlier, last = messages
+    truncate("toolResult", earlier, aim, floor)
+    truncate("toolResult", [last], aim, floor)
+    # The user's words are worth more than old results.
+    for divisor in (2, 4) if of_user else ():
+        least = max(_LEAST_READABLE, floor // divisor)
+        truncate("toolResult", earlier, budget - min(of_user, usual // 4), least)
+    if messages[last]["role"] == "assistant" and not calls_tools(messages[last]):
+        truncate("text", [last], aim, 2 * floor)  # the user has read this final answer
     if truncator.tokens <= budget:
         return
-    truncator.truncate("text", first, aim, floor)
+    truncate("text", first, aim, floor)
     for cycle in cycles:
         if truncator.tokens > budget and last not in cycle:  # nobody has used the last results yet
             truncator.remove(cycle)
-    everything = list(truncator.messages)
-    truncator.replace_media(everything, budget)
-    truncator.truncate("text", everything, aim, floor)
-    truncator.truncate("toolUse", everything, aim, floor)
+    truncator.replace_media(list(messages), budget)
+    truncate("text", list(messages), aim, floor)
+    truncate("toolUse", list(messages), aim, floor)
     if truncator.locked_tokens < budget:
-        for least in (
-            _LEAST_READABLE,
-            1,
-        ):  # of many pieces even a readable size each may be too much
-            for kind in ("toolResult", "text", "toolUse"):
-                truncator.truncate(kind, list(truncator.messages), budget, least)
+        # Of many pieces even a readable size each may be too much.
+        for least, kind in product((_LEAST_READABLE, 1), ("toolResult", "text", "toolUse")):
+            truncate(kind, list(messages), budget, least)
 
 
 # --- Other messages -------------------------------------------------------------------------------
@@ -403,18 +389,16 @@ class _Item:
         rank: Importance level, benefit per token, and position of the messages. The highest rank is
             selected first.
         tokens: Tokens that the item adds to the selection.
-        condensed: Short form of the group's last message. None if the item has no short form.
+        last: Last message of the group, in the form that the item keeps.
         needs: Item without which this one cannot be selected. For the second item of a group, this
             is the first. None for all other items.
-        is_selected: Whether the item has been selected.
     """
 
     unit: _Unit
     rank: tuple[Band, float, int]
     tokens: int
-    condensed: Message | None = None
+    last: Message
     needs: _Item | None = None
-    is_selected: bool = False
 
 
 def _items(
@@ -434,24 +418,24 @@ def _items(
     for unit in units:
         first, last = unit.positions[0], unit.positions[-1]
         age = last_turn - unit.turn + budget.turns_until_next
-        worth = max(
-            sum(signals_of(features[at], service_style=budget.service_style, age=age).values())
-            for at in unit.positions
-        )
-        end = features[last]
+        worth = -math.inf
+        for at in unit.positions:
+            signals = signals_of(features[at], service_style=budget.service_style, age=age)
+            worth = max(worth, sum(signals.values()))
+        message, end = messages[last], features[last]
         if end.condensed is None:
-            short = condensed_message(messages[last])
-            end.condensed = (messages[last], end.tokens) if short is None else (short, count(short))
-        shown, tokens = end.condensed
+            short = condensed_message(message)
+            end.condensed = (message, end.tokens) if short is None else (short, count(short))
+        short, tokens = end.condensed
         rest = max(0, end.tokens - tokens)
         tokens = unit.tokens - rest
-        item = _Item(unit, (unit.band, worth - math.log(tokens + 1), first), tokens)
+        rank = unit.band, worth - math.log(tokens + 1), first
+        item = _Item(unit, rank, tokens, short if rest else message)
         items.append(item)
         if rest:
-            item.condensed = shown
             band = unit.band if unit.is_cycle else LOW
             worth += SIGNAL_WEIGHTS["whole_result"] - math.log(rest + 1)
-            items.append(_Item(unit, (band, worth, first), rest, needs=item))
+            items.append(_Item(unit, (band, worth, first), rest, message, needs=item))
     items.sort(key=lambda item: (not item.unit.is_minor_answer, item.rank), reverse=True)
     return items
 
@@ -479,21 +463,17 @@ def _select_items(
     Returns:
         The selected items, in the order of their selection.
     """
-    selected: list[_Item] = []
+    selected: dict[_Item, None] = {}
     for item in items:
-        if item.is_selected:
-            continue
         unit = item.unit
-        needs = None if item.needs is None or item.needs.is_selected else item.needs
-        tokens = item.tokens + (needs.tokens if needs else 0)
+        added = [each for each in (item.needs, item) if each and each not in selected]
+        tokens = sum([each.tokens for each in added])
         if max_turns is not None and unit.turn not in opened and len(opened) >= max_turns:
-            reasons.update(dict.fromkeys(unit.positions, TOO_MANY_TURNS))
+            reasons |= dict.fromkeys(unit.positions, TOO_MANY_TURNS)
         elif unit.is_minor_answer and unit.turn not in opened:
-            reasons.update(dict.fromkeys(unit.positions, NO_QUESTION))
+            reasons |= dict.fromkeys(unit.positions, NO_QUESTION)
         elif tokens <= room:
             room -= tokens
             opened.add(unit.turn)
-            for link in (needs, item) if needs else (item,):
-                link.is_selected = True
-                selected.append(link)
-    return selected
+            selected |= dict.fromkeys(added)
+    return list(selected)

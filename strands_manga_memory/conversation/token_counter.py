@@ -10,7 +10,7 @@ import importlib.metadata
 import json
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from strands.hooks import AfterModelCallEvent
@@ -20,7 +20,7 @@ from strands.types.tools import ToolSpec
 
 from strands_manga_memory.arguments import check_method, with_repr
 from strands_manga_memory.language.text_features import encodable
-from strands_manga_memory.messages.message_parts import NO_OUTPUT
+from strands_manga_memory.messages.message_parts import MEDIA, NO_OUTPUT
 from strands_manga_memory.messages.provider_format import prompt_tokens
 from strands_manga_memory.messages.texts import estimate_tokens
 from strands_manga_memory.stores.codec import as_json
@@ -75,12 +75,16 @@ class _CachingCounter:
         Special tokens of the model, such as ``<|endoftext|>``, count as plain text.
         """
         key = (hash(text), len(text))  # the text itself would use memory
-        tokens = self._counted.get(key)
-        if tokens is None:
+        if key not in self._counted:
             if len(self._counted) >= _MOST_COUNTED:
                 self._counted.clear()
-            tokens = self._counted[key] = _sampled(text, self._text_tokens)
-        return tokens
+            if len(text) <= _LONGEST:
+                self._counted[key] = self._text_tokens(text)
+            else:  # an exact count would block the event loop for a second
+                step = (len(text) - _SAMPLE) // 4
+                samples = [text[at : at + _SAMPLE] for at in range(0, 4 * step + 1, step)]
+                self._counted[key] = sum(map(self._text_tokens, samples)) * len(text) // _LONGEST
+        return self._counted[key]
 
 
 class TiktokenCounter(_CachingCounter):
@@ -162,21 +166,13 @@ def count_content(message: Message, text_tokens: Callable[[str], int]) -> int:
     ``text_tokens`` counts the tokens of a text. Blank text of the assistant counts as ``[blank
     text]``, which Strands sends instead.
     """
-    is_answer = message["role"] == "assistant"
-    if is_answer and not message["content"]:
-        return text_tokens(_BLANK)
-    tokens = 0
-    for block in message["content"]:
-        if (
-            is_answer
-            and isinstance(block, dict)
-            and "text" in block
-            and not str(block["text"] or "").strip()
-        ):
-            tokens += text_tokens(_BLANK)
-        else:
-            tokens += _block_tokens(block, text_tokens)
-    return tokens
+    blocks: list[Any] = list(message["content"])
+    if message["role"] == "assistant":
+        blocks = blocks or [{"text": ""}]
+        for at, block in enumerate(blocks):
+            if isinstance(block, dict) and not str(block.get("text", _BLANK) or "").strip():
+                blocks[at] = {"text": _BLANK}
+    return sum([_block_tokens(block, text_tokens) for block in blocks])
 
 
 _BLANK = "[blank text]"
@@ -204,16 +200,16 @@ def _block_tokens(block: Any, text_tokens: Callable[[str], int]) -> int:
                 items = content if isinstance(content, list) else [content]
                 inside = sum(_block_tokens(item, text_tokens) for item in items)
                 tokens += inside or text_tokens(NO_OUTPUT)  # the text of an empty result
+            elif kind == "reasoningContent":
+                tokens += text_tokens((value.get("reasoningText") or {}).get("text") or "")
+                tokens += len(value.get("redactedContent") or b"") // 4
+            elif kind in MEDIA:
+                tokens += _medium_tokens(kind, value, text_tokens)
             elif kind != "cachePoint":
-                tokens += _COUNTED.get(kind, _all_text)(value, text_tokens)
+                tokens += _all_text(value, text_tokens)
     except (AttributeError, KeyError, TypeError, ValueError):
         return text_tokens(as_json(block))
     return tokens
-
-
-def _reasoning(value: Any, text_tokens: Callable[[str], int]) -> int:
-    tokens = text_tokens((value.get("reasoningText") or {}).get("text") or "")
-    return tokens + len(value.get("redactedContent") or b"") // 4
 
 
 def _all_text(value: Any, text_tokens: Callable[[str], int]) -> int:
@@ -222,82 +218,47 @@ def _all_text(value: Any, text_tokens: Callable[[str], int]) -> int:
         return text_tokens(value)
     if isinstance(value, bytes):
         return len(value) // 4
-    items: Iterable[Any] = (
-        value.values()
-        if isinstance(value, dict)
-        else value
-        if isinstance(value, list | tuple)
-        else ()
-    )
+    items = value.values() if isinstance(value, dict) else value
+    if not isinstance(value, dict | list | tuple):
+        return 0
     return sum(_all_text(item, text_tokens) for item in items)
 
 
-# --- Texts ----------------------------------------------------------------------------------------
+# --- Sizes ----------------------------------------------------------------------------------------
 
 _MOST_COUNTED = 16_384
 """Number of texts whose token counts are cached."""
 
 _SAMPLE = 100_000
 _LONGEST = 5 * _SAMPLE
-
-
-def _sampled(text: str, count: Callable[[str], int]) -> int:
-    """Count the tokens of a text. For a very long text, estimate them from five samples.
-
-    An exact count of a very long text would block the event loop for a second.
-    """
-    if len(text) <= _LONGEST:
-        return count(text)
-    step = (len(text) - _SAMPLE) // 4
-    sampled = sum(count(text[at : at + _SAMPLE]) for at in range(0, 4 * step + 1, step))
-    return sampled * len(text) // _LONGEST
-
-
-# --- Media ----------------------------------------------------------------------------------------
-
+"""Length above which the tokens of a text are estimated from five samples."""
 
 IMAGE_TOKENS = 1_600
 """Assumed tokens of an image: the most that providers count."""
 
 _TEXT_FORMATS = frozenset({"csv", "html", "md", "txt"})
-_PDF = (20, 1_500)
+_SIZES = {"pdf": (20, 1_500), "video": (1_000, 2_000), "audio": (400, 100)}
+"""Bytes for each token, and least tokens, of media and documents."""
 _OTHER_DOCUMENT = (10, 500)
-_VIDEO = (1_000, 2_000)
-_AUDIO = (400, 100)
 
 
-def _document(document: dict[str, Any], text_tokens: Callable[[str], int]) -> int:
-    """Count the tokens of a document block, including the document's name and context.
+def _medium_tokens(kind: str, medium: dict[str, Any], text_tokens: Callable[[str], int]) -> int:
+    """Count the tokens of a medium, including the name and the context of a document.
 
-    The tokens of a document that is not plain text are estimated from its size.
+    The tokens of a medium that is not plain text are estimated from its size.
     """
-    data = _bytes(document)
-    kind = document.get("format", "txt")
-    if kind in _TEXT_FORMATS and data:
-        tokens = text_tokens(data.decode("utf-8", "replace"))
-    else:
-        tokens = _by_size(data, *(_PDF if kind == "pdf" else _OTHER_DOCUMENT))
-    return tokens + sum(
-        text_tokens(document[key]) for key in ("name", "context") if document.get(key)
-    )
-
-
-def _bytes(content: dict[str, Any]) -> bytes:
-    data = (content.get("source") or {}).get("bytes")
-    return data if isinstance(data, bytes) else b""
-
-
-def _by_size(data: bytes, bytes_per_token: int, least: int) -> int:
-    return max(least, len(data) // bytes_per_token)
-
-
-_COUNTED: dict[str, Callable[[Any, Callable[[str], int]], int]] = {
-    "audio": lambda value, _: _by_size(_bytes(value), *_AUDIO),
-    "document": _document,
-    "image": lambda *_: IMAGE_TOKENS,
-    "reasoningContent": _reasoning,
-    "video": lambda value, _: _by_size(_bytes(value), *_VIDEO),
-}
+    if kind == "image":
+        return IMAGE_TOKENS
+    data = (medium.get("source") or {}).get("bytes")
+    data = data if isinstance(data, bytes) else b""
+    tokens = 0
+    if kind == "document":
+        kind = medium.get("format", "txt")
+        tokens = sum(text_tokens(medium[key]) for key in ("name", "context") if medium.get(key))
+        if kind in _TEXT_FORMATS and data:
+            return tokens + text_tokens(data.decode("utf-8", "replace"))
+    bytes_per_token, least = _SIZES.get(kind, _OTHER_DOCUMENT)
+    return tokens + max(least, len(data) // bytes_per_token)
 
 
 # --- Tokens that the model reports ----------------------------------------------------------------
@@ -345,11 +306,8 @@ class Calibration:
             counted: Tokens of the request, counted locally.
             reported: Tokens of the request as the model reported them.
         """
-        if (
-            counted < _SMALLEST
-            or reported <= 0
-            or not _PLAUSIBLE[0] <= reported / counted <= _PLAUSIBLE[1]
-        ):
+        least, most = _PLAUSIBLE
+        if counted < _SMALLEST or not least <= reported / counted <= most:
             return
         difference = round(reported / counted - self.ratio, 2)
         if -_MOST_BELOW <= difference <= 0:
@@ -411,12 +369,6 @@ class Calibration:
         )
         if not tools:
             return tokens_of(self._counter, text)
-        specs = [
-            {
-                "name": spec.get("name"),
-                "description": spec.get("description"),
-                "inputSchema": spec.get("inputSchema"),
-            }
-            for spec in tools
-        ]
+        keys = ("name", "description", "inputSchema")
+        specs = [{key: spec.get(key) for key in keys} for spec in tools]
         return tokens_of(self._counter, text, json.dumps(specs, default=str))

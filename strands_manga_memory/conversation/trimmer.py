@@ -203,14 +203,11 @@ class Trimmer:
             return True
         large = self.limit // _LARGE_RESULTS
         makes_room = self.trim_every and self.high_water_mark <= self.max_tokens
-        if (
-            makes_room
-            and tokens > in_tokens(self._low_water_mark - large)
-            and is_turn_start(messages[-1])
-        ):
-            before = [messages[at] for turn in turns(messages[:-1])[-1:] for at in turn]
-            return self.features.total(list(filter(tool_result_ids, before))) >= in_tokens(large)
-        return False
+        is_full = tokens > in_tokens(self._low_water_mark - large)
+        if not makes_room or not is_full or not is_turn_start(messages[-1]):
+            return False
+        before = [messages[at] for turn in turns(messages[:-1])[-1:] for at in turn]
+        return self.features.total(list(filter(tool_result_ids, before))) >= in_tokens(large)
 
     def _headroom(self, messages: Sequence[Message], budget: int) -> tuple[int, bool]:
         """Return the tokens by which the user's latest message raises a budget.
@@ -265,13 +262,9 @@ class Trimmer:
 
     def _select(self, messages: Sequence[Message], tokens: int, **changes: Any) -> Selection:
         measured = self.features.measure_all(messages)
-        limits = {
-            "turns": self.max_turns,
-            "service_style": self.features.statistics.service_style,
-            **changes,
-        }
-        budget = SelectionBudget(tokens, **limits)
-        return select(messages, measured, budget, self.features.tokens)
+        style = self.features.statistics.service_style
+        limits = {"turns": self.max_turns, "service_style": style, **changes}
+        return select(messages, measured, SelectionBudget(tokens, **limits), self.features.tokens)
 
     # --- The work ---------------------------------------------------------------------------------
 
@@ -351,10 +344,9 @@ class Trimmer:
         self._record_outcomes(messages, outcomes, self.select(messages).reasons)
         shown = {message.get("tracking_id") for message in messages}
         return [
-            outcome
-            for outcome in self._outcomes.values()
-            if outcome is not None
-            and (outcome.outcome == "dropped" or outcome.tracking_id in shown)
+            each
+            for each in self._outcomes.values()
+            if each and (each.outcome == "dropped" or each.tracking_id in shown)
         ]
 
     def _record_outcomes(
@@ -367,17 +359,20 @@ class Trimmer:
         """
         for message in messages:
             self._outcomes.setdefault(message.get("tracking_id"), None)
-        age = 0
+        style, age = self.features.statistics.service_style, 0
         for at in reversed(range(len(messages))):
             message = messages[at]
-            id_, role = message.get("tracking_id"), message["role"]
             if at in outcomes:
                 own = self.features.measure(message)
-                style = self.features.statistics.service_style
-                signals = signals_of(own, service_style=style, age=age)
-                features = own.act, own.score, own.tokens
-                self._outcomes[id_] = MessageOutcome(
-                    id_, role, *features, outcomes[at], reasons[at], signals
+                self._outcomes[message.get("tracking_id")] = MessageOutcome(
+                    message.get("tracking_id"),
+                    message["role"],
+                    own.act,
+                    own.score,
+                    own.tokens,
+                    outcomes[at],
+                    reasons[at],
+                    signals_of(own, service_style=style, age=age),
                 )
             age += is_turn_start(message)
 
@@ -463,15 +458,12 @@ class Trimmer:
                 selection.tokens,
                 selection.budget,
             )
-        freed = max(0, tokens_before - selection.tokens)
-        record_event(
-            TRIM,
-            counts={
-                "messages": len(evicted),
-                "shortened": len(selection.truncated),
-                "tokens": freed,
-            },
-        )
+        counts = {
+            "messages": len(evicted),
+            "shortened": len(selection.truncated),
+            "tokens": max(0, tokens_before - selection.tokens),
+        }
+        record_event(TRIM, counts=counts)
         self._record_outcomes(candidates, dict.fromkeys(evicted, "dropped"), selection.reasons)
 
 
@@ -489,17 +481,12 @@ def _window(
     window: list[Message] = []
     evicted: list[int] = []
     for at, candidate in enumerate(candidates):
-        before = shown.get(key(candidate))
-        after = selection.kept.get(at)
-        if after is None:
-            if before is not None:
-                evicted.append(at)
-        elif (
-            before is not None
-            and at in selection.truncated
-            and content_fingerprint(after) == content_fingerprint(before)
-        ):
-            window.append(before)
-        else:
+        before, after = shown.get(key(candidate)), selection.kept.get(at)
+        if after is not None:
+            if before is not None and at in selection.truncated:
+                is_same = content_fingerprint(after) == content_fingerprint(before)
+                after = before if is_same else after
             window.append(after)
+        elif before is not None:
+            evicted.append(at)
     return window, evicted

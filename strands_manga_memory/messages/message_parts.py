@@ -92,13 +92,18 @@ def _ids(message: Mapping[str, Any], kind: str) -> list[str]:
     return found  # type: ignore[return-value]  # Strands takes numbers for ids
 
 
+def block_kinds(message: Mapping[str, Any]) -> set[str]:
+    """Return the keys of all content blocks of a message, such as ``"text"``."""
+    kinds: set[str] = set()
+    for block in message.get("content") or ():
+        if isinstance(block, dict):
+            kinds.update(block)
+    return kinds
+
+
 def is_of_tools(message: Mapping[str, Any]) -> bool:
     """Return whether a message contains tool calls or tool results."""
-    blocks = message.get("content") or ()
-    return any(
-        isinstance(block, dict) and ("toolUse" in block or "toolResult" in block)
-        for block in blocks
-    )
+    return not block_kinds(message).isdisjoint(("toolUse", "toolResult"))
 
 
 def spoken_text(block: Mapping[str, Any]) -> str | None:
@@ -131,13 +136,7 @@ def blocks_of(content: Any) -> list[dict[str, Any]]:
     becomes a JSON block.
     """
     return [
-        (
-            item
-            if isinstance(item, dict)
-            else {"text": item}
-            if isinstance(item, str)
-            else {"json": item}
-        )
+        item if isinstance(item, dict) else {"text" if isinstance(item, str) else "json": item}
         for item in (content if isinstance(content, list | tuple) else [content])
         if item is not None
     ]
@@ -167,7 +166,7 @@ def media_kind(block: Any) -> str:
 
 def calls_tools(message: Message) -> bool:
     """Return whether a message contains at least one tool call."""
-    return any("toolUse" in block for block in message["content"])
+    return "toolUse" in block_kinds(message)
 
 
 def is_repair(message: Message) -> bool:
@@ -183,9 +182,7 @@ def is_repair(message: Message) -> bool:
 
 def is_user_input(message: Message) -> bool:
     """Return whether a message is a user message without tool results."""
-    return message["role"] == "user" and not any(
-        "toolResult" in block for block in message["content"]
-    )
+    return message["role"] == "user" and "toolResult" not in block_kinds(message)
 
 
 def is_turn_start(message: Message) -> bool:
@@ -228,12 +225,12 @@ def is_tool_pair(use: Message, result: Message) -> bool:
 
     The second message must have exactly one result for each tool call of the first.
     """
-    ids = tool_use_ids(use)
+    ids = _ids(use, "toolUse")
+    roles = use["role"], result["role"]
     return (
         bool(ids)
-        and use["role"] == "assistant"
-        and result["role"] == "user"
-        and sorted(ids) == sorted(tool_result_ids(result))
+        and roles == ("assistant", "user")
+        and sorted(ids) == sorted(_ids(result, "toolResult"))
     )
 
 
@@ -324,16 +321,15 @@ def is_message(value: Any) -> bool:
     blocks, and, in an assistant message, the types of the texts. Inputs and results of tools are
     not checked.
     """
-    if (
-        not isinstance(value, dict)
-        or not isinstance(value.get("role"), str)
-        or not isinstance(value.get("content"), list)
-    ):
-        return False
-    if not isinstance(value.get("tracking_id", ""), str | None):
-        return False
-    is_of_model = value["role"] == "assistant"
-    return all(_is_block(block, is_of_model=is_of_model) for block in value["content"])
+    match value:
+        case {"role": str(role), "content": list(blocks)}:
+            has_valid_id = isinstance(value.get("tracking_id"), str | None)
+            is_of_model = role == "assistant"
+            return has_valid_id and all(_is_block(each, is_of_model=is_of_model) for each in blocks)
+    return False
+
+
+_ANY_CALL = {"toolUseId": "", "name": "", "input": None}
 
 
 def _is_block(block: Any, *, is_of_model: bool) -> bool:
@@ -341,19 +337,10 @@ def _is_block(block: Any, *, is_of_model: bool) -> bool:
         is_of_model and not isinstance(block.get("text"), str | None)
     ):
         return False
-    if "toolUse" in block and not (
-        _is_call(block["toolUse"], "input") and isinstance(block["toolUse"].get("name"), str)
-    ):
-        return False
-    return "toolResult" not in block or _is_call(block["toolResult"])
-
-
-def _is_call(part: Any, *names: str) -> bool:
-    return (
-        isinstance(part, dict)
-        and isinstance(part.get("toolUseId"), str | int)
-        and all(name in part for name in names)
-    )
+    match block.get("toolUse", _ANY_CALL), block.get("toolResult", _ANY_CALL):
+        case {"toolUseId": str() | int(), "name": str(), "input": _}, {"toolUseId": str() | int()}:
+            return True
+    return False
 
 
 # --- Tool results of an agent ---------------------------------------------------------------------

@@ -436,10 +436,10 @@ def prompt_tokens(usage: Mapping[str, Any], model_class: type) -> int:
         model_class: Class of the model that answered.
     """
     names = ("inputTokens", "outputTokens", "totalTokens", *_CACHED_TOKENS)
-    tokens, output, total, *cached = (usage.get(name) or 0 for name in names)
-    classes = {f"{base.__module__}.{base.__qualname__}" for base in model_class.__mro__}
+    tokens, output, total, *cached = [usage.get(name) or 0 for name in names]
+    classes = [f"{base.__module__}.{base.__qualname__}" for base in model_class.__mro__]
     are_apart = (
-        not classes.isdisjoint(_CACHED_TOKENS_APART)
+        not _CACHED_TOKENS_APART.isdisjoint(classes)
         or sum(cached) > tokens
         or tokens + output != total
     )
