@@ -381,20 +381,15 @@ def _result_values(result: Any) -> str:
     source, found = find_json(result_text(result))
     parts, end = [], 0
     for each in found:
-        parts += [
-            source[end : each.start],
-            "\n".join(map(describe_json, itertools.filterfalse(_is_of_guard, each.values))),
+        # Left out: error reports of the tool guard of this package, which blocks failing tools.
+        values = [
+            describe_json(value)
+            for value in each.values
+            if not (isinstance(value, dict) and {"code", "retry_after_s"} <= value.keys())
         ]
+        parts += [source[end : each.start], "\n".join(values)]
         end = each.end
     return "".join([*parts, source[end:]]).strip()
-
-
-def _is_of_guard(value: Any) -> bool:
-    """Return whether a JSON value is an error report of this package's tool guard.
-
-    The tool guard blocks calls of failing tools, and answers with an error report instead.
-    """
-    return isinstance(value, dict) and {"code", "retry_after_s"} <= value.keys()
 
 
 def _timed(record: Any) -> TimedMessage:

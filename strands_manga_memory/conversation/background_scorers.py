@@ -277,14 +277,10 @@ class EmbeddingScorer(BackgroundScorer):
         self._vectors = self._vectors or embed_texts(
             self._embed, [text for _, text in self._examples]
         )
-        return [
-            self._score_by_examples(vector)
-            for vector in embed_texts(self._embed, [line.text for line in lines])
-        ]
-
-    def _score_by_examples(self, vector: Sequence[float]) -> float:
-        alike, act = max(
-            (dot(vector, example), act)
-            for example, (act, _) in zip(self._vectors, self._examples, strict=True)
-        )
-        return float(getattr(self.rules.weights, act if alike >= self._least else "unmatched"))
+        scores: list[float] = []
+        for vector in embed_texts(self._embed, [line.text for line in lines]):
+            similar = [dot(vector, example) for example in self._vectors]
+            best = max(similar)
+            act = self._examples[similar.index(best)][0] if best >= self._least else "unmatched"
+            scores.append(getattr(self.rules.weights, act))
+        return scores

@@ -7,7 +7,7 @@ import logging
 import re
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from strands import tool
@@ -272,10 +272,9 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
     first = archive.search(question, _CANDIDATES)
     if not first:
         return []
-    scores, found = _expand(archive, question, first)
+    fit, found = _expand(archive, question, first)
     asked = _subject_terms(question)
     by_meaning = {hit.number for hit in first if not hit.is_by_words}
-    fit = _add_neighbour_scores(scores, found)
     related = {
         number
         for number, message in found.items()
@@ -331,8 +330,10 @@ def _expand(
         first: Hits of the first search, the best first.
 
     Returns:
-        Two dictionaries, keyed by message number: the sum of the scores in both searches, and the
-        found messages. The second also has the messages before and after the best hits.
+        Two dictionaries, keyed by message number: scores, and the found messages with the messages
+        before and after the best of them. A score is the sum of both searches, and raised by a part
+        of the neighbours' scores. An answer thus gets a high score even if only the question before
+        it has the searched words.
     """
     scores = {hit.number: hit.score for hit in first}
     found = {hit.number: hit.message for hit in first}
@@ -342,7 +343,12 @@ def _expand(
         found[hit.number] = hit.message
     for number in sorted(scores, key=lambda number: (-scores[number], -number))[:_EXPANDED_AROUND]:
         found.update(archive.neighbours(number))
-    return scores, found
+    fit = dict.fromkeys(found, 0.0)
+    for number, score in scores.items():
+        for away, share in _NEIGHBOUR_SHARES:
+            if number + away in fit:
+                fit[number + away] += share * score
+    return fit, found
 
 
 def _continues_neighbour(
@@ -456,19 +462,6 @@ def _only_asks(message: ArchivedMessage) -> bool:
     if message.speaker != "user" or not text.endswith(_QUESTION_ENDS) or _HAS_DIGIT.search(text):
         return False
     return all(sentence.rstrip().endswith(_QUESTION_ENDS) for sentence in split_sentences(text))
-
-
-def _add_neighbour_scores(scores: dict[int, float], found: Iterable[int]) -> dict[int, float]:
-    """Return the scores of found messages, each raised by a part of its neighbours' scores.
-
-    An answer thus gets a high score even if only the question before it has the searched words.
-    """
-    fit = dict.fromkeys(found, 0.0)
-    for number, score in scores.items():
-        for away, share in _NEIGHBOUR_SHARES:
-            if number + away in fit:
-                fit[number + away] += share * score
-    return fit
 
 
 def without_small_talk(question: str) -> str:

@@ -203,8 +203,9 @@ class Trimmer:
             return True
         large = self.limit // _LARGE_RESULTS
         makes_room = self.trim_every and self.high_water_mark <= self.max_tokens
-        is_full = tokens > in_tokens(self._low_water_mark - large)
-        if not makes_room or not is_full or not is_turn_start(messages[-1]):
+        if not makes_room or tokens <= in_tokens(self._low_water_mark - large):
+            return False
+        if not is_turn_start(messages[-1]):
             return False
         before = [messages[at] for turn in turns(messages[:-1])[-1:] for at in turn]
         return self.features.total(list(filter(tool_result_ids, before))) >= in_tokens(large)
