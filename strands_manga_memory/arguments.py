@@ -26,6 +26,7 @@ _WORDS = {
     "bool": "True or False",
     "str": "a text",
     "Sequence[Any]": "a list",
+    "Sequence[str]": "a list of texts",
     "Mapping[str, Fallbacks]": "a mapping such as {'search_web': 'search_catalogue'}",
 }
 

@@ -10,8 +10,7 @@ import itertools
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strands_manga_memory.language.open_questions import is_answer, without_interim_answers
@@ -21,7 +20,12 @@ from strands_manga_memory.language.session_summaries import (
     SessionSummary,
     summarize_session,
 )
-from strands_manga_memory.memory.hot_profile import HotProfile
+from strands_manga_memory.memory.extraction import (
+    passages_of,
+    stated_in,
+    without_personal_data,
+    without_removed,
+)
 from strands_manga_memory.memory.memory_reader import (
     MAX_MONTHS_TOKENS,
     MAX_WEEKS_TOKENS,
@@ -29,30 +33,24 @@ from strands_manga_memory.memory.memory_reader import (
     RECENT_DAYS,
 )
 from strands_manga_memory.memory.older_memories import delete_word_list
-from strands_manga_memory.memory.partition import MAX_COVERED, UserPartition, not_erased_since
+from strands_manga_memory.memory.partition import MAX_COVERED, not_erased_since, of_type
 from strands_manga_memory.memory.pii_policy import PiiPolicy, mask_encrypted
-from strands_manga_memory.memory.preference_log import PreferenceLog
 from strands_manga_memory.memory.records import (
     DAY,
     RETENTION,
     MemoryRecord,
     MemoryType,
-    Owner,
     Retention,
     content_id,
     ended_at,
     episode_id,
+    episodes_of,
     new_record,
     skip_unreadable,
     summary_id,
 )
 from strands_manga_memory.memory.statements import PreferenceChange, complete_since, message_digest
-from strands_manga_memory.memory.transcript_contents import (
-    passages_of,
-    stated_in,
-    without_personal_data,
-    without_removed,
-)
+from strands_manga_memory.memory.store import UserMemoryStore
 from strands_manga_memory.messages.texts import shorten_line, truncate_to_tokens
 from strands_manga_memory.messages.transcripts import Transcript
 from strands_manga_memory.scope import encoded_id
@@ -71,7 +69,8 @@ _MAX_TOPICS = 5
 _PATTERN_SESSIONS, _PATTERN_DAYS = 3, 30
 """A topic of at least 3 sessions of the last 30 days is a behavioral pattern."""
 
-_EPISODE_BYTES = 200_000
+_PART_PASSAGES = 150
+"""Most passages in a record with messages, so that the record has less than 400 KB."""
 _OPEN_CHARACTERS = 120
 
 _LONG_SESSION = 3 * 3600.0
@@ -126,17 +125,20 @@ class _EndedConversation:
     """
 
     def __init__(self, keeper: MemoryKeeper, transcript: Transcript) -> None:
-        owner = Owner(transcript.user_id, transcript.tenant)
-        self._keeper = keeper
-        self._pii = keeper.pii.of_user(owner.partition)
-        self._partition = UserPartition(keeper.table, owner, codec=keeper.codec, clock=keeper.clock)
-        self._log = PreferenceLog(
-            self._partition,
-            hot=None if keeper.hot is None else HotProfile(keeper.hot, owner, codec=keeper.codec),
-            importance=keeper.retention[MemoryType.PREFERENCE].importance,
+        store = UserMemoryStore(
+            keeper.table,
+            user_id=transcript.user_id,
+            tenant=transcript.tenant,
+            clock=keeper.clock,
+            retention=keeper.retention,
+            pii=keeper.pii,
+            codec=keeper.codec,
+            hot=keeper.hot,
         )
+        self._keeper, self._pii = keeper, store.pii
+        self._partition, self._log = store.partition, store.preference_log
         logged, _, erased = self._log.read()
-        self._partition.guard = not_erased_since(owner.partition, erased)
+        self._partition.guard = not_erased_since(store.owner.partition, erased)
         self._deletions = logged.forgotten
         # The ids sort by creation of the conversation.
         self._summary_id = summary_id(
@@ -207,7 +209,7 @@ class _EndedConversation:
                 return known
             first = known or new_record(id_, rule.importance, now)
             expires_at = rule.expires_at(ended_at)
-            return first.changed(**{"updated_at": now, "expires_at": expires_at, **fields})
+            return replace(first, **{"updated_at": now, "expires_at": expires_at, **fields})
 
         return self._update(id_, changed)
 
@@ -274,25 +276,14 @@ class _EndedConversation:
             metadata=metadata,
         )
         if stored is not None:
-            self._store_questions(stored)
+            self._partition.store_questions(stored, self._keeper.retention[MemoryType.QUESTION])
         return stored
-
-    def _store_questions(self, summary: MemoryRecord) -> None:
-        rule = self._keeper.retention[MemoryType.QUESTION]
-        self._partition.store_questions(summary, rule)
 
     def _store_episodes(self, summary: MemoryRecord) -> None:
         transcript, id_ = self._transcript, self._summary_id
         after = self._deleted_at(episode_id(id_, 0))
         passages = passages_of([each for each in transcript.utterances if each.at > after])
-        parts, size = list[list[str]](), 0
-        for passage in passages:
-            length = len(passage.encode("utf-8", "replace")) + 8
-            if not parts or size + length > _EPISODE_BYTES:
-                parts.append([])
-                size = 0
-            parts[-1].append(passage)
-            size += length
+        starts = range(0, len(passages), _PART_PASSAGES)
         at = transcript.ended_at
         shared = {
             "session_id": transcript.session_id,
@@ -301,7 +292,8 @@ class _EndedConversation:
             "covered": transcript.covered,
             "revisions": transcript.revisions,
         }
-        for number, part in enumerate(parts):
+        for number, start in enumerate(starts):
+            part = passages[start : start + _PART_PASSAGES]
             self._store(
                 episode_id(id_, number),
                 self._is_covered,
@@ -310,7 +302,7 @@ class _EndedConversation:
                 updated_at=at,
                 metadata={**shared, "passages": part},
             )
-        self._partition.delete_many(self._partition.episode_ids(id_)[len(parts) :])
+        self._partition.delete_many(self._partition.ids(episodes_of(id_))[len(starts) :])
 
     def _close_questions(self) -> None:
         """Mark open questions of the last 7 days as answered if a later session answered them.
@@ -318,37 +310,35 @@ class _EndedConversation:
         Open questions of earlier sessions are compared with the messages of this conversation. Its
         own open questions are compared with the stored messages of later sessions.
         """
-        end, oldest = self._transcript.ended_at, self._keeper.clock() - RECENT_DAYS * DAY
+        oldest = self._keeper.clock() - RECENT_DAYS * DAY
         for record in self._summaries():
             own = self._records[self._summary_id]
             if record.memory_id == own.memory_id:
                 continue
-            if oldest < ended_at(record) <= end:
-                self._close_answered(record, self._transcript.lines)
-            elif ended_at(record) > end > oldest and own.listed("open_questions"):
-                self._close_answered(own, self._stored_lines(record.memory_id))
+            asked, later = (record, own) if ended_at(record) <= ended_at(own) else (own, record)
+            if asked.listed("open_questions") and ended_at(asked) > oldest:
+                is_own = later is own
+                lines = self._transcript.lines if is_own else self._stored_lines(later.memory_id)
+                self._close_answered(asked, without_interim_answers(lines))
 
     def _close_answered(self, record: MemoryRecord, lines: Sequence[tuple[str, str]]) -> None:
         """Mark open questions in a session summary as answered if a later session answered them.
 
         ``lines`` are the roles and texts of the later session's messages.
         """
-        turns = [
-            (question, answer)
-            for (_, question), (role, answer) in itertools.pairwise(without_interim_answers(lines))
-            if role == "assistant"
-        ]
+        turns = itertools.pairwise(lines)
+        answers = [(text, asked) for (_, asked), (role, text) in turns if role == "assistant"]
         answered = [
             each
             for each in map(str, record.listed("open_questions"))
-            if any(is_answer(answer, each, question) for question, answer in turns)
+            if any(is_answer(text, each, asked) for text, asked in answers)
         ]
 
         def closed(known: MemoryRecord | None) -> MemoryRecord | None:
-            return known and known.changed(metadata=_with_answered(known.metadata, answered))
+            return known and replace(known, metadata=_with_answered(known.metadata, answered))
 
         if answered and (stored := self._update(record.memory_id, closed)) is not None:
-            self._store_questions(stored)
+            self._partition.store_questions(stored, self._keeper.retention[MemoryType.QUESTION])
 
     def _stored_lines(self, summary_id: str) -> list[tuple[str, str]]:
         """Read role and text of each stored message of a session, given the id of its summary.
@@ -356,10 +346,10 @@ class _EndedConversation:
         Unreadable records are skipped.
         """
         passages: list[Any] = []
-        for id_ in self._partition.episode_ids(summary_id):
-            with skip_unreadable():
-                record = self._partition.get(id_)
-                passages += [] if record is None else record.listed("passages")
+        with skip_unreadable():
+            loaded = self._partition.load([of_type(episodes_of(summary_id))])
+            for record in loaded.records.values():
+                passages += record.listed("passages")
         parts = [line.partition(": ") for passage in passages for line in str(passage).split("\n")]
         return [(role.lower(), text) for role, _, text in parts]
 
@@ -382,7 +372,7 @@ class _EndedConversation:
             metadata = {"topic": topic, "sessions": sorted(ends)}
             self._store(
                 id_,
-                partial(_has_metadata, metadata),
+                lambda known, new=metadata: known.metadata == new,  # type: ignore[misc]
                 max(ends.values()),
                 content=f"Asked about {topic} in {len(ends)} sessions of {_PATTERN_DAYS} days.",
                 metadata=metadata,
@@ -454,10 +444,6 @@ class _EndedConversation:
         timeout = self._keeper.timeout
         summary = summarize_session(summarizer, lines, max_tokens=max_tokens, timeout=timeout)
         return "" if summary.by_rules else summary.text
-
-
-def _has_metadata(metadata: Mapping[str, Any], record: MemoryRecord) -> bool:
-    return record.metadata == metadata
 
 
 def _with_answered(metadata: Mapping[str, Any], answered: Sequence[str]) -> dict[str, Any]:

@@ -24,8 +24,8 @@ from strands_manga_memory.memory.statements import (
     Statement,
     latest_removals,
     merged,
-    recent,
     slot_states,
+    valid,
 )
 from strands_manga_memory.stores.codec import Codec, parsing
 from strands_manga_memory.stores.hot import (
@@ -47,6 +47,8 @@ MEMORIES = "memories"
 MAX_BYTES = 524_288
 """Most bytes of cached memories after compression. Larger content is not cached."""
 
+_MAX_STATEMENTS = 30
+"""Number of the latest statements that the record has."""
 _STATE = "state"
 _CONTENT = TypeAdapter(PartitionContent)
 
@@ -86,15 +88,14 @@ class ProfileState:
     def overrides(self) -> dict[str, str]:
         """Values of recently stated preferences, keyed by subject such as ``genre``.
 
-        The latest comes last. Removed preferences are left out.
+        The latest comes last.
         """
-        slots = slot_states(recent(self.statements, self.removals))
-        return {slot: state.value for slot, state in slots.items()}
+        return {slot: state.value for slot, state in slot_states(self.statements).items()}
 
     def with_changes(
         self,
-        statements: Iterable[Statement],
-        removals: Iterable[Removal],
+        statements: Iterable[Statement] = (),
+        removals: Iterable[Removal] = (),
         *,
         since: float = -math.inf,
     ) -> ProfileState:
@@ -104,8 +105,9 @@ class ProfileState:
         ``since``, in seconds since 1970, and that no removal removes.
         """
         void = latest_removals([*self.removals, *removals])
-        stated = (each for each in merged(self.statements, statements) if each.at > since)
-        return replace(self, statements=recent(stated, void), removals=void)
+        stated = valid(merged(self.statements, statements), void)
+        latest = [each for each in stated if each.at > since][-_MAX_STATEMENTS:]
+        return replace(self, statements=tuple(latest), removals=void)
 
 
 STATE = TypeAdapter(ProfileState)

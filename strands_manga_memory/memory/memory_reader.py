@@ -6,9 +6,10 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -20,7 +21,7 @@ from strands_manga_memory.language.text_features import split_sentences
 from strands_manga_memory.memory.hot_profile import HotProfile
 from strands_manga_memory.memory.memory_search import Hit, MemoryQuery, Snapshot
 from strands_manga_memory.memory.older_memories import find_older
-from strands_manga_memory.memory.partition import PartitionContent, UserPartition
+from strands_manga_memory.memory.partition import START, PartitionContent, UserPartition, of_type
 from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.profile_service import ProfileReader
 from strands_manga_memory.memory.records import (
@@ -51,33 +52,27 @@ _STATEMENT_PATIENCE = 1.0
 _SEARCHED = MemoryQuery(
     types=frozenset(MemoryType) - {MemoryType.WEEK, MemoryType.MONTH, MemoryType.QUESTION}
 )
-_PREFERENCES = MemoryQuery(types=frozenset({MemoryType.PREFERENCE}))
 
 
-@dataclass
+@dataclass(eq=False)
 class _Copy:
     """Memories of a user in this process.
 
     Attributes:
         snapshot: The memories.
         profile: Values of the user's profile in another service, keyed by subject.
-        changes: Value of the reader's counter of changes when the read began. The copy is outdated
-            if the counter is higher now.
         read_recent: Function that reads recent facts and messages; None if there is nothing to
             read.
         recent: Result of ``read_recent``, which runs in the background; None before its start.
-        is_of_session: Whether a session has started with this copy. The next session then reads the
-            memories again.
     """
 
     snapshot: Snapshot
     profile: Mapping[str, str]
-    changes: int
     read_recent: Callable[[], None] | None
     recent: Future[None] | None = None
-    is_of_session: bool = False
 
 
+@dataclass(eq=False)
 class MemoryReader:
     """Reader of one user's memories, for searches, recalls and the text about the user.
 
@@ -91,29 +86,21 @@ class MemoryReader:
     count rank higher.
     """
 
-    def __init__(
-        self,
-        partition: UserPartition,
-        *,
-        hot: HotProfile | None,
-        profiles: ProfileReader | None,
-        retention: Mapping[MemoryType, Retention],
-        embed: Embed | None,
-        pii: PiiPolicy,
-    ) -> None:
-        self._partition = partition
-        self._hot = hot
-        self._profiles = profiles
-        self._retention = retention
-        self._embed = embed
-        self._pii = pii
-        self._clock = partition.clock
-        self._writer = shared_writer(None, partition.table)
+    partition: UserPartition
+    hot: HotProfile | None
+    profiles: ProfileReader | None
+    retention: Mapping[MemoryType, Retention]
+    embed: Embed | None
+    pii: PiiPolicy
+
+    def __post_init__(self) -> None:
+        self._writer = shared_writer(None, self.partition.table)
         self._health = TierHealth(shared=self._writer.durable_health)
         self._lock = threading.Lock()
         self._copy: _Copy | None = None
         self._changes = 0  # number of known changes of the memories
-        self._uncached = 0  # number of the latest change that the cache in the hot tier may lack
+        self._reads_table = False  # whether the cache in the hot tier may lack a change
+        self._has_session = False  # whether a session has started with the copy
         self._is_count_planned = False
 
     # Methods that use the snapshot
@@ -125,10 +112,8 @@ class MemoryReader:
         if this process has a current copy that no session has started with. Recent facts and
         messages are then read in the background.
         """
-        copy = self._current()
-        if copy.is_of_session:
-            copy = self._read()
-        copy.is_of_session = True
+        copy = self._read() if self._has_session else self._current()
+        self._has_session = True
         self._recent_of(copy)
 
     def drop_snapshot(self, *, is_cache_stale: bool = False) -> None:
@@ -139,8 +124,8 @@ class MemoryReader:
         """
         with self._lock:
             self._changes += 1
-            if is_cache_stale:
-                self._uncached = self._changes
+            self._copy = None
+            self._reads_table |= is_cache_stale
 
     def read_changes(self) -> None:
         """Read the memories again, because other processes may have changed them.
@@ -150,11 +135,12 @@ class MemoryReader:
         """
         self._wait_for_statements()
         self.drop_snapshot(is_cache_stale=True)
-        self._read().is_of_session = True
+        self._read()
+        self._has_session = True
 
     def known_records(self) -> list[MemoryRecord]:
         """Return all memories that this process has read, with personal data decrypted."""
-        return [*map(self._pii.opened_record, list(self._current().snapshot.records.values()))]
+        return [*map(self.pii.opened_record, list(self._current().snapshot.records.values()))]
 
     def search(self, query: str, limit: int | None = 5) -> list[Hit]:
         """Return the memories and passages of stored messages that are most similar to ``query``.
@@ -169,43 +155,36 @@ class MemoryReader:
         with measured(RECALL, operation="search") as noted:
             snapshot = self._complete()
             rank = partial(
-                snapshot.ranked, self._clock(), query=query, wanted=_SEARCHED, matching=True
+                snapshot.ranked, _SEARCHED, self.partition.clock(), query=query, matching=True
             )
             hits = rank()
             if snapshot.content.is_partial and not snapshot.answers(query, hits):
                 add = partial(self._add_older, snapshot, query, frozenset())
-                try:
+                with _logged_failure("read the older memories of a user"):
                     self._health.call_in_thread(add, _PATIENCE)
                     hits = rank()
-                except StoreError as error:
-                    logger.debug(
-                        "error=<%s> | failed to read the older memories of a user",
-                        type(error).__name__,
-                    )
             hits = hits[:limit]
             noted.counts["records"] = len(hits)
         self._record_access(hit.record.memory_id for hit in hits)
-        return [Hit(hit.record, self._pii.opened(hit.content), hit.score) for hit in hits]
+        return [replace(hit, content=self.pii.opened(hit.content)) for hit in hits]
 
     def context(self, max_tokens: int) -> AgentContext:
         """Render the memories of the user as a text of at most ``max_tokens`` tokens for an agent.
 
-        The 10 preferences with the highest scores are written in full, the rest in the short form
-        ``key=value``. Then come the open questions of the last 7 days, the summaries of the latest
-        5 sessions with an importance of 0.5 or more, and weekly and monthly summaries. If a
-        subject, such as ``genre``, has no stored preference, the preference in the user's profile
-        in another service is used.
+        The 10 most important preferences are written in full, the rest in the short form
+        ``key=value``. Of equally important ones, the latest comes first. Accesses do not change the
+        order. Then come the open questions of the last 7 days, the summaries of the latest 5
+        sessions with an importance of 0.5 or more, and weekly and monthly summaries. If a subject,
+        such as ``genre``, has no stored preference, the preference in the user's profile in another
+        service is used.
         """
-        copy, now = self._current(), self._clock()
-        snapshot = copy.snapshot
-        preferences = [
-            self._pii.opened_record(hit.record) for hit in snapshot.ranked(now, wanted=_PREFERENCES)
-        ]
-        others = [
-            self._pii.opened_record(record)
-            for record in list(snapshot.records.values())
-            if record.type != MemoryType.PREFERENCE and not record.expired(now)
-        ]
+        copy, now = self._current(), self.partition.clock()
+        records = list(copy.snapshot.records.values())
+        known = [self.pii.opened_record(each) for each in records if not each.expired(now)]
+        preferences = sorted(
+            (each for each in known if each.type == MemoryType.PREFERENCE),
+            key=lambda each: (-each.importance, -each.updated_at, each.memory_id),
+        )
         block = _preferences(preferences, copy.profile, max_tokens)
         remaining = max_tokens - (estimate_tokens(block) + 1 if block else 0)
         values = {
@@ -214,7 +193,7 @@ class MemoryReader:
             for key, value in [record.key_and_value]
             if key
         }
-        history = _history(others, now=now, remaining=remaining, whole=max_tokens)
+        history = _history(known, now=now, remaining=remaining, whole=max_tokens)
         return AgentContext(block, history, values, now)
 
     # Methods that read the table
@@ -230,40 +209,35 @@ class MemoryReader:
         if limit is not None:
             check_positive_int("limit", limit)
         self._wait_for_statements()
+        query = query if query is not None and query.strip() else None
         with measured(RECALL, operation="recall") as noted:
-            query = query if query is not None and query.strip() else None
-            records = list[MemoryRecord]()
-            is_all = limit is None or (self._embed is not None and query is not None)
-            if not is_all:
-                latest = self._ranked(self._partition.load_latest(wanted.types, limit or 0))
+            records, reads_all = list[MemoryRecord](), True
+            if limit is not None and (self.embed is None or query is None):
+                latest = self.partition.load_latest(wanted.types, limit)
                 records = self._best(latest, query, wanted)
-                is_all = latest.content.is_partial and len(records) < (limit or 0)
-            if is_all:
-                snapshot = self._ranked(self._partition.load(wanted.types))
-                records = self._best(snapshot, query, wanted)
+                reads_all = latest.is_partial and len(records) < limit
+            if reads_all:
+                every = self.partition.load(map(of_type, wanted.types))
+                records = self._best(every, query, wanted)
             records = records[:limit]
             noted.counts["records"] = len(records)
         self._record_access(record.memory_id for record in records)
-        return [self._pii.opened_record(record) for record in records]
+        return [*map(self.pii.opened_record, records)]
 
     # Inside
 
     def _wait_for_statements(self) -> None:
         """Wait at most 1 second until the preferences from ended turns are stored in the table."""
         until = time.monotonic() + _STATEMENT_PATIENCE
-        queues = [(self._writer, self._partition.log_key)]
-        if self._hot is not None:
-            queues.insert(0, (self._hot.writer, self._hot.queue_key))
-        for writer, key in queues:
+        queues = [(self.hot.writer, self.hot.queue_key)] if self.hot else []
+        for writer, key in (*queues, (self._writer, self.partition.log_key)):
             wait([writer.submit(key, lambda: None)], max(0.0, until - time.monotonic()))
 
-    def _ranked(self, loaded: PartitionContent) -> Snapshot:
-        return Snapshot(loaded, retention=self._retention, embed=self._embed)
+    def _snapshot(self, loaded: PartitionContent) -> Snapshot:
+        return Snapshot(loaded, retention=self.retention, embed=self.embed)
 
     def _current(self) -> _Copy:
-        """Return this process's copy of the memories, which is read again if memories changed."""
-        copy = self._copy
-        return self._read() if copy is None or copy.changes < self._changes else copy
+        return self._copy or self._read()
 
     def _read(self) -> _Copy:
         """Read the user's memories, and the user's profile in another service, into this process.
@@ -273,48 +247,40 @@ class MemoryReader:
         Memories that only searches need are read later, in the background. Then all are put into
         the cache.
         """
-        hot, owner = self._hot, self._partition.owner
+        hot, owner = self.hot, self.partition.owner
         with self._lock:
-            # A change during the read makes the copy outdated.
-            changes, known = self._changes, self._copy.changes if self._copy else 0
-            is_cache_usable = known >= self._uncached
-        cached, version = hot.load_memories() if hot and is_cache_usable else (None, None)
-        loaded = cached
-        if loaded is None:
-            loaded = self._health.call_in_thread(self._partition.load_start, _START_PATIENCE)
-        profile = (
-            None
-            if self._profiles is None
-            else self._profiles.read(owner.user_id, tenant=owner.tenant)
-        )
-        snapshot = self._ranked(loaded)
+            changes, reads_table = self._changes, self._reads_table
+        cached, version = (None, None) if hot is None or reads_table else hot.load_memories()
+        load_start = partial(self.partition.load, START)
+        loaded = cached or self._health.call_in_thread(load_start, _START_PATIENCE)
+        profile = None
+        if self.profiles is not None:
+            profile = self.profiles.read(owner.user_id, tenant=owner.tenant)
+        snapshot = self._snapshot(loaded)
 
         def read_recent() -> None:
-            snapshot.add_older(self._partition.load_recent(loaded.latest))
+            snapshot.add_older(self.partition.load_recent(loaded.latest))
             if hot is not None and version is not None:
                 hot.store_memories(snapshot.content, version)
 
-        copy = _Copy(
-            snapshot,
-            {} if profile is None else profile.preferences,
-            changes,
-            read_recent if cached is None else None,
-        )
+        values = {} if profile is None else profile.preferences
+        copy = _Copy(snapshot, values, None if cached else read_recent)
         with self._lock:
-            if self._copy is None or self._copy.changes <= changes:
-                self._copy = copy
+            if self._changes == changes:  # otherwise, it lacks a change
+                self._copy, self._reads_table = copy, False
         return copy
 
     def _best(
-        self, snapshot: Snapshot, query: str | None, wanted: MemoryQuery
+        self, loaded: PartitionContent, query: str | None, wanted: MemoryQuery
     ) -> list[MemoryRecord]:
-        if snapshot.content.is_partial:
+        snapshot = self._snapshot(loaded)
+        if loaded.is_partial:
             self._add_older(snapshot, query, wanted.types)
-        hits = snapshot.ranked(self._clock(), query=query, wanted=wanted)
+        hits = snapshot.ranked(wanted, self.partition.clock(), query=query)
         return list({hit.record.memory_id: hit.record for hit in hits}.values())
 
     def _add_older(
-        self, snapshot: Snapshot, query: str | None, types: frozenset[MemoryType]
+        self, snapshot: Snapshot, query: str | None, types: Collection[MemoryType]
     ) -> None:
         """Read older memories from the table, and add them to ``snapshot``, this process's copy.
 
@@ -322,9 +288,7 @@ class MemoryReader:
         important memories of ``types`` are added. If ``snapshot`` has 40 or more preferences, all
         other preferences are added, too, because a session start reads at most 40.
         """
-        # other threads change the snapshot meanwhile
-        known, since = frozenset(snapshot.records), snapshot.content.since
-        snapshot.add_older(find_older(self._partition, query, types, since=since, known=known))
+        snapshot.add_older(find_older(self.partition, query, types, snapshot.content))
 
     def _recent_of(self, copy: _Copy) -> Future[None] | None:
         """Return the future of the background read of recent facts and messages.
@@ -334,7 +298,7 @@ class MemoryReader:
         """
         with self._lock:
             if copy.read_recent is not None and copy.recent is None:
-                copy.recent = self._writer.submit(self._partition.owner, copy.read_recent)
+                copy.recent = self._writer.submit(self.partition.owner, copy.read_recent)
             return copy.recent
 
     def _complete(self) -> Snapshot:
@@ -343,36 +307,27 @@ class MemoryReader:
         If the read fails or takes longer than 5 seconds, the recent memories are missing.
         """
         copy = self._current()
-        recent = self._recent_of(copy)
-        try:
-            if recent is not None:
+        if (recent := self._recent_of(copy)) is not None:
+            with _logged_failure("read the recent memories of a user"):
                 recent.result(timeout=self._health.wait_limit(_PATIENCE))
-        except (StoreError, TimeoutError) as error:
-            logger.debug(
-                "error=<%s> | failed to read the recent memories of a user", type(error).__name__
-            )
-            with self._lock:
-                if recent is not None and recent.done() and recent is copy.recent:
-                    copy.recent = None  # the next search tries again
-        return copy.snapshot if copy.changes == self._changes else self._complete()
+            if recent.done() and recent.exception():
+                copy.recent = None  # the next search tries again
+        return copy.snapshot if copy is self._copy else self._complete()
 
     def _record_access(self, ids: Iterable[str]) -> None:
         # Not accesses to a session's messages: a count would rewrite their long texts.
         used = [id_ for id_ in dict.fromkeys(ids) if not id_.startswith(f"{MemoryType.EPISODE}#")]
         if not used:
             return
-        now = self._clock()
-        self._writer.submit(self._partition.owner, lambda: self._store_access(used, now))
+        store = partial(self._store_access, used, self.partition.clock())
+        self._writer.submit(self.partition.owner, store)
 
     def _store_access(self, used: list[str], at: float) -> None:
-        try:
-            self._partition.record_access(used, at=at)
-        except StoreError as error:
-            logger.debug("error=<%s> | failed to record an access", type(error).__name__)
-            return
-        if not self._is_count_planned:
-            self._is_count_planned = True
-            self._count_accesses_at(time.monotonic() + COUNT_SECONDS)
+        with _logged_failure("record an access"):
+            self.partition.record_access(used, at=at)
+            if not self._is_count_planned:
+                self._is_count_planned = True
+                self._count_accesses_at(time.monotonic() + COUNT_SECONDS)
 
     def _count_accesses_at(self, due: float) -> None:
         """Schedule an update of the access counts of the memories.
@@ -387,13 +342,20 @@ class MemoryReader:
                 self._count_accesses_at(due)
                 return
             self._is_count_planned = False
-            try:
-                self._partition.count_accesses()
-            except StoreError as error:
-                logger.debug("error=<%s> | failed to count accesses", type(error).__name__)
+            with _logged_failure("count accesses"):
+                self.partition.count_accesses()
 
-        wait = max(0.0, due - time.monotonic())
-        self._writer.later(("count", id(self)), wait, count_accesses, is_needed=lambda: False)
+        delay = max(0.0, due - time.monotonic())
+        self._writer.later(("count", id(self)), delay, count_accesses, is_needed=lambda: False)
+
+
+@contextmanager
+def _logged_failure(action: str) -> Iterator[None]:
+    """Log a failure of the store in a ``with`` block, and continue after the block."""
+    try:
+        yield
+    except (StoreError, TimeoutError) as error:
+        logger.debug("error=<%s> | failed to %s", type(error).__name__, action)
 
 
 RECENT_DAYS, WEEKS_DAYS, MONTHS_DAYS = 7, 30, 90

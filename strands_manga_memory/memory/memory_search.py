@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from strands.memory import InjectionQueryContext, MemoryEntry
@@ -23,13 +24,11 @@ from strands_manga_memory.language.search import (
 )
 from strands_manga_memory.memory.partition import PartitionContent
 from strands_manga_memory.memory.records import (
-    DERIVED,
     ENTRY_CHARACTERS,
     MAX_TOKENS,
     MemoryRecord,
     MemoryType,
     Retention,
-    checked_importance,
     ended_at,
 )
 from strands_manga_memory.messages import is_turn_start
@@ -68,50 +67,31 @@ class MemoryQuery:
     """Conditions for the memories that a search or a recall returns.
 
     Attributes:
-        types: Types of the memories. Default: all types except those in ``DERIVED`` (stored
-            messages, open questions, and weekly and monthly summaries).
+        types: Types of the memories.
         min_importance: Minimum importance of a memory.
         metadata: Required metadata values, keyed by name. Case is ignored. If a memory has a list
             under the name, one element must be equal to the value.
         since: Start of a period, in seconds since 1970. The session of a memory must have ended in
             the period. A memory without a session must have been last updated in the period.
         until: End of the period, exclusive.
-
-    Raises:
-        ValueError: A value is out of range.
     """
 
-    types: frozenset[MemoryType] = frozenset(MemoryType) - DERIVED
+    types: Collection[MemoryType]
     min_importance: float = 0.0
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    since: float | None = None
-    until: float | None = None
-
-    def __post_init__(self) -> None:
-        checked_importance("min_importance", self.min_importance)
-        if not isinstance(self.metadata, Mapping) or not all(
-            isinstance(name, str) for name in self.metadata
-        ):
-            raise ValueError(f"metadata must map names to values, got {self.metadata!r:.80}")
-        for name in ("since", "until"):
-            at = getattr(self, name)
-            is_number = isinstance(at, int | float) and not (isinstance(at, bool) or math.isnan(at))
-            if at is not None and not is_number:
-                raise ValueError(f"{name} must be seconds since 1970, or None, got {at!r:.80}")
+    since: float = -math.inf
+    until: float = math.inf
 
     def has(self, record: MemoryRecord, now: float) -> bool:
         """Return whether a memory meets the conditions of this query and has not expired."""
-        if record.expired(now) or record.importance < self.min_importance:
-            return False
-        if record.type not in self.types:
-            return False
-        at = ended_at(record)
-        if at < (at if self.since is None else self.since):
-            return False
-        if self.until is not None and at >= self.until:
-            return False
-        return all(
-            _is_among(value, record.metadata.get(name)) for name, value in self.metadata.items()
+        return (
+            record.type in self.types
+            and not record.expired(now)
+            and record.importance >= self.min_importance
+            and self.since <= ended_at(record) < self.until
+            and all(
+                _is_among(each, record.metadata.get(name)) for name, each in self.metadata.items()
+            )
         )
 
 
@@ -225,42 +205,31 @@ class Snapshot:
             self.content.add(loaded)
 
     def ranked(
-        self,
-        now: float,
-        *,
-        query: str | None = None,
-        wanted: MemoryQuery | None = None,
-        matching: bool = False,
+        self, wanted: MemoryQuery, now: float, *, query: str | None = None, matching: bool = False
     ) -> list[Hit]:
         """Return the memories that meet the given conditions as search results, best first.
 
         With a query, each passage of a session's messages is a separate result.
 
         Args:
+            wanted: Conditions.
             now: The time in seconds since 1970.
             query: Text with which the memories are compared. None: no comparison.
-            wanted: Conditions. None: no conditions.
             matching: Whether each result must share a word with the query, in its text or topics.
                 If texts are compared by vectors, a similarity above 0 is enough.
         """
-        filters = wanted or MemoryQuery()
+        terms = content_terms(query) if query and matching and self._embed is None else None
         with self._lock:
-            if query is None or not query.strip():
-                hits = [
-                    Hit(record, record.content, self._score(record, now, None))
-                    for record in self.records.values()
-                ]
-            else:
-                terms = content_terms(query) if matching and self._embed is None else None
-                hits = [
-                    Hit(text.record, text.own, self._score(text.record, now, similarity))
-                    for text, similarity in self._similar(query)
-                    if not matching or similarity > 0
-                    if terms is None or not terms.isdisjoint(text.terms)
-                ]
-        hits = [hit for hit in hits if filters.has(hit.record, now)]
-        hits.sort(key=lambda hit: (-hit.score, -hit.record.updated_at, hit.record.memory_id))
-        return hits
+            hits = [
+                Hit(text.record, text.own, self._score(text.record, now, similarity))
+                for text, similarity in self._compared(query)
+                if wanted.has(text.record, now)
+                if not matching or similarity
+                if terms is None or not terms.isdisjoint(text.terms)
+            ]
+        return sorted(
+            hits, key=lambda hit: (-hit.score, -hit.record.updated_at, hit.record.memory_id)
+        )
 
     def answers(self, query: str, hits: Sequence[Hit]) -> bool:
         """Return whether the results answer the query, so that no further search is needed.
@@ -271,10 +240,8 @@ class Snapshot:
         """
         if self._embed is not None:
             return bool(hits)
-        query_terms = content_terms(query)
-        query_terms = (
-            query_terms & evidence_terms(query) or query_terms
-        )  # without synonyms, one of which is enough
+        terms = content_terms(query)
+        query_terms = terms & evidence_terms(query) or terms  # without synonyms: one is enough
         texts = (f"{hit.content} {' '.join(map(str, hit.record.listed('topics')))}" for hit in hits)
         min_terms = min(3, len(query_terms))
         return not query_terms or any(
@@ -282,26 +249,29 @@ class Snapshot:
         )
 
     def _score(self, record: MemoryRecord, now: float, similarity: float | None) -> float:
-        half_life = self._retention[MemoryType(record.type)].half_life
+        half_life = self._retention[record.type].half_life
         return score(record, now=now, half_life=half_life, similarity=similarity)
 
-    def _similar(self, query: str) -> list[tuple[_Text, float]]:
-        """Return the texts of the memories, each with its similarity to a query."""
-        texts = [text for record in self.records.values() for text in texts_of(record)]
+    def _compared(self, query: str | None) -> Iterable[tuple[_Text, float | None]]:
+        """Return the texts of the memories, each with its similarity to a query.
+
+        Without a query, each memory is one text, without a similarity.
+        """
+        records = self.records.values()
+        if query is None:
+            return [(_Text(record.content, "", record), None) for record in records]
+        texts = [text for record in records for text in texts_of(record)]
         if self._embed is None:
-            current = {(text.own, text.near) for text in texts}
-            self._index.remove(self._indexed - current)
-            self._index.put(
-                ((own, near), _ROLE.sub("", own), _ROLE.sub("", near))
-                for own, near in current - self._indexed
-            )
-            self._indexed = current
+            new = {(text.own, text.near) for text in texts} - self._indexed
+            plain = partial(_ROLE.sub, "")
+            self._index.put(((own, near), plain(own), plain(near)) for own, near in new)
+            self._indexed |= new
             found = self._index.search(query)
             return [(text, found.get((text.own, text.near), 0.0)) for text in texts]
         missing = list({text.own: None for text in texts if text.own not in self._vectors})
         vectors = embed_texts(self._embed, [query, *missing])
         self._vectors.update(zip(missing, vectors[1:], strict=True))
-        return [(text, dot(vectors[0], self._vectors[text.own])) for text in texts]
+        return [(text, max(0.0, dot(vectors[0], self._vectors[text.own]))) for text in texts]
 
 
 def texts_of(record: MemoryRecord) -> list[_Text]:

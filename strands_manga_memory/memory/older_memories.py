@@ -26,6 +26,7 @@ from strands_manga_memory.memory.partition import (
     PartitionContent,
     UserPartition,
     not_erased_since,
+    of_type,
     unchanged,
 )
 from strands_manga_memory.memory.records import (
@@ -60,9 +61,7 @@ def find_older(
     partition: UserPartition,
     query: str | None,
     types: Collection[str],
-    *,
-    since: float,
-    known: Collection[str],
+    content: PartitionContent,
 ) -> PartitionContent:
     """Read at most 64 memories of a user that this process has not read yet.
 
@@ -78,11 +77,12 @@ def find_older(
         partition: Access to the memories of the user.
         query: Text to search for, or None.
         types: Types of the memories that are returned without a query.
-        since: The process has read all memories updated since this time, in seconds since 1970.
-        known: Ids of the memories that the process has read. They are left out. If 40 or more are
+        content: Memories that the process has read. They are left out. If 40 or more are
             preferences, all preferences are returned, too, because a session reads only 40 at its
             start.
     """
+    # other threads change the content meanwhile
+    known, since = frozenset(content.records), content.since
 
     def find(read: _Read) -> list[str]:
         if query is None:
@@ -93,7 +93,7 @@ def find_older(
 
     try:
         oldest = max(since, partition.clock() - _SECONDS)
-        ids = find(_StoredWordList(partition, oldest).read)
+        ids = find(_stored_list(partition, oldest))
     except CorruptRecordError:
         loaded, parts = _make_list(partition)
         chosen = set(find(lambda names: parts))
@@ -104,7 +104,8 @@ def find_older(
         }
         return loaded
     preferences = sum(id_.startswith(f"{MemoryType.PREFERENCE}#") for id_ in known)
-    return partition.load_named(ids, with_preferences=preferences >= MAX_PREFERENCES)
+    has_all = preferences < MAX_PREFERENCES
+    return partition.load([] if has_all else [of_type(MemoryType.PREFERENCE)], ids)
 
 
 def delete_word_list(partition: UserPartition) -> None:
@@ -120,35 +121,29 @@ def delete_word_list(partition: UserPartition) -> None:
     partition.delete_many([str(item["memory_id"]) for item in stored])
 
 
-class _StoredWordList:
-    """Word list (index of the words of a user's memories) in the memory table.
+def _stored_list(partition: UserPartition, oldest: float) -> _Read:
+    """Return a function that reads parts of the stored word list, such as ``words.03``.
 
-    A list that was made before the time ``oldest``, in seconds since 1970, counts as missing.
+    The function raises ``CorruptRecordError`` if a part is damaged, missing, or of another list
+    than the parts before. A list that was made before the time ``oldest``, in seconds since 1970,
+    counts as missing.
     """
+    times, codec, owner = set[float](), partition.codec or Codec(), partition.owner
 
-    def __init__(self, partition: UserPartition, oldest: float) -> None:
-        self._partition = partition
-        self._oldest = oldest
-        self._made_at: float | None = None
-
-    def read(self, names: Iterable[str]) -> _Parts:
-        """Read parts of the list, such as ``words.03``.
-
-        Raises:
-            CorruptRecordError: A part is damaged, missing or too old, or belongs to another list.
-        """
-        parts, owner = _Parts(), self._partition.owner
+    def read(names: Iterable[str]) -> _Parts:
+        parts = _Parts()
         keys = {name: (owner.partition, f"{_WORDS}{name}") for name in set(names)}
-        items = self._partition.table.batch_get([*keys.values()]) if keys else {}
+        items = partition.table.batch_get([*keys.values()]) if keys else {}
         for name, key in keys.items():
             storage_key = storage_key_of(owner, key[1])
             with parsing(storage_key):
-                codec = self._partition.codec or Codec()
                 made_at, parts[name] = codec.decode(items[key]["data"], storage_key)
-                if made_at < self._oldest or self._made_at not in (None, made_at):
+                times.add(made_at)
+                if made_at < oldest or len(times) > 1:
                     raise ValueError("the part is old, or belongs to another list")
-                self._made_at = made_at
         return parts
+
+    return read
 
 
 def _by_words(read: _Read, words: Iterable[str], limit: int) -> Iterable[str]:

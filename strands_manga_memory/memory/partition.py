@@ -9,15 +9,16 @@ of the memories.
 from __future__ import annotations
 
 import logging
-import math
 import random
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
+
+from pydantic import FiniteFloat, TypeAdapter
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError
 from strands_manga_memory.memory.records import (
@@ -31,7 +32,6 @@ from strands_manga_memory.memory.records import (
     MemoryType,
     Owner,
     Retention,
-    episode_id,
     item_of,
     question_record,
     record_of,
@@ -92,7 +92,7 @@ MAX_PREFERENCES = 40
 
 
 @dataclass(frozen=True)
-class _Range:
+class Range:
     """Range of sort keys in the memory table, for a query.
 
     A query with a ``limit`` reads the items with the highest sort keys, or with the lowest if
@@ -105,26 +105,21 @@ class _Range:
     attributes: Sequence[str] | None = None
     is_lowest: bool = False
 
-    def read(self, table: Table, partition: str) -> Iterator[Item]:
-        return table.query(
-            partition,
-            first=self.first,
-            last=self.last,
-            reverse=self.limit is not None and not self.is_lowest,
-            limit=self.limit,
-            attributes=self.attributes,
-        )
+
+def of_type(type_: str, limit: int | None = None) -> Range:
+    """Return the range of all memories of a type, or of those with the highest ids."""
+    return Range(*type_range(type_), limit)
 
 
 # Ids begin with the type, so a range holds the types whose names are between its bounds. At a
 # limit, the lowest ids are left out. Ids of summaries, questions, roll-ups and episodes sort by
 # time, so these lose the oldest.
-_START = (
-    _Range(f"{MemoryType.SUMMARY}#", f"{MemoryType.MONTH}$", 9, SHOWN_ATTRIBUTES),
-    _Range(*type_range(MemoryType.PREFERENCE), MAX_PREFERENCES, SHOWN_ATTRIBUTES),
-    _Range(f"{MemoryType.QUESTION}#", LATEST, 17, SHOWN_ATTRIBUTES),
+START = (
+    Range(f"{MemoryType.SUMMARY}#", f"{MemoryType.MONTH}$", 9, SHOWN_ATTRIBUTES),
+    Range(*type_range(MemoryType.PREFERENCE), MAX_PREFERENCES, SHOWN_ATTRIBUTES),
+    Range(f"{MemoryType.QUESTION}#", LATEST, 17, SHOWN_ATTRIBUTES),
 )
-"""Ranges of sort keys that a session start reads.
+"""Ranges of sort keys that a session start reads: at most 66 records.
 
 At most 4 monthly and 7 weekly summaries exist, so the limits leave enough room for session
 summaries and open questions. The last range ends with the list of the latest facts.
@@ -133,7 +128,7 @@ summaries and open questions. The last range ends with the list of the latest fa
 _MAX_LATEST = 64
 """Most facts and feedback that searches read. The item ``LATEST`` lists their ids."""
 
-_RECENT = (_Range(f"{MemoryType.PATTERN}#", f"{MemoryType.EPISODE}$", 24, SHOWN_ATTRIBUTES),)
+_RECENT = Range(f"{MemoryType.PATTERN}#", f"{MemoryType.EPISODE}$", 24, SHOWN_ATTRIBUTES)
 """Range of sort keys that searches read, besides the latest facts and feedback."""
 
 _MIN_RECALLED = 8
@@ -145,12 +140,14 @@ _MAX_FINALIZED, _MAX_FINALIZED_OF_AGE = 128, 32
 MAX_COVERED = 400
 """Most sessions that a weekly or monthly summary lists."""
 
-_LEDGER = _Range(LEDGER, f"{LEDGER}~")
-
-_UNLISTED = _Range(f"{MemoryType.FACT}#", f"{MemoryType.FEEDBACK}$", _MAX_LATEST)
+_UNLISTED = Range(f"{MemoryType.FACT}#", f"{MemoryType.FEEDBACK}$", _MAX_LATEST)
 """Range of facts and feedback. It is read if the list of the latest of them is missing."""
 
+_ACCESS = TypeAdapter(tuple[FiniteFloat, list[str]])
+"""Check of the time and the memory ids of a recorded access."""
 
+
+@dataclass(eq=False)
 class UserPartition:
     """Access to the memories of one user in the memory table.
 
@@ -158,34 +155,79 @@ class UserPartition:
     compressed, but not encrypted.
 
     Attributes:
-        log_key: Key of the background work that writes the user's preference log.
         guard: Transaction check from ``not_erased_since``, or None. With a check, ``update`` writes
             nothing if all data of the user were deleted after the check was made.
     """
 
-    def __init__(
-        self,
-        table: Table,
-        owner: Owner,
-        *,
-        codec: Codec | None,
-        clock: Callable[[], float],
-    ) -> None:
-        self.table = table
-        self.owner = owner
-        self.log_key = ("preferences", owner)
-        self.codec = codec
-        self.clock = clock
-        self.guard: Write | None = None
+    table: Table
+    owner: Owner
+    codec: Codec | None
+    clock: Callable[[], float]
+    guard: Write | None = None
 
-    def load(self, types: Iterable[MemoryType] = ()) -> PartitionContent:
-        """Read all memories of the user, or all of the given types.
+    @property
+    def log_key(self) -> tuple[str, Owner]:
+        """Key of the background work that writes the user's preference log."""
+        return "preferences", self.owner
+
+    def load(
+        self, ranges: Iterable[Range] = (Range(),), ids: Sequence[str] = (), *, are_all: bool = True
+    ) -> PartitionContent:
+        """Read the memories in ranges of sort keys, and the memories with the given ids.
+
+        Args:
+            ranges: Ranges of sort keys. Default: all memories of the user.
+            ids: Ids of further memories to read.
+            are_all: False if the table may have further memories that belong to ``ids``. The result
+                is then marked as partial.
 
         Raises:
             CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong
                 key.
         """
-        return self._load([_Range(*type_range(each)) for each in types] or [_Range()])
+        loaded, sealed, partition = PartitionContent(), set[str](), self.owner.partition
+        named = self.table.batch_get([(partition, id_) for id_ in ids]) if ids else {}
+        groups = [(list(named.values()), not are_all)]
+        for each in ranges:
+            found = self.table.query(
+                partition,
+                first=each.first,
+                last=each.last,
+                reverse=each.limit is not None and not each.is_lowest,
+                limit=each.limit,
+                attributes=each.attributes,
+            )
+            items = list(found)
+            groups.append((items, len(items) == each.limit))
+        for items, is_limited in groups:
+            for item in items:
+                self._add_item(item, loaded)
+            sealed |= {str(item["memory_id"]) for item in items if "sealed" in item}
+            if is_limited:
+                read = (loaded.records.get(str(item["memory_id"])) for item in items)
+                oldest = min((record.updated_at for record in read if record), default=0.0)
+                loaded.since, loaded.is_partial = max(loaded.since, oldest), True
+        is_encrypted = self.codec is not None and self.codec.encrypts
+        if is_encrypted and sealed and sealed.issubset(loaded.unreadable):
+            key = storage_key_of(self.owner, min(sealed))
+            what = f"record={key!r} is one of {len(sealed)} that are encrypted, and none of them"
+            raise CorruptRecordError(f"{what} opens; is this their key?", record=key)
+        return loaded
+
+    def _add_item(self, item: Item, loaded: PartitionContent) -> None:
+        id_ = str(item["memory_id"])
+        if id_ == LATEST:
+            loaded.latest = _latest_of(item)
+        if id_.startswith(INTERNAL):
+            return
+        with skip_unreadable():
+            record = record_of(item, self.owner, self.codec)
+            if record.expired(self.clock()):
+                loaded.expired.append(id_)
+            else:
+                loaded.records[id_] = record
+            return
+        loaded.unreadable.append(id_)
 
     def load_context(self, ages: Mapping[MemoryType, float]) -> PartitionContent:
         """Read the summaries that are needed to make memories from an ended conversation.
@@ -204,37 +246,21 @@ class UserPartition:
                 key.
         """
         first, last = f"{MemoryType.SUMMARY}#", f"{MemoryType.MONTH}$"
-        loaded = self._load(
-            [
-                _Range(first, last, _MAX_FINALIZED),
-                _Range(f"{MemoryType.QUESTION}#", f"{MemoryType.WEEK}$"),
-            ]
-        )
-        if loaded.is_partial:
-            for type_, age in ages.items():
-                covered = {
-                    id_
-                    for each in loaded.records.values()
-                    if each.type == type_
-                    for id_ in each.covers
-                }
-                for limit in (_MAX_FINALIZED_OF_AGE, MAX_COVERED):
-                    older = self._load([_Range(first, summary_id("", self.clock() - age), limit)])
-                    if not older.is_partial or min(older.records, default="") in covered:
-                        break
-                loaded.add(older)
-            loaded.expired += self._load(
-                [_Range(first, last, _MAX_FINALIZED_OF_AGE, is_lowest=True)]
-            ).expired
+        rollups = Range(f"{MemoryType.QUESTION}#", f"{MemoryType.WEEK}$")
+        loaded = self.load([Range(first, last, _MAX_FINALIZED), rollups])
+        if not loaded.is_partial:
+            return loaded
+        for type_, age in ages.items():
+            records = loaded.records.values()
+            covered = {id_ for each in records if each.type == type_ for id_ in each.covers}
+            for limit in (_MAX_FINALIZED_OF_AGE, MAX_COVERED):
+                older = self.load([Range(first, summary_id("", self.clock() - age), limit)])
+                if not older.is_partial or min(older.records, default="") in covered:
+                    break
+            loaded.add(older)
+        oldest = self.load([Range(first, last, _MAX_FINALIZED_OF_AGE, is_lowest=True)])
+        loaded.expired += oldest.expired
         return loaded
-
-    def load_start(self) -> PartitionContent:
-        """Read the preferences, summaries and open questions of the user for a session start.
-
-        At most 66 records are read. Raises CorruptRecordError if no encrypted record can be
-        decrypted.
-        """
-        return self._load(_START)
 
     def load_recent(self, latest: Sequence[str]) -> PartitionContent:
         """Read the memories of the types that only searches use.
@@ -248,8 +274,8 @@ class UserPartition:
         Raises:
             CorruptRecordError: The records are encrypted, and none of them can be decrypted.
         """
-        ranges = _RECENT if latest else (*_RECENT, _UNLISTED)
-        return self._load(ranges, latest, are_all=len(latest) < _MAX_LATEST)
+        ranges = [_RECENT] if latest else [_RECENT, _UNLISTED]
+        return self.load(ranges, latest, are_all=len(latest) < _MAX_LATEST)
 
     def load_latest(self, types: Collection[MemoryType], count: int) -> PartitionContent:
         """Read the latest memories of the given types, for a recall of at most ``count`` memories.
@@ -257,89 +283,22 @@ class UserPartition:
         More than ``count`` memories are read, because the recall ranks and filters them. Raises
         CorruptRecordError if no encrypted record can be decrypted.
         """
-        limit, item = max(_MIN_RECALLED, 2 * count), self.table.get(self.owner.partition, LATEST)
-        latest = [] if item is None else _latest_of(item)
+        limit = max(_MIN_RECALLED, 2 * count)
+        latest = _latest_of(self.table.get(self.owner.partition, LATEST))
         listed = [id_ for id_ in latest if id_.partition("#")[0] in types]
-        ranges = [
-            _Range(
-                *type_range(each),
-                max(limit, MAX_PREFERENCES) if each == MemoryType.PREFERENCE else limit,
-            )
-            for each in types
-            if not (latest and each in (MemoryType.FACT, MemoryType.FEEDBACK))
-        ]
+        in_list = {MemoryType.FACT, MemoryType.FEEDBACK} if latest else set[MemoryType]()
+        limits = dict.fromkeys(set(types) - in_list, limit)
+        if MemoryType.PREFERENCE in limits:
+            limits[MemoryType.PREFERENCE] = max(limit, MAX_PREFERENCES)
+        ranges = [of_type(type_, most) for type_, most in limits.items()]
         are_all = len(latest) < _MAX_LATEST and len(listed) <= limit
-        return self._load(ranges, listed[:limit], are_all=are_all)
-
-    def load_named(self, ids: Sequence[str], *, with_preferences: bool) -> PartitionContent:
-        """Read the memories with the given ids and, if ``with_preferences``, all preferences.
-
-        Raises CorruptRecordError if no encrypted record can be decrypted.
-        """
-        return self._load(
-            [_Range(*type_range(MemoryType.PREFERENCE))] if with_preferences else (), ids
-        )
-
-    def _load(
-        self,
-        ranges: Iterable[_Range],
-        ids: Sequence[str] = (),
-        *,
-        are_all: bool = True,
-    ) -> PartitionContent:
-        """Read the memories in ranges of sort keys and the memories with the given ids.
-
-        Args:
-            ranges: Ranges of sort keys.
-            ids: Ids of further memories to read.
-            are_all: False if the table may have further memories that belong to ``ids``. The result
-                is then marked as partial.
-        """
-        loaded, sealed = PartitionContent(), set[str]()
-        items = self.table.batch_get([(self.owner.partition, id_) for id_ in ids]) if ids else {}
-        groups = [(list(items.values()), not are_all)]
-        for each in ranges:
-            found = list(each.read(self.table, self.owner.partition))
-            groups.append((found, len(found) == each.limit))
-        for group, is_limited in groups:
-            for item in group:
-                self._add_item(item, loaded)
-            sealed |= {str(item["memory_id"]) for item in group if "sealed" in item}
-            if is_limited:
-                read = (loaded.records.get(str(item["memory_id"])) for item in group)
-                loaded.since = max(
-                    loaded.since, min((record.updated_at for record in read if record), default=0.0)
-                )
-                loaded.is_partial = True
-        is_encrypted = self.codec is not None and self.codec.encrypts
-        if is_encrypted and sealed and sealed.issubset(loaded.unreadable):
-            key = storage_key_of(self.owner, min(sealed))
-            what = f"record={key!r} is one of {len(sealed)} that are encrypted, and none of them"
-            raise CorruptRecordError(f"{what} opens; is this their key?", record=key)
-        return loaded
-
-    def _add_item(self, item: Item, loaded: PartitionContent) -> None:
-        """Add a stored item to ``loaded``; if it is unreadable, log this and add only its id.
-
-        A missing encryption key still raises ``KeyMissingError``.
-        """
-        id_, is_read = str(item["memory_id"]), False
-        with skip_unreadable():
-            if id_ == LATEST:
-                loaded.latest = _latest_of(item)
-            elif not id_.startswith(INTERNAL):
-                record = record_of(item, self.owner, self.codec)
-                if record.expired(self.clock()):
-                    loaded.expired.append(id_)
-                else:
-                    loaded.records[id_] = record
-            is_read = True
-        if not is_read:
-            loaded.unreadable.append(id_)
+        return self.load(ranges, listed[:limit], are_all=are_all)
 
     def get(self, memory_id: str) -> MemoryRecord | None:
         """Return a memory, or None if it does not exist or has expired."""
-        item = self.table.get(self.owner.partition, memory_id)
+        return self._open(self.table.get(self.owner.partition, memory_id))
+
+    def _open(self, item: Item | None) -> MemoryRecord | None:
         record = None if item is None else record_of(item, self.owner, self.codec)
         return None if record is None or record.expired(self.clock()) else record
 
@@ -368,15 +327,14 @@ class UserPartition:
         """
 
         def attempt() -> tuple[MemoryRecord | None] | None:
-            item = self.table.get(self.owner.partition, memory_id)
-            stored = None if item is None else record_of(item, self.owner, self.codec)
-            alive = None if stored is None or stored.expired(self.clock()) else stored
-            wanted = change(alive)
-            if wanted is None or wanted is alive:
-                return (alive,)
-            version = 0 if stored is None else stored.version
+            item, guard = self.table.get(self.owner.partition, memory_id), self.guard
+            known = self._open(item)
+            wanted = change(known)
+            if wanted is None or wanted is known:
+                return (known,)
+            version = 0 if item is None else item.get("version", 1)
             wanted = replace(wanted, version=version + (not is_access))
-            new, when, guard = self.item_of(wanted), unchanged(item), self.guard
+            new, when = self.item_of(wanted), unchanged(item)
             if (
                 self.table.put(new, when=when)
                 if guard is None
@@ -414,7 +372,7 @@ class UserPartition:
             name: Encoded id of the session. For a summary without a session, a digest of its text.
             expires_at: Expiry time in seconds since 1970. None: the stored id does not expire.
         """
-        stored: Item = {"user_id": self.owner.partition, "memory_id": f"{_SUMMARY_NAME}{name}"}
+        stored = self._key(f"{_SUMMARY_NAME}{name}")
         stored |= {} if expires_at is None else {"expires_at": expires_at}
         known = self.table.get(self.owner.partition, stored["memory_id"])
         with parsing(storage_key_of(self.owner, stored["memory_id"])):
@@ -433,23 +391,14 @@ class UserPartition:
 
         def attempt() -> bool | None:
             item = self.table.get(self.owner.partition, LATEST)
-            known = [] if item is None else _latest_of(item)
+            known = _latest_of(item)
             if not known:  # the list is new or damaged
                 known = [*self.ids(MemoryType.FACT), *self.ids(MemoryType.FEEDBACK)]
             ids = list(dict.fromkeys([*memory_ids, *known]))[:_MAX_LATEST]
-            listed = {
-                "user_id": self.owner.partition,
-                "memory_id": LATEST,
-                "latest": ids,
-                "version": uuid.uuid4().hex,
-            }
+            listed = {**self._key(LATEST), "latest": ids, "version": uuid.uuid4().hex}
             return self.table.put(listed, when=unchanged(item)) or None
 
         repeat_until_written(attempt, record=storage_key_of(self.owner, LATEST))
-
-    def episode_ids(self, summary_id: str) -> list[str]:
-        """Return the ids of a session's stored messages in order, given the id of its summary."""
-        return self.ids(episode_id(summary_id, 0).rpartition("#")[0])
 
     def store_questions(self, summary: MemoryRecord, rule: Retention) -> None:
         """Store the open questions of a session summary in a record of their own.
@@ -467,6 +416,9 @@ class UserPartition:
         """Convert a memory to its item in the memory table."""
         return item_of(record, self.owner, self.codec)
 
+    def _key(self, memory_id: str) -> Item:
+        return {"user_id": self.owner.partition, "memory_id": memory_id}
+
     # Each access is first stored as one entry of a ledger. ``count_accesses`` adds the entries to
     # the access counts of the memories.
 
@@ -480,8 +432,7 @@ class UserPartition:
         """
         at = self.clock() if at is None else at
         entry = {
-            "user_id": self.owner.partition,
-            "memory_id": f"{LEDGER}{int(at * 1000):015d}.{uuid.uuid4().hex[:8]}",
+            **self._key(f"{LEDGER}{int(at * 1000):015d}.{uuid.uuid4().hex[:8]}"),
             "at": at,
             "used": list(ids[:_MAX_COUNTED]),
             "expires_at": int(at + _LEDGER_SECONDS),
@@ -500,33 +451,20 @@ class UserPartition:
         The record of an access is deleted before the access is counted. So no access is counted
         twice, but an access is lost if the process stops in between.
         """
-        times = defaultdict[str, list[float]](list)
-        folded = 0
-        for row in list(_LEDGER.read(self.table, self.owner.partition)):
-            with skip_unreadable():
-                at, ids = _access_of(row)  # a damaged record stays
+        times, folded = defaultdict[str, list[float]](list), 0
+        for row in list(self.table.query(self.owner.partition, first=LEDGER, last=f"{LEDGER}~")):
+            id_ = row["memory_id"]
+            with skip_unreadable(), parsing(storage_key_of(self.owner, id_)):
+                at, used = _ACCESS.validate_python((row["at"], row["used"]))  # damaged ones stay
                 same = Condition(equals={"at": row["at"]})
-                if self.table.delete(self.owner.partition, row["memory_id"], when=same):
+                if self.table.delete(self.owner.partition, id_, when=same):
                     folded += 1
-                    for id_ in ids:
-                        times[id_].append(at)
+                    for each in used:
+                        times[each].append(at)
         for id_, found in times.items():
             with skip_unreadable():
                 self.update(id_, partial(_with_accesses, found), is_access=True)
         return folded
-
-
-def _access_of(entry: Item) -> tuple[float, list[str]]:
-    """Return time and memory ids of a recorded access.
-
-    Raises:
-        CorruptRecordError: The record is damaged.
-    """
-    with parsing(f"{entry['user_id']}/{entry['memory_id']}"):
-        at, ids = float(entry["at"]), entry["used"]
-        if not (math.isfinite(at) and isinstance(ids, list) and all(map(_is_text, ids))):
-            raise ValueError("a ledger entry must have a time and ids of memories")
-    return at, ids
 
 
 def _with_accesses(times: Sequence[float], known: MemoryRecord | None) -> MemoryRecord | None:
@@ -577,10 +515,6 @@ def unchanged(item: Item | None) -> Condition:
     return Condition(equals={name: item.get(name) for name in ("version", "access_count")})
 
 
-def _latest_of(item: Item) -> list[str]:
-    found = item.get("latest")
-    return list(filter(_is_text, found)) if isinstance(found, list) else []
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
+def _latest_of(item: Item | None) -> list[str]:
+    found = (item or {}).get("latest")
+    return [id_ for id_ in found if isinstance(id_, str)] if isinstance(found, list) else []

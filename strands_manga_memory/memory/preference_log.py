@@ -9,7 +9,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError, StoreError
@@ -88,6 +88,7 @@ _SOURCES, SET_VALUE = "sources", "set"
 """Keys in a preference's metadata: ids of the messages that state it; value that ``prefer`` set."""
 
 
+@dataclass(eq=False)
 class PreferenceLog:
     """Log of a user's stated preferences, and the records with the resulting values.
 
@@ -107,20 +108,11 @@ class PreferenceLog:
             new statements alone.
     """
 
-    def __init__(
-        self,
-        partition: UserPartition,
-        *,
-        hot: HotProfile | None = None,
-        importance: float = RETENTION[MemoryType.PREFERENCE].importance,
-        send_later: Callable[[Owner], None] | None = None,
-        on_change: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.partition = partition
-        self._send_later = send_later
-        self._on_change = on_change
-        self._hot = hot
-        self._importance = importance
+    partition: UserPartition
+    hot: HotProfile | None = None
+    importance: float = RETENTION[MemoryType.PREFERENCE].importance
+    send_later: Callable[[Owner], None] | None = None
+    on_change: Callable[[], None] | None = None
 
     def read(self) -> tuple[LoggedChanges, Item | None, Item | None]:
         """Read the preference log of the user.
@@ -175,16 +167,16 @@ class PreferenceLog:
         storage_key = storage_key_of(self.partition.owner, CHANGES)
         changed, revisions = repeat_until_written(lambda: self._attempt(change), record=storage_key)
         if revisions is not None:
-            if revisions[0] != revisions[1]:
-                self._on_change()
+            if revisions[0] != revisions[1] and self.on_change:
+                self.on_change()
             stated = change.record and _set_value(change.record)
             self._publish(
                 statements=[stated] if stated else (),
                 removals=change.removals,
                 revisions=revisions,
             )
-        if self._send_later is not None and change.signals:
-            self._send_later(self.partition.owner)
+        if self.send_later is not None and change.signals:
+            self.send_later(self.partition.owner)
         return changed
 
     def apply_later(self, change: PreferenceChange) -> None:
@@ -203,7 +195,7 @@ class PreferenceLog:
 
         The result is empty if no service receives signals.
         """
-        wanted = () if self._send_later is None else statements
+        wanted = () if self.send_later is None else statements
         return [PreferenceSignal.from_statement(self.partition.owner, each) for each in wanted]
 
     def notify_agents(self, *, is_removal: bool = False, drops_context: bool = False) -> None:
@@ -217,7 +209,8 @@ class PreferenceLog:
             drops_context: Whether to delete the cached text about the user, so that the next
                 session start makes it from the table.
         """
-        self._on_change()
+        if self.on_change:
+            self.on_change()
         revisions = self._replace_fields(lambda item: {"revision": uuid.uuid4().hex})
         self._publish(revisions=revisions, is_removal=is_removal, drops_context=drops_context)
 
@@ -303,7 +296,7 @@ class PreferenceLog:
             drops_context: Whether to remove the stored text about the user, so that the next
                 session start makes it from the table again.
         """
-        hot, until = self._hot, time.monotonic() + TTL
+        hot, until = self.hot, time.monotonic() + TTL
         if hot is None:
             return
         before, revision = revisions
@@ -439,7 +432,7 @@ class PreferenceLog:
         ):
             return known
         at = state.statement.at
-        first = known or new_record(id_, self._importance, at, version=0)
+        first = known or new_record(id_, self.importance, at, version=0)
         content = state.value
         metadata: dict[str, Any] = {
             "session_id": state.statement.session_id,

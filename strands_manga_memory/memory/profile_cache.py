@@ -20,9 +20,6 @@ from strands_manga_memory.memory.statements import (
     Removal,
     SlotState,
     Statement,
-    latest_removals,
-    merged,
-    recent,
     slot_states,
 )
 from strands_manga_memory.memory.store import UserMemoryStore
@@ -71,19 +68,13 @@ class ProfileCache:
     ) -> None:
         if store.hot is None:
             raise ValueError("store must have a hot tier, got UserMemoryStore(..., hot=None)")
-        self._store = store
-        self._profile = store.hot
-        self._log = store.preference_log
-        self._on_removal = on_removal
-        self._reads_revision = reads_revision
-        self._health = self._profile.health
-        self.writer = self._profile.writer
-        self.queue_key = self._profile.queue_key
+        self._store, self._profile, self._log = store, store.hot, store.preference_log
+        self._on_removal, self._reads_revision = on_removal, reads_revision
+        self.writer, self.queue_key = store.hot.writer, store.hot.queue_key
         self._lock = threading.RLock()
         self._erased_at = -math.inf  # time of the last known erasure
-        self._unpublished: list[Statement] = []  # statements that the last known record lacks
         self._log_items: object = None  # the preference log that was read last
-        self._replace_state(ProfileState(), AgentContext())
+        self._state, self.context = ProfileState(), AgentContext()
 
     @property
     def overrides(self) -> dict[str, str]:
@@ -102,8 +93,7 @@ class ProfileCache:
         decrypted.
         """
         with self._lock:
-            known = self.context.values
-            stated = recent(merged(self._state.statements, self._unpublished), self._state.removals)
+            known, stated = self.context.values, self._state.statements
         first = [
             Statement(Preference(slot, value), at, is_set=True)
             for slot, (value, at) in known.items()
@@ -150,7 +140,7 @@ class ProfileCache:
             )
         if kept and at > self._erased_at:
             with self._lock:
-                self._unpublished += kept
+                self._state = self._state.with_changes(kept)
             self._log.apply_later(
                 PreferenceChange(statements=kept, signals=self._log.signals_of(kept))
             )
@@ -162,8 +152,8 @@ class ProfileCache:
         again.
         """
         with self._lock:
-            removals = latest_removals([*self._state.removals, removal])
-            self._replace_state(replace(self._state, removals=removals, removed=""), AgentContext())
+            state = self._state.with_changes(removals=[removal])
+            self._replace(replace(state, removed=""), AgentContext())
 
     def refresh(self) -> None:
         """Load the changes of the user's memories that other processes wrote to the hot tier.
@@ -174,17 +164,17 @@ class ProfileCache:
         state = self._read_record()
         if state is None:
             return
-        known = self._state
-        if state.removed != known.removed:
-            self._replace_state(replace(state, removed=""), AgentContext())
+        with self._lock:
+            known, is_removal = self._state, state.removed != self._state.removed
+            if not is_removal:  # statements of this agent may not be published yet
+                self._state = state.with_changes(known.statements, known.removals)
+        if is_removal or state.revision != known.revision:
+            self._store.reader.drop_snapshot()
+        if is_removal:
+            self._replace(replace(state, removed=""), AgentContext())
             self._on_removal()
             self._erased_at = self._log.erased_at()
-            self._store.reader.drop_snapshot()
             self._load_context(state)
-            return
-        self._replace_state(state, self.context)
-        if state.revision != known.revision:
-            self._store.reader.drop_snapshot()
 
     # Inside
 
@@ -196,16 +186,15 @@ class ProfileCache:
 
         def read() -> ProfileState:
             # A deadline also for background reads, because statements wait in the same queue.
-            state = self._health.call_in_thread(self._profile.load, PATIENCE)
-            if state.exists or state.is_erased:
-                return state
+            state = health.call_in_thread(self._profile.load, PATIENCE)
             # Without a record, this agent would not notice removals by other processes.
-            return self._profile.update(_created)
+            return state if state.exists or state.is_erased else self._profile.update(_created)
 
-        state = self._health.call(read)
-        if not (state and state.exists and self._reads_revision):
+        health = self._profile.health
+        state = health.call(read)
+        if state is None or not (state.exists and self._reads_revision):
             return state
-        return self._health.call(lambda: self._copy_from_table(state))
+        return health.call(lambda: self._copy_from_table(state))
 
     def _copy_from_table(self, state: ProfileState) -> ProfileState:
         """Copy changes of preferences from the memory table to the user's record in the hot tier.
@@ -237,9 +226,9 @@ class ProfileCache:
                 new = replace(new, context=None, revision=revision, removed="")
             return new if state.exists else None
 
-        followed = self._profile.update(changed, drops=True)
+        copied = self._profile.update(changed, drops=True)
         self._log_items = items
-        return followed
+        return copied
 
     def _load_context(self, state: ProfileState) -> None:
         """Load the text about the user for the prompt, ``context``.
@@ -251,7 +240,6 @@ class ProfileCache:
         context = state.context
         # The limit matters if a removal could not be published.
         if context is None or self._store.partition.clock() - context.read_at >= TTL:
-            self._replace_state(replace(state, removed=""), AgentContext())
             context = self._store.agent_context(_START_TOKENS)
 
             def stored(now: ProfileState) -> ProfileState | None:
@@ -259,17 +247,12 @@ class ProfileCache:
                 return replace(now, context=context) if now.exists and is_same else None
 
             if state.exists:
-                self._health.call(lambda: self._profile.update(stored))
-        self._replace_state(state, context)
+                self._profile.health.call(lambda: self._profile.update(stored))
+        self._replace(state, context)
 
-    def _replace_state(self, state: ProfileState, context: AgentContext) -> None:
+    def _replace(self, state: ProfileState, context: AgentContext) -> None:
         with self._lock:
             self._state, self.context = state, context
-            self._unpublished = [
-                each
-                for each in self._unpublished
-                if each not in state.statements and each.at > self._erased_at
-            ]
 
 
 def _created(state: ProfileState) -> ProfileState | None:

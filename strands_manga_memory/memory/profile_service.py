@@ -307,9 +307,10 @@ class TablePreferenceSink:
 
         If the signal reports that a message was retracted, delete all preferences of the message.
         """
-        log = PreferenceLog(
-            UserPartition(self._table, signal.owner, codec=self._codec, clock=lambda: signal.at)
+        partition = UserPartition(
+            self._table, signal.owner, codec=self._codec, clock=lambda: signal.at
         )
+        log = PreferenceLog(partition)
         if signal.retracted:
             removal = Removal(signal.at, message=message_digest(signal.message_id or signal.id))
             log.apply(PreferenceChange(removals=[removal]))

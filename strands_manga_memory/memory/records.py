@@ -10,7 +10,7 @@ import json
 import logging
 import unicodedata
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -18,7 +18,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Annotated, Any, TypeGuard
 
-from pydantic import AfterValidator, ConfigDict, Field, InstanceOf, Strict, TypeAdapter
+from pydantic import ConfigDict, Field, InstanceOf, Strict, TypeAdapter
 
 from strands_manga_memory.arguments import check_positive_seconds
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
@@ -149,17 +149,13 @@ _Number = Annotated[float, Strict(), Field(ge=0, lt=_MAX_NUMBER)]
 _Count = Annotated[int, Strict(), Field(ge=0, lt=_MAX_NUMBER)]
 
 
-def _memory_type(name: str) -> MemoryType:
-    return MemoryType(name)
-
-
 @dataclass(frozen=True, kw_only=True)
 class MemoryRecord:
     """One memory of a user. Times are in seconds since 1970.
 
     Attributes:
         memory_id: Id of the memory, unique for the user. It begins with the type.
-        type: Value of ``MemoryType``.
+        type: Type of the memory.
         content: Text of the memory.
         importance: Importance from 0 to 1.
         metadata: Additional data.
@@ -181,7 +177,7 @@ class MemoryRecord:
     __pydantic_config__ = ConfigDict(validate_by_name=True)
 
     memory_id: InstanceOf[str]
-    type: Annotated[str, AfterValidator(_memory_type), Field(alias="memory_type")]
+    type: Annotated[MemoryType, Field(alias="memory_type")]
     content: InstanceOf[str]
     importance: Annotated[_Number, Field(alias="importance_score")]
     created_at: _Number
@@ -228,13 +224,9 @@ def new_record(memory_id: str, importance: float, at: float, **fields: Any) -> M
         at: Time of the creation, in seconds since 1970.
         **fields: Values of further fields. Without ``content``, the content is empty.
     """
-    first = {
-        "type": MemoryType(memory_id.partition("#")[0]),
-        "content": "",
-        "created_at": at,
-        "updated_at": at,
-    }
-    return MemoryRecord(memory_id=memory_id, importance=importance, **{**first, **fields})
+    type_ = MemoryType(memory_id.partition("#")[0])
+    given = {"content": "", "created_at": at, "updated_at": at, **fields}
+    return MemoryRecord(memory_id=memory_id, type=type_, importance=importance, **given)
 
 
 _STORED = TypeAdapter(MemoryRecord)
@@ -439,11 +431,13 @@ def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, storage_key: 
     """Return the content of a record in the form in which the table stores it.
 
     With a codec, the content is encoded. Without a codec, the content is encoded only if it has a
-    value that DynamoDB rejects, such as NaN. ``storage_key``, from ``storage_key_of``, is needed
-    again to decode the content.
+    value that DynamoDB rejects: deep nesting, NaN or a lone surrogate. ``storage_key``, from
+    ``storage_key_of``, is needed again to decode the content.
     """
-    if codec is None and _fits_a_table(body):
-        return body
+    if codec is None and is_json(body, levels=_MAX_LEVELS, exponents=_MAX_EXPONENT):
+        with suppress(UnicodeEncodeError):  # of a lone surrogate
+            json.dumps(body, ensure_ascii=False).encode()
+            return body
     return {"sealed": (codec or Codec()).encode(body, storage_key)}
 
 
@@ -460,17 +454,6 @@ def opened_body(item: Item, codec: Codec | None, storage_key: str) -> Any:
     return item
 
 
-def _fits_a_table(body: Mapping[str, Any]) -> bool:
-    # DynamoDB rejects deep nesting, NaN and lone surrogates.
-    if not is_json(body, levels=_MAX_LEVELS, bits=_MAX_BITS, exponents=_MAX_BITS):
-        return False
-    try:
-        json.dumps(body, ensure_ascii=False).encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def record_of(item: Item, owner: Owner, codec: Codec | None) -> MemoryRecord:
     """Convert a stored item to a memory.
 
@@ -479,17 +462,14 @@ def record_of(item: Item, owner: Owner, codec: Codec | None) -> MemoryRecord:
             user.
     """
     storage_key = storage_key_of(owner, str(item.get("memory_id")))
-    schema = item.get("schema", SCHEMA)
+    schema, problem = item.get("schema"), ""
     if isinstance(schema, int) and schema > SCHEMA:
-        raise CorruptRecordError(
-            f"record={storage_key!r} has schema {schema}, this package reads up to {SCHEMA};"
-            " upgrade the package",
-            record=storage_key,
-        )
-    if item.get("owner", owner.ids) != owner.ids:
-        raise CorruptRecordError(
-            f"record={storage_key!r} belongs to other ids than those asked for", record=storage_key
-        )
+        limit = f"this package reads up to {SCHEMA}; upgrade the package"
+        problem = f"has schema {schema}, {limit}"
+    elif item.get("owner", owner.ids) != owner.ids:
+        problem = "belongs to other ids than those asked for"
+    if problem:
+        raise CorruptRecordError(f"record={storage_key!r} {problem}", record=storage_key)
     body = opened_body(item, codec, storage_key)
     unknown = {name: value for name, value in item.items() if name not in _KNOWN}
     given = {name: value for name, value in item.items() if name in _KNOWN and value is not None}
@@ -499,8 +479,8 @@ def record_of(item: Item, owner: Owner, codec: Codec | None) -> MemoryRecord:
         return _STORED.validate_python({**fields, **body, "unknown": unknown})
 
 
-_MAX_LEVELS, _MAX_BITS = 20, 63
-"""Limits of nesting levels and number bits for values that are stored in clear text."""
+_MAX_LEVELS, _MAX_EXPONENT = 20, 63
+"""Limits of nesting levels and binary exponents of values that are stored in clear text."""
 
 
 def storage_key_of(owner: Owner, memory_id: str) -> str:
@@ -516,7 +496,12 @@ def episode_id(summary_id: str, part: int) -> str:
 
     ``summary_id`` is the memory id of the session's summary, ``part`` the number of the part.
     """
-    return f"{MemoryType.EPISODE}#{summary_id.partition('#')[2].replace('#', '.')}#{part:03d}"
+    return f"{episodes_of(summary_id)}#{part:03d}"
+
+
+def episodes_of(summary_id: str) -> str:
+    """Return the part that the ids of a session's stored messages share, without the last ``#``."""
+    return f"{MemoryType.EPISODE}#{summary_id.partition('#')[2].replace('#', '.')}"
 
 
 logger = logging.getLogger(__name__)

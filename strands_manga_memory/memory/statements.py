@@ -27,8 +27,6 @@ from strands_manga_memory.language.preference_slots import (
 )
 from strands_manga_memory.memory.records import MemoryRecord, Owner, content_key
 
-MAX_HOT_STATEMENTS = 30
-"""Number of the latest statements that the hot tier stores."""
 MAX_SLOTS = 100
 """Most subjects with statements of one user. Values set by ``prefer`` have no such limit."""
 MAX_SLOT_STATEMENTS = 8
@@ -257,13 +255,6 @@ def valid(statements: Iterable[Statement], removals: Sequence[Removal]) -> tuple
     return tuple(one for one in statements if not any(each.removes(one) for each in removals))
 
 
-def recent(
-    statements: Iterable[Statement], removals: Sequence[Removal] = ()
-) -> tuple[Statement, ...]:
-    """Return the latest 30 stated preferences that were not removed, in order of time."""
-    return tuple(sorted(valid(statements, removals), key=_TIME)[-MAX_HOT_STATEMENTS:])
-
-
 def merged(known: Sequence[Statement], new: Iterable[Statement]) -> tuple[Statement, ...]:
     """Merge known and new statements of a user in order of time, without repetitions.
 
@@ -349,12 +340,9 @@ class LoggedChanges:
         removals = [each for each in change.removals if each.at > self.erased_at]
         statements = merged(valid(self.statements, removals), self.admit(change.statements))
         signals = self._signals_after(change, removals, statements)
-        is_changed = statements != self.statements
-        is_set = change.record or change.dropped
-        if not (is_changed or removals or is_set or signals != self.signals):
+        is_read = change.record or change.dropped or removals
+        if not (is_read or statements != self.statements or signals != self.signals):
             return None
-        is_deletion = any(not each.message for each in removals)
-        is_read = change.record or is_deletion or (removals and is_changed)
         return replace(
             self,
             statements=statements,

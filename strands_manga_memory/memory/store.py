@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -22,7 +23,7 @@ from strands_manga_memory.memory.hot_profile import HotProfile
 from strands_manga_memory.memory.memory_reader import MemoryReader
 from strands_manga_memory.memory.memory_search import MemoryQuery, checked_type, entries_of
 from strands_manga_memory.memory.older_memories import delete_word_list
-from strands_manga_memory.memory.partition import UserPartition
+from strands_manga_memory.memory.partition import UserPartition, of_type
 from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preference_log import (
     SET_VALUE,
@@ -49,6 +50,7 @@ from strands_manga_memory.memory.records import (
     checked_importance,
     content_id,
     content_key,
+    episodes_of,
     new_record,
     preference_id,
     question_id,
@@ -315,6 +317,7 @@ class UserMemoryStore(MemoryStore):
         extra = {} if rating is None else {"rating": arguments.check_finite("rating", rating)}
         return self._remember(content, MemoryType.FEEDBACK, None, {**(metadata or {}), **extra})
 
+    @arguments.checked
     def store_session_summary(
         self,
         session_id: str,
@@ -345,18 +348,19 @@ class UserMemoryStore(MemoryStore):
                 f"sentiment must be one of {', '.join(map(repr, _SENTIMENTS))}, got"
                 f" {sentiment!r:.80}"
             )
-        metadata: dict[str, Any] = {
+        metadata = {
             "session_id": checked_id("session_id", session_id),
-            "topics": _texts("topics", topics),
+            "topics": list(topics),
             "sentiment": sentiment,
             "turn_count": arguments.check_int("turn_count", turn_count, minimum=0),
-            "open_questions": _texts("open_questions", open_questions),
+            "open_questions": list(open_questions),
             "ended_at": self.partition.clock(),
         }
         return self._remember(
             summary, MemoryType.SUMMARY, None, metadata, summary_name=encoded_id(session_id)
         )
 
+    @arguments.checked
     def recall(
         self,
         *,
@@ -391,12 +395,15 @@ class UserMemoryStore(MemoryStore):
             CorruptRecordError: A key is missing, or no encrypted memory can be decrypted.
             StoreUnavailableError: The table does not answer.
         """
-        types = frozenset(MemoryType) - DERIVED if type is None else frozenset({checked_type(type)})
-        named = {} if metadata is None else metadata
-        if query is not None:
-            arguments.check_instance("query", query, str, "a text or None")
+        for name, at in (("since", since), ("until", until)):
+            if at is not None and math.isnan(at):
+                raise ValueError(f"{name} must be seconds since 1970, or None, got {at!r:.80}")
         wanted = MemoryQuery(
-            types=types, min_importance=min_importance, metadata=named, since=since, until=until
+            types=frozenset(MemoryType) - DERIVED if type is None else {checked_type(type)},
+            min_importance=checked_importance("min_importance", min_importance),
+            metadata=metadata or {},
+            since=-math.inf if since is None else since,
+            until=math.inf if until is None else until,
         )
         return self.reader.recall(wanted, limit=limit, query=query)
 
@@ -471,7 +478,7 @@ class UserMemoryStore(MemoryStore):
             raise
         if session_id is None:
             return len(changed)
-        summaries = self.partition.load([MemoryType.SUMMARY]).records.values()
+        summaries = self.partition.load([of_type(MemoryType.SUMMARY)]).records.values()
         ids = [
             each.memory_id for each in summaries if each.metadata.get("session_id") == session_id
         ]
@@ -567,7 +574,7 @@ class UserMemoryStore(MemoryStore):
         deleted = list(memory_ids)
         for id_ in memory_ids:
             if id_.startswith(f"{MemoryType.SUMMARY}#"):
-                episodes = self.partition.episode_ids(id_)
+                episodes = self.partition.ids(episodes_of(id_))
                 deleted += [question_id(id_), *episodes, *self._rollups_of(id_)]
         self.partition.delete_many(deleted)
         self.preference_log.notify_agents(is_removal=True)
@@ -577,17 +584,10 @@ class UserMemoryStore(MemoryStore):
         """Return the ids of the weekly and monthly summaries that include a session's summary."""
         types = MemoryType.WEEK, MemoryType.MONTH
         try:
-            rollups = self.partition.load(types).records
+            rollups = self.partition.load(map(of_type, types)).records
         except KeyMissingError:  # unreadable roll-ups may be derived from the summary
             return [id_ for type_ in types for id_ in self.partition.ids(type_)]
         return [id_ for id_, record in rollups.items() if summary_id in record.covers]
-
-
-def _texts(name: str, values: Sequence[str]) -> list[str]:
-    is_list = isinstance(values, Sequence) and not isinstance(values, str)
-    if not is_list or not all(isinstance(each, str) for each in values):
-        raise ValueError(f"{name} must be a list of texts, got {values!r:.80}")
-    return list(values)
 
 
 def _name_of(key: str) -> str:

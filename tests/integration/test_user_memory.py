@@ -238,6 +238,27 @@ def test_context_without_room_does_not_say_that_nothing_is_known(quick: SQLiteTa
     assert "horror" in user.build_agent_context(100)
 
 
+def test_accesses_do_not_change_the_order_of_preferences_in_the_context(quick: SQLiteTable) -> None:
+    """The provider's prompt cache serves the context, also to a process for each request."""
+    clock = FakeClock(5_000.0)
+    user = UserMemoryStore(quick, user_id="u1", clock=clock)
+    for key, value in (("genre", "horror"), ("language", "ja"), ("format", "ebook")):
+        clock.advance(1)
+        user.prefer(key, value)
+    context = user.build_agent_context()
+    assert [line[2:] for line in context.splitlines()[1:]] == [
+        "format: ebook",
+        "language: ja",
+        "genre: horror",
+    ]
+    for _ in range(3):
+        user.recall(query="horror", limit=1)
+    settle(quick)
+    user.partition.count_accesses()
+    assert user.get("preference#genre").access_count == 3  # type: ignore[union-attr]
+    assert UserMemoryStore(quick, user_id="u1", clock=clock).build_agent_context() == context
+
+
 def test_a_summary_of_a_session_that_was_saved_elsewhere(table: Table) -> None:
     """A later summary replaces the earlier one for the next agent."""
     store = UserMemoryStore(table, user_id="u1")
@@ -347,7 +368,7 @@ def test_unknown_attributes_are_kept(quick: SQLiteTable) -> None:
         (lambda store: store.store_session_summary("s", "x", topics="ab"),
             "topics must be a list of texts"),
         (lambda store: store.store_session_summary("s", "x", open_questions=[None]),
-            "open_questions must be a list of texts"),
+            "open_questions.0. must be a text, got None"),
         (lambda store: store.store_session_summary("s", "x", topics=(each for each in "ab")),
             "topics must be a list of texts"),
         (lambda store: store.record_feedback("x", rating="five"), "rating must be a number"),

@@ -1,6 +1,6 @@
 """Texts of turns that user memory keeps for recall."""
 
-from strands_manga_memory.memory.transcript_contents import passages_of
+from strands_manga_memory.memory.extraction import passages_of
 from strands_manga_memory.messages.transcripts import Utterance
 
 
