@@ -191,13 +191,16 @@ def retract(
                 id_ for each in shown for id_ in (each.message_id, each.memory_id)
             ):
                 changed.append(part.agent)
-    memories = 0
+    memories, at = 0, 0.0
     if opened.memories is not None:
-        memories = _retract_stored(opened.user(scope.user_id, tenant=scope.tenant), source)
+        store = opened.user(scope.user_id, tenant=scope.tenant)
+        # Also on a machine whose clock is behind the one that stored the preference.
+        at = max(store.partition.clock(), source.at or 0.0)
+        memories = _retract_stored(store, source, at)
     if message_id := source.message_id:
         for part in live:
             if isinstance(part, memory.UserContext):
-                part.discard_preferences(message_id, at=source.at or 0.0)
+                part.discard_preferences(message_id, at=at)
             elif isinstance(part, conversation.HistoryRecall):
                 part.forget(message_id)
             elif isinstance(part, state.StateCoordinator) and part.retract(message_id):
@@ -230,7 +233,7 @@ def rewind(opened: Any, scope: ConversationScope, at_turn: int) -> None:
         for each in records
         if each["turn"] > at_turn and (id_ := each["message"].get("tracking_id"))
     }
-    statements = store.preference_log.read()[0].statements if store else ()
+    statements = store.preference_log.read().statements if store else ()
     known = {each.message_id for each in statements}
     session.rewind(at_turn)
     state.StateCoordinator(scope=scope, hot=opened.hot, codec=opened.codec).retract(*removed)
@@ -244,11 +247,9 @@ def rewind(opened: Any, scope: ConversationScope, at_turn: int) -> None:
                 retractions.callback(store.retract, id_, session_id=scope.session_id)
 
 
-def _retract_stored(store: memory.UserMemoryStore, source: Source) -> int:
+def _retract_stored(store: memory.UserMemoryStore, source: Source, at: float) -> int:
     count, id_ = 0, source.memory_id
     if source.message_id is not None:
-        # Also on a machine whose clock is behind the one that stored the preference.
-        at = max(store.partition.clock(), source.at or 0.0)
         count = store.retract(source.message_id, session_id=source.session_id, at=at)
         id_ = None if source.kind == "preference" else id_
     return count if id_ is None else count + store.forget(id_)

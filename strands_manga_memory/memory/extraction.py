@@ -103,16 +103,20 @@ def extract_by_model(
     return {id_: stated[:_MAX_OF_MESSAGE] for id_, stated in found.items()}
 
 
-def extract_by_rules(texts: Sequence[Sequence[str]], questions: Sequence[str]) -> list[Preference]:
+def extract_by_rules(
+    texts: Mapping[str, Sequence[str]], questions: Mapping[str, str]
+) -> list[Preference]:
     """Extract the preferences that the last of a user's messages states, by rules.
 
     Args:
-        texts: Texts of the message, after those of up to two earlier messages, the context.
-        questions: Assistant's text before each message. With it, short answers are completed.
+        texts: Texts of the message, after those of up to two earlier messages, its context. They
+            are keyed by message id.
+        questions: Assistant's text before each message, keyed by message id. With it, short answers
+            are completed.
     """
     *before, said = (
-        [complete_answer(text, question) for text in each]
-        for each, question in zip(texts, questions, strict=True)
+        [complete_answer(text, questions.get(id_, "")) for text in each]
+        for id_, each in texts.items()
     )
     return extract_preferences(said, [text for each in before for text in each])
 

@@ -137,7 +137,8 @@ class _EndedConversation:
         )
         self._keeper, self._pii = keeper, store.pii
         self._partition, self._log = store.partition, store.preference_log
-        logged, _, erased = self._log.read()
+        item, erased = self._log.read_items()
+        logged = self._log.logged(item, erased)
         self._partition.guard = not_erased_since(store.owner.partition, erased)
         self._deletions = logged.forgotten
         # The ids sort by creation of the conversation.

@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -135,7 +135,6 @@ class MemoryReader:
         """
         self._wait_for_statements()
         self.drop_snapshot(is_cache_stale=True)
-        self._read()
         self._has_session = True
 
     def known_records(self) -> list[MemoryRecord]:
@@ -159,9 +158,9 @@ class MemoryReader:
             )
             hits = rank()
             if snapshot.content.is_partial and not snapshot.answers(query, hits):
-                add = partial(self._add_older, snapshot, query, frozenset())
+                find = partial(find_older, self.partition, query, (), snapshot.content)
                 with _logged_failure("read the older memories of a user"):
-                    self._health.call_in_thread(add, _PATIENCE)
+                    snapshot.add_older(self._health.call_in_thread(find, _PATIENCE))
                     hits = rank()
             hits = hits[:limit]
             noted.counts["records"] = len(hits)
@@ -275,20 +274,9 @@ class MemoryReader:
     ) -> list[MemoryRecord]:
         snapshot = self._snapshot(loaded)
         if loaded.is_partial:
-            self._add_older(snapshot, query, wanted.types)
+            snapshot.add_older(find_older(self.partition, query, wanted.types, loaded))
         hits = snapshot.ranked(wanted, self.partition.clock(), query=query)
         return list({hit.record.memory_id: hit.record for hit in hits}.values())
-
-    def _add_older(
-        self, snapshot: Snapshot, query: str | None, types: Collection[MemoryType]
-    ) -> None:
-        """Read older memories from the table, and add them to ``snapshot``, this process's copy.
-
-        With a query, memories that contain a word of the query are added. Without a query, the most
-        important memories of ``types`` are added. If ``snapshot`` has 40 or more preferences, all
-        other preferences are added, too, because a session start reads at most 40.
-        """
-        snapshot.add_older(find_older(self.partition, query, types, snapshot.content))
 
     def _recent_of(self, copy: _Copy) -> Future[None] | None:
         """Return the future of the background read of recent facts and messages.

@@ -108,7 +108,7 @@ class UserContext(Plugin):
             )
         super().__init__()
         self._store = store
-        self._cache = cache = ProfileCache(
+        self._cache = ProfileCache(
             store, on_removal=self._drop_results, reads_revision=reads_revision
         )
         self._session_id = session_id
@@ -118,7 +118,7 @@ class UserContext(Plugin):
         self._read: dict[str, tuple[str, ...]] = {}
         self._questions: Mapping[str, str] = {}
         self._results: tuple[str, list[str]] = ("", [])  # id of the turn, and its search results
-        self._writer = cache.writer
+        self._writer = self._cache.writer
         self._clock = store.partition.clock
         self._lock = threading.Lock()
         self._waiting: dict[str, tuple[Sequence[str], float]] = {}  # messages to ask the model for
@@ -176,7 +176,8 @@ class UserContext(Plugin):
         retracted_ids = [
             id_
             for id_, current in texts.items()
-            if read.get(id_, current) != current and not _is_shortened(current)
+            if read.get(id_, current) != current
+            if all(strip_placeholders(text) == text for text in current)  # not shortened
         ]
         texts_by_id = {id_: texts[id_] for id_ in retracted_ids}
         # A message with an unknown id replaces an edited message. Without one, a missing message
@@ -205,14 +206,13 @@ class UserContext(Plugin):
             for id_ in retracted_ids:
                 # An edited message states its new text after the removal.
                 times[id_] = math.nextafter(self._retract(id_), math.inf)
-            for id_, own in texts_by_id.items():
-                with logged_errors(logger, "failed to store preferences"):
-                    ids = list(known)[: list(known).index(id_) + 1]
-                    stated = extract_by_rules(
-                        [known[each] for each in ids[-3:]],
-                        [questions.get(each, "") for each in ids[-3:]],
-                    )
-                    self._store_preferences(id_, stated, own, times[id_])
+            ids = list(known)
+            for at, id_ in enumerate(ids):
+                if id_ in texts_by_id:
+                    with logged_errors(logger, "failed to store preferences"):
+                        latest = {each: known[each] for each in ids[max(0, at - 2) : at + 1]}
+                        stated = extract_by_rules(latest, questions)
+                        self._store_preferences(id_, stated, known[id_], times[id_])
             if model is not None:
                 with self._lock:
                     self._waiting |= {id_: (own, times[id_]) for id_, own in texts_by_id.items()}
@@ -289,23 +289,19 @@ class UserContext(Plugin):
             StoreUnavailableError: The table is unavailable.
         """
         at = self._clock() if at is None else at
-        self._hide(message_id, at)
+        self.discard_preferences(message_id, at=at)
         self._store.retract(message_id, session_id=self._session_id, at=at)
 
-    def discard_preferences(self, message_id: str, *, at: float = 0.0) -> None:
-        """Discard the agent's copy of a message's preferences, after their deletion in the table.
+    def discard_preferences(self, message_id: str, *, at: float) -> None:
+        """Discard the agent's copy of a message's preferences.
 
-        Only preferences from before the current time are discarded. If this process's clock may be
-        behind, pass the time of the message, in seconds since 1970, as ``at``.
+        Preferences that the message stated after the time ``at``, in seconds since 1970, are kept.
         """
-        self._hide(message_id, max(self._clock(), at))
-        self._store.reader.drop_snapshot()
-        self._drop_results()
-
-    def _hide(self, message_id: str, at: float) -> None:
         with self._lock:
             self._waiting.pop(message_id, None)
         self._cache.remove(Removal(at, message=message_digest(message_id)))
+        self._store.reader.drop_snapshot()
+        self._drop_results()
 
     @property
     def agent(self) -> Agent | None:
@@ -432,10 +428,6 @@ def _texts_of(agent: Agent) -> dict[str, tuple[str, ...]]:
 
 def _texts(message: Message) -> tuple[str, ...]:
     return tuple(block["text"] for block in message["content"] if "text" in block)
-
-
-def _is_shortened(texts: Sequence[str]) -> bool:
-    return any(strip_placeholders(text) != text for text in texts)
 
 
 def _line(slot: str, state: SlotState) -> str:

@@ -114,15 +114,9 @@ class PreferenceLog:
     send_later: Callable[[Owner], None] | None = None
     on_change: Callable[[], None] | None = None
 
-    def read(self) -> tuple[LoggedChanges, Item | None, Item | None]:
-        """Read the preference log of the user.
-
-        Returns:
-            Content of the log, its item in the table, and the marker of the last deletion of all
-            data of the user. Item and marker are None if they do not exist.
-        """
-        item, marker = self.read_items()
-        return self.logged(item, marker), item, marker
+    def read(self) -> LoggedChanges:
+        """Read the preference log of the user."""
+        return self.logged(*self.read_items())
 
     def read_items(self) -> tuple[Item | None, Item | None]:
         """Read the item of the log, and the marker of the last deletion of all data of the user."""
@@ -339,7 +333,8 @@ class PreferenceLog:
             had to be written.
         """
         table, owner = self.partition.table, self.partition.owner
-        logged, item, erased = self.read()
+        item, erased = self.read_items()
+        logged = self.logged(item, erased)
         after = logged.with_change(change)
         if after is None:
             return {}, None
@@ -383,25 +378,24 @@ class PreferenceLog:
             for id_, (_, record) in stored.items()
             if id_ != dropped and record is not None and not record.expired(now)
         }
-        records = dict(known)
-        ids = {slot_of(record): id_ for id_, record in reversed(known.items())}
+        ids, records = {slot_of(record): id_ for id_, record in reversed(known.items())}, {**known}
         if (new := change.record) is not None:
             id_ = ids.setdefault(slot_of(new), self._new_id(slot_of(new)))
             records[id_] = _with_set_value(known.get(id_), replace(new, memory_id=id_))
         by_prefer = {id_: each for id_, record in records.items() if (each := _set_value(record))}
         stated = {id_ for id_, record in records.items() if _SOURCES in record.metadata}
-        wanted: dict[str, MemoryRecord] = {}
+        changed = dict[str, MemoryRecord | None].fromkeys(sorted({*stated, *by_prefer}))
+        if dropped:
+            changed[dropped] = None
         for slot, state in slot_states([*by_prefer.values(), *statements]).items():
             id_ = ids.get(slot) or self._new_id(slot)
-            wanted[id_] = self._record(id_, slot, state, records.get(id_), statements)
-        gone = (stated | by_prefer.keys() | ({dropped} if dropped else set())) - wanted.keys()
+            changed[id_] = self._record(id_, slot, state, records.get(id_), statements)
         unreadable = {id_ for id_, (_, record) in stored.items() if record is None} - {dropped}
-        written = {
-            id_: each
-            for id_, each in wanted.items()
-            if each is not known.get(id_) and id_ not in unreadable
+        return {
+            id_: record
+            for id_, record in changed.items()
+            if id_ not in unreadable and (record is None or record is not known.get(id_))
         }
-        return {**dict.fromkeys(sorted(gone)), **written}
 
     def _new_id(self, slot: str) -> str:
         """Return an id for the new preference record of a subject, such as ``genre``.

@@ -413,7 +413,7 @@ class PreferenceOutbox:
 
         They are in the order of their numbers.
         """
-        return self.log_of(owner).read()[0].signals
+        return self.log_of(owner).read().signals
 
     def send_later(self, owner: Owner) -> None:
         """Send a user's signals (reports of preferences) to the sink in the background.
@@ -446,12 +446,11 @@ class PreferenceOutbox:
             StoreUnavailableError: Another worker sends the user's signals.
             Exception: The sink failed. The remaining signals stay stored.
         """
-        log, total = self.log_of(owner), 0
-        waiting = log.read()[0].signals
-        while waiting:
+        log, total, is_done = self.log_of(owner), 0, False
+        while not is_done:
             sent = list[str]()
             with self._leased(owner):
-                waiting, end = log.read()[0].signals, self._clock() + _LEASE_SECONDS / 2
+                waiting, end = log.read().signals, self._clock() + _LEASE_SECONDS / 2
                 try:
                     for signal in waiting:
                         self._sink.send(signal)
@@ -461,27 +460,24 @@ class PreferenceOutbox:
                 finally:
                     if sent:
                         log.apply(PreferenceChange(sent=sent))
-            total += len(sent)
-            waiting = waiting[len(sent) :]
+            total, is_done = total + len(sent), len(sent) == len(waiting)
         return total
 
     @contextmanager
     def _leased(self, owner: Owner) -> Iterator[None]:
-        now, holder = self._clock(), uuid.uuid4().hex
-        lease: Item = {"user_id": owner.partition, "memory_id": LEASE, "holder": holder}
-        lease |= {"until": now + _LEASE_SECONDS, "expires_at": int(now + 3600)}
-        if not self._table.put(lease, when=Condition(absent=True, below={"until": now})):
-            held = self._table.get(owner.partition, LEASE) or {}
-            until = held.get("until")
-            # A damaged lease may never expire. It holds no data of the user, so it is replaced.
-            is_held = isinstance(until, int | float) and now <= until <= now + 2 * _LEASE_SECONDS
-            same = {name: held.get(name) for name in ("holder", "until")}
-            if is_held or not self._table.put(lease, when=Condition(absent=True, equals=same)):
-                raise StoreUnavailableError("another worker sends this user's signals")
+        now, key = self._clock(), (owner.partition, LEASE)
+        held = self._table.get(*key) or {}
+        until, same = held.get("until"), {name: held.get(name) for name in ("holder", "until")}
+        # A damaged lease may never expire. It holds no data of the user, so it is replaced.
+        is_held = isinstance(until, int | float) and now <= until <= now + 2 * _LEASE_SECONDS
+        lease = {"holder": uuid.uuid4().hex, "until": now + _LEASE_SECONDS}
+        item: Item = {"user_id": key[0], "memory_id": key[1], "expires_at": int(now + 3600)}
+        if is_held or not self._table.put(item | lease, when=Condition(absent=True, equals=same)):
+            raise StoreUnavailableError("another worker sends this user's signals")
         try:
             yield
         finally:
-            self._table.delete(owner.partition, LEASE, when=Condition(equals={"holder": holder}))
+            self._table.delete(*key, when=Condition(equals=lease))
 
     def drain_all(self) -> int:
         """Send the signals (reports of preferences) of all users to the sink.

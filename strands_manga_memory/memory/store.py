@@ -538,19 +538,19 @@ class UserMemoryStore(MemoryStore):
         rule, worth = self._retention[type_], self._importance(type_, importance)
         text, extra = self.pii.text(content), self.pii.metadata(metadata)
         now, id_ = self.partition.clock(), content_id(type_, text)
-        if type_ == MemoryType.SUMMARY:
-            id_ = self.partition.id_of_summary(
-                summary_name or f"~{content_key(text)}", rule.expires_at(now)
-            )
+        expires_at, is_summary = rule.expires_at(now), type_ == MemoryType.SUMMARY
+        if is_summary:
+            id_ = self.partition.id_of_summary(summary_name or f"~{content_key(text)}", expires_at)
 
         def learned(known: MemoryRecord | None) -> MemoryRecord:
-            first = known or new_record(id_, worth, now, content=text, version=0)
-            return first.changed(
-                content=first.content if summary_name is None else text,
+            first = known or new_record(id_, worth, now)
+            return replace(
+                first,
+                content=text,
                 importance=worth,
                 metadata={**first.metadata, **extra},
                 updated_at=now,
-                expires_at=rule.expires_at(now),
+                expires_at=expires_at,
             )
 
         if type_ in (MemoryType.FACT, MemoryType.FEEDBACK):
@@ -558,10 +558,10 @@ class UserMemoryStore(MemoryStore):
             self.partition.add_to_latest(id_)
         record = self.partition.update(id_, learned)
         assert record is not None  # noqa: S101 - an update without a guard always stores
-        if record.type == MemoryType.SUMMARY and "ended_at" in record.metadata:
+        if is_summary and "ended_at" in record.metadata:
             self.partition.store_questions(record, self._retention[MemoryType.QUESTION])
-        self.preference_log.notify_agents(drops_context=record.type == MemoryType.SUMMARY)
-        if record.type == MemoryType.SUMMARY and record.version > 1:
+        self.preference_log.notify_agents(drops_context=is_summary)
+        if is_summary and record.version > 1:
             delete_word_list(self.partition)
         return self.pii.opened_record(record)
 

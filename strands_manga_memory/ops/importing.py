@@ -423,7 +423,7 @@ def import_user(
         erased_at = log.erased_at()
         if forgotten := {id_: at for id_, at in logged.forgotten.items() if at > erased_at}:
             log.add_deletions(forgotten)
-        gone = _deleted_ids(known, log.read()[0], exported["sessions"])
+        gone = _deleted_ids(known, log.read(), exported["sessions"])
         partition.guard = not_erased_since(partition.owner.partition, None)
         facts = [
             each.memory_id
