@@ -31,6 +31,7 @@ from strands_manga_memory.memory.memory_reader import (
     MAX_WEEKS_TOKENS,
     PERIODS,
     RECENT_DAYS,
+    rollup_id,
 )
 from strands_manga_memory.memory.older_memories import delete_word_list
 from strands_manga_memory.memory.partition import MAX_COVERED, not_erased_since, of_type
@@ -387,10 +388,10 @@ class _EndedConversation:
         one covers only sessions that ended after the deletion.
         """
         now, summaries = self._keeper.clock(), self._summaries()
-        for type_, days, name_of in PERIODS:
+        for type_, days, name in PERIODS:
             periods: dict[str, list[MemoryRecord]] = defaultdict(list)
             for record in summaries:
-                at, id_ = ended_at(record), f"{type_}#{name_of(ended_at(record))}"
+                at, id_ = ended_at(record), rollup_id(type_, name, ended_at(record))
                 if now - at >= days * DAY and at > self._deleted_at(id_):
                     periods[id_].append(record)
             for id_, sessions in sorted(periods.items()):

@@ -35,7 +35,7 @@ from strands_manga_memory.exceptions import (
 from strands_manga_memory.language.preference_slots import Preference, split_values
 from strands_manga_memory.memory.extraction import extract_by_model, extract_by_rules
 from strands_manga_memory.memory.hot_profile import PATIENCE
-from strands_manga_memory.memory.memory_reader import join_latest_lines
+from strands_manga_memory.memory.memory_reader import join_first_lines
 from strands_manga_memory.memory.memory_search import user_query
 from strands_manga_memory.memory.profile_cache import ProfileCache
 from strands_manga_memory.memory.records import ENTRY_CHARACTERS, MAX_TOKENS, MemoryRecord, day_of
@@ -408,8 +408,8 @@ class UserContext(Plugin):
             MAX_TOKENS - estimate_tokens(cached.preferences) - estimate_tokens(cached.history)
         )
         title = _STATED_SINCE if cached.preferences else _STATED
-        lines = [_line(slot, slot_state) for slot, slot_state in self.stated.items()]
-        since = join_latest_lines(title, lines[-_MAX_STATED:], remaining)
+        latest = [*reversed(self.stated.items())][:_MAX_STATED]
+        since = join_first_lines([title, *(_line(*each) for each in latest)], remaining)
         return [*cached.history.splitlines(), *since.splitlines()]
 
 
