@@ -211,6 +211,7 @@ class MessageFeatures:
         tokens: Number of tokens in the message.
         score: Importance of the message as rated by the scorer, from 0 to 1.
         act: Dialogue act of the message. For tool messages ``"tool_use"`` or ``"tool_result"``.
+            Empty if only the tokens were counted yet.
         role: ``"user"`` or ``"assistant"``.
         traits: Properties of the text that do not depend on other messages, such as names.
         answers: Whether the message may answer a question: the previous message ends with a
@@ -357,8 +358,8 @@ class TextStatistics:
 class FeatureCache:
     """Cache of the features of a conversation's messages, such as tokens and importance.
 
-    Features that are not in the cache are measured. Token counts are cached separately, because
-    trimming needs the other features only if the history exceeds its budget.
+    Features that are not in the cache are measured. Those other than the tokens are measured later,
+    because trimming needs them only if the history exceeds its budget.
 
     If the scorer fails or returns no number, the message gets the score 0.5. Only the first failure
     is logged as a warning.
@@ -371,7 +372,6 @@ class FeatureCache:
     def __init__(self, counter: TokenCounter, scorer: ImportanceScorer) -> None:
         self.statistics = TextStatistics()
         self.counter = counter
-        self._tokens: dict[int, int] = {}
         self._features: dict[int, MessageFeatures] = {}
         self._scorer = scorer
         self._has_warned = False
@@ -379,11 +379,16 @@ class FeatureCache:
 
     def tokens(self, message: Message) -> int:
         """Count the tokens of a message, or return the cached count."""
+        return self._cached(message).tokens
+
+    def _cached(self, message: Message) -> MessageFeatures:
+        """Return the cached features of a message. Those of a new message are only its tokens."""
         key = _key(message)
-        tokens = self._tokens.get(key)
-        if tokens is None:
-            tokens = self._tokens[key] = self.counter.count(message)
-        return tokens
+        features = self._features.get(key)
+        if features is None:
+            tokens = self.counter.count(message)
+            features = self._features[key] = MessageFeatures(tokens, _NEUTRAL_SCORE, "")
+        return features
 
     def total(self, messages: Sequence[Message]) -> int:
         """Return the number of tokens that messages have in a model request.
@@ -400,7 +405,7 @@ class FeatureCache:
 
         If the number is high, callers count the tokens in a thread, to keep the event loop free.
         """
-        return sum(size_of(one) for one in messages if _key(one) not in self._tokens)
+        return sum(size_of(one) for one in messages if _key(one) not in self._features)
 
     def measure(
         self,
@@ -419,12 +424,11 @@ class FeatureCache:
             history: Messages of the conversation, which the scorer gets as context.
             before: Previous message and its features. None if there is no previous message.
         """
-        key = _key(message)
-        if (known := self._features.get(key)) is not None:
-            return known
+        features = self._cached(message)
+        if features.act:
+            return features
         act, role = message_act(message), message["role"]
-        score = self._score(message, act, history)
-        features = MessageFeatures(self.tokens(message), score, act, role)
+        features.role, features.score = role, self._score(message, act, history)
         if act not in _TOOL_ACTS:
             text, is_of_user = message_text(message), role == "user"
             features.traits, words = _text_features(text)
@@ -439,18 +443,16 @@ class FeatureCache:
             is_served = self.statistics.service_style > _NEUTRAL_SCORE
             if is_of_user and before and not revokes and is_served:
                 answers = features.answers and bool(words)
-                previous = message_text(before[0])
-                features.act = act_of_reply(
-                    text, previous, act, features.traits, answers_question=answers
-                )
-                if features.act != act:
-                    features.score = self._score(message, features.act, history)
+                previous, by_rules = message_text(before[0]), act
+                act = act_of_reply(text, previous, act, features.traits, answers_question=answers)
+                if act != by_rules:
+                    features.score = self._score(message, act, history)
             features.new = self.statistics.learn(features, words)
-        self._features[key] = features
+        features.act = act
         return features
 
     def __len__(self) -> int:
-        return len(self._tokens)
+        return len(self._features)
 
     def measure_all(self, messages: Sequence[Message]) -> list[MessageFeatures]:
         """Return the features of each message of a history, such as its tokens and importance.
@@ -480,7 +482,6 @@ class FeatureCache:
     def forget_all_but(self, messages: Iterable[Message]) -> None:
         """Remove the cached features of all messages except the given ones."""
         keep = [*map(_key, messages)]
-        self._tokens = {key: self._tokens[key] for key in keep if key in self._tokens}
         self._features = {key: self._features[key] for key in keep if key in self._features}
 
     def _score(self, message: Message, act: str, history: Sequence[Message]) -> float:
