@@ -194,11 +194,8 @@ class ActiveEntities(StatePart):
                 for name in _OF_TITLES & groups.keys():
                     if all(each.turn < turn for each in groups[name]):
                         del groups[name]
-            for value in again:
-                is_confirmed = new[value].is_confirmed or known[value].is_confirmed
-                new[value] = new[value].replaced(is_confirmed=is_confirmed)
-            groups[type_] = tuple(new.values())[-MAX_VALUES:]
-        groups = {name: group for name, group in groups.items() if group}
+            if new:
+                groups[type_] = tuple(new.values())[-MAX_VALUES:]
         while len(groups) > MAX_TYPES:
             del groups[min(groups, key=lambda name: max(each.turn for each in groups[name]))]
         self.groups = groups

@@ -191,20 +191,20 @@ class StateCoordinator(Plugin):
                 raise ValueError(f"{name} must be above 0, got {amount!r:.80}")
         if hot is not None and scope is None:
             raise ValueError("scope must be a ConversationScope if hot is given, got None")
-        self._intents = {
+        known = {
             intent: tuple(checked_slot(f"intents[{intent!r:.80}]", slot, types) for slot in slots)
             for intent, slots in (intents or {}).items()
         }
         self.store = SessionState(
             (Dialogue, ActiveEntities, Goals),
             types,
-            self._intents,
+            known,
             clock,
             wall_clock,
             limits or StateLimits(),
             hot,
             scope,
-            codec,
+            codec or Codec(),
             is_stored,
             deadline,
         )
@@ -214,19 +214,16 @@ class StateCoordinator(Plugin):
         self._rendered_from: tuple[object, ...] | None = None
         self._rendered = ""
         self._tools = [getattr(self, name) for name in TOOL_NAMES] if offer_tools else []
-        if self._intents and offer_tools:
-            self._describe_intents()
+        if known and offer_tools:
+            listed = (
+                f"{name} ({', '.join(slot.name for slot in of)})" for name, of in known.items()
+            )
+            spec = self._tools[0].tool_spec  # of ``update_slots``
+            description = f"{spec['description']} Intents, with their slots: {'; '.join(listed)}."
+            self._tools[0].tool_spec = {**spec, "description": description}
         self._waits = False
         self._last_message: tuple[Message, str] | None = None
         self._counted, self._called_by = "", ""
-
-    def _describe_intents(self) -> None:
-        known = "; ".join(
-            f"{name} ({', '.join(slot.name for slot in of)})" for name, of in self._intents.items()
-        )
-        spec = self._tools[0].tool_spec  # of ``update_slots``
-        description = f"{spec['description']} Intents, with their slots: {known}."
-        self._tools[0].tool_spec = {**spec, "description": description}
 
     def __repr__(self) -> str:
         names = [tool.tool_name for tool in self._tools]
@@ -397,23 +394,20 @@ class StateCoordinator(Plugin):
                     self.entities.remove_source(self._called_by)
                 self._extract_ids("\n".join(texts), message)
             else:
-                self._last_message = message, message_text(message)
+                dialogue, identity = self.dialogue, id_of(message)
+                dialogue.advance(dialogue.phase_after(_spoken_excerpt(message)))
                 # Strands adds a continuation under the same id.
-                identity = id_of(message)
-                self._user_message(message, is_new_turn=not identity or identity != self._counted)
+                dialogue.turns += not identity or identity != self._counted
                 self._counted = identity
+                self._user_message(message)
             self.store.write()
 
-    def _user_message(
-        self, message: Message, *, is_new_turn: bool, is_redacted: bool = False
-    ) -> None:
-        text, identity = _excerpt(strip_own_blocks(message_text(message))), id_of(message)
+    def _user_message(self, message: Message) -> None:
+        text, identity = _spoken_excerpt(message), id_of(message)
+        self._last_message = message, message_text(message)
         dialogue, entities = self.dialogue, self.entities
         found = find_spoken_entities(text, self.store.types) if text else []
         is_correction = bool(found) and dialogue_act(text, "user") is DialogueAct.CORRECTION
-        if not is_redacted:
-            dialogue.advance(dialogue.phase_after(text))
-        dialogue.turns += is_new_turn
         dialogue.fill_from_message(found, identity, is_correction=is_correction)
         entities.begin_turn(is_new_subject=changes_subject(text))
         # no prices and quantities
@@ -430,15 +424,14 @@ class StateCoordinator(Plugin):
         self._called_by = id_of(message)
         given = leaves([use["input"] for use in uses if use["name"] not in TOOL_NAMES])
         self._extract_ids("\n".join(map(str, given)), message)
-        self._extract_ids(strip_own_blocks(message_text(message)), message)
+        self._extract_ids(_spoken_excerpt(message), message)
 
     def _extract_ids(self, text: str, message: Message) -> None:
         """Add ASINs and other identifiers in a text of the assistant or a tool to the entities."""
         types = self.store.types
         found = types.find(_excerpt(text)) if text else []
-        exact = [each for each in found if types[each.type].is_exact]
-        by_tools = [each for each in exact if each.type not in _USER_TYPES]
-        self.entities.add_mentions(by_tools, id_of(message), by_user=False)
+        ids = (each for each in found if types[each.type].is_exact and each.type not in _USER_TYPES)
+        self.entities.add_mentions(ids, id_of(message), by_user=False)
 
     def _take_edit(self, event: BeforeModelCallEvent | AfterModelCallEvent) -> None:
         """Update the state after a guardrail or another hook changed the user's message.
@@ -451,13 +444,12 @@ class StateCoordinator(Plugin):
         if message is None or message_text(message) == text:
             return
         with self.store.lock:
-            self._last_message = message, message_text(message)
             self._remove_source(id_of(message))
-            self._user_message(message, is_new_turn=False, is_redacted=True)
+            self._user_message(message)
 
     def _tool_begins(self, event: BeforeToolCallEvent[Agent]) -> None:
         use = event.tool_use
-        if use["name"] not in TOOL_NAMES and not event.cancel_tool:
+        if use["name"] not in TOOL_NAMES:
             self.task.begin_call(call_key(event.agent, use), use["name"], use["input"])
 
     def _tool_ended(self, event: AfterToolCallEvent[Agent]) -> None:
@@ -465,11 +457,9 @@ class StateCoordinator(Plugin):
         if use["name"] in TOOL_NAMES:
             return
         self.store.reload()
-        key, text = call_key(event.agent, use), _result_text(result)
-        if event.cancel_message is not None:
-            self.task.begin_call(key, use["name"], use["input"])
+        text = _result_text(result)
         self.task.end_call(
-            key,
+            call_key(event.agent, use),
             ok=result.get("status") != "error",
             timed_out=guard_details(result).get("code") == "timeout",
             text=text,
@@ -496,8 +486,8 @@ class StateCoordinator(Plugin):
         """
         dialogue = self.dialogue
         if intent:
-            if self._intents:
-                item_of(self._intents, "intent", intent)
+            if intents := self.store.intents:
+                item_of(intents, "intent", intent)
             dialogue.set_intent(intent)
         problems = []
         for name, value in (values or {}).items():
@@ -571,6 +561,10 @@ class StateCoordinator(Plugin):
 
 def _excerpt(text: str) -> str:
     return encodable(head_and_tail(text, _MAX_CHARACTERS))
+
+
+def _spoken_excerpt(message: Message) -> str:
+    return _excerpt(strip_own_blocks(message_text(message)))
 
 
 def _result_text(result: ToolResult) -> str:

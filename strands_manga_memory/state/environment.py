@@ -243,7 +243,7 @@ class EnvironmentTracker(Plugin):
         super().__init__()
         self.environment = Environment()
         self._source, self._scope = source, scope
-        self._changes = None if hot is None else EnvironmentChanges(hot, scope)
+        self._changes: Any = None if hot is None else EnvironmentChanges(hot, scope)
         self._announced: bytes | None = None
         self._version: bytes | None = None
         self._checking = BackgroundRead(
@@ -272,8 +272,7 @@ class EnvironmentTracker(Plugin):
                 await self._loading.run()
 
     def _check(self) -> None:
-        if self._changes is not None:
-            self._announced = self._checking.health.call(self._changes.version) or self._announced
+        self._announced = self._checking.health.call(self._changes.version) or self._announced
 
     def _read(self) -> None:
         version = self._announced

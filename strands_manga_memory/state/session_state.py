@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
@@ -26,7 +27,6 @@ from strands_manga_memory.language.entities import EntityTypes
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.state.state_item import StateLimits
 from strands_manga_memory.stores.codec import MALFORMED, Codec
-from strands_manga_memory.stores.hot import HotStore
 
 logger = logging.getLogger(__name__)
 
@@ -217,6 +217,7 @@ class _SharedState(BaseModel):
     agents: frozenset[str] = frozenset()
 
 
+@dataclass(eq=False, repr=False)
 class SessionState:
     """State of an agent: its parts, their copy in ``agent.state``, and the session's shared state.
 
@@ -252,22 +253,19 @@ class SessionState:
             change is shared at once.
     """
 
-    def __init__(
-        self,
-        kinds: Iterable[type[StatePart]],
-        types: EntityTypes,
-        intents: Mapping[str, tuple[Any, ...]],
-        clock: Callable[[], float],
-        wall: Callable[[], float],
-        limits: StateLimits,
-        hot: HotStore | None,
-        scope: ConversationScope | None,
-        codec: Codec | None,
-        is_stored: Callable[[str], bool] | None,
-        deadline: float,
-    ) -> None:
-        self.types, self.intents, self.limits = types, intents, limits
-        self.clock, self.wall = clock, wall
+    kinds: Iterable[type[StatePart]]
+    types: EntityTypes
+    intents: Mapping[str, tuple[Any, ...]]
+    clock: Callable[[], float]
+    wall: Callable[[], float]
+    limits: StateLimits
+    hot: Any
+    scope: Any
+    codec: Codec
+    is_stored: Callable[[str], bool] | None
+    deadline: float
+
+    def __post_init__(self) -> None:
         self.lock = threading.RLock()
         self.agent_id = ""
         self.is_in_turn = True
@@ -276,18 +274,15 @@ class SessionState:
         self._state: Any = None
         self._is_new = True
         self._revision = self._ignored_revision = 0
-        self._parts = {kind: kind() for kind in kinds}
+        self._parts = {kind: kind() for kind in self.kinds}
         for part in self._parts.values():
             part._store = self  # noqa: SLF001
         # Values of the parts at earlier times, from which changes are detected
         self._written = self._turn_end = self._shared = self._values()
-        self._codec, self._is_stored = codec or Codec(), is_stored
-        self._hot: Any = hot
-        self._reading: BackgroundRead | None = None
-        if hot is not None and scope is not None:
-            self._name = self.name_of(scope)
+        if self.hot is not None:
+            self._name = self.name_of(self.scope)
             self._reading = BackgroundRead(
-                self.pull, name="state", deadline=deadline, key=self._name, hot=hot
+                self.pull, name="state", deadline=self.deadline, key=self._name, hot=self.hot
             )
             self._writer, self._health = self._reading.writer, self._reading.health
 
@@ -406,7 +401,7 @@ class SessionState:
 
         The event loop is not blocked. Changes that arrive after the deadline are not merged.
         """
-        if self._reading is not None:
+        if self.hot is not None:
             await self._reading.run()
 
     def pull(self) -> None:
@@ -414,7 +409,7 @@ class SessionState:
 
         This method blocks. If the hot store does not answer, nothing happens.
         """
-        shared = self._decoded(self._health.call(lambda: self._hot.get_value(self._name)))
+        shared = self._decoded(self._health.call(lambda: self.hot.get_value(self._name)))
         if shared is not None:
             self._merge(shared)
 
@@ -423,9 +418,9 @@ class SessionState:
 
         Without changes or without a hot store, nothing is written.
         """
-        if self._hot is None or not self._has_changed():
+        if self.hot is None or not self._has_changed():
             return
-        if self._hot.survives_process:
+        if self.hot.survives_process:
             self._writer.submit(self._name, self._push)
         else:
             self._push()  # the memory of this process does not block
@@ -441,7 +436,7 @@ class SessionState:
 
     def _push_again(self) -> None:
         with suppress(MangaMemoryError):
-            if self._is_stored is not None and not self._is_stored(self.agent_id):
+            if self.is_stored is not None and not self.is_stored(self.agent_id):
                 return  # a deleted session must not get its shared state back
         self._writer.submit(self._name, self._push, is_needed=lambda: False)
 
@@ -452,34 +447,32 @@ class SessionState:
         tries again later.
         """
         for _ in range(_MAX_ATTEMPTS):
-            found = self._hot.get_value(self._name)
+            found = self.hot.get_value(self._name)
             shared = self._decoded(found) if found else _SharedState()
             if shared is None:
                 return True  # unreadable, such as with another key: kept until it expires
             if not self._merge(shared):
                 shared = _SharedState(revision=shared.revision)
             with self.lock:
-                values, texts = self._values(), dict(shared.parts)
+                values, texts = self._values(), shared.parts
                 for part in self._readable():
                     with suppress(CorruptRecordError):  # a text of a newer release stays
                         if part.KEY in texts:
                             part.loaded(texts[part.KEY])
                         texts[part.KEY] = part.stored()
-                revision = 1 + max(self._revision, shared.revision)
-            agents = shared.agents  # this agent may be gone: its last turn is shared in background
-            if self._is_stored is not None:
-                agents |= {self.agent_id}
-            written = _SharedState(parts=texts, revision=revision, agents=agents)
-            value = self._codec.encode(written.model_dump(mode="json"), self._name)
-            if self._hot.replace_value(self._name, value, expect=found, ttl=SHARED_TTL):
-                self._remember(values, revision)
+                shared.revision = 1 + max(self._revision, shared.revision)
+            if self.is_stored is not None:  # the agent may be gone, its id is still known
+                shared.agents |= {self.agent_id}
+            value = self.codec.encode(shared.model_dump(mode="json"), self._name)
+            if self.hot.replace_value(self._name, value, expect=found, ttl=SHARED_TTL):
+                self._remember(values, shared.revision)
                 return True
         return False
 
     def _decoded(self, value: bytes | None) -> _SharedState | None:
         with logged_errors(logger, "the shared state of a session cannot be read"):
             if value:
-                return _SharedState.model_validate(self._codec.decode(value, self._name))
+                return _SharedState.model_validate(self.codec.decode(value, self._name))
         return None
 
     def _merge(self, shared: _SharedState) -> bool:
@@ -510,10 +503,10 @@ class SessionState:
         return True
 
     def _is_alive(self, shared: _SharedState) -> bool:
-        if self._is_stored is None or not shared.agents:
+        if self.is_stored is None or not shared.agents:
             return True
         try:
-            return any(map(self._is_stored, sorted(shared.agents)))
+            return any(map(self.is_stored, sorted(shared.agents)))
         except MangaMemoryError:
             return False
 

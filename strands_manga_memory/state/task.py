@@ -135,7 +135,7 @@ class TaskState:
         self._clear()
 
     def _clear(self) -> None:
-        self._used_ms = 0.0  # before the clock was started the last time
+        self._left_ms = self.budget_ms  # when the clock was started the last time
         self._running_since: float | None = None
         self._calls: dict[str, TaskStep] = {}
         self.steps: dict[str, TaskStep] = {}
@@ -157,7 +157,7 @@ class TaskState:
         Steps in progress get the status ``QUEUED`` again.
         """
         with self._lock:
-            self._used_ms, self._running_since = self.budget_ms - self.remaining_ms(), None
+            self._left_ms, self._running_since = self.remaining_ms(), None
             self._end_running(StepStatus.QUEUED)
 
     def resume(self) -> None:
@@ -212,9 +212,8 @@ class TaskState:
                 undo=undo,
             )
             if len(self.steps) > self._store.limits.steps_kept:
-                without_undo = (each for each in self.steps.values() if each.undo is None)
-                oldest = next(without_undo, next(iter(self.steps.values())))
-                del self.steps[oldest.id]
+                # the oldest step without an undo function, else the oldest step
+                del self.steps[min(self.steps, key=lambda id_: self.steps[id_].undo is not None)]
                 self.dropped += 1
             return step
 
@@ -434,7 +433,7 @@ class TaskState:
         """
         since = self._running_since
         running = 0.0 if since is None else 1000 * (self._store.clock() - since)
-        return max(0.0, self.budget_ms - self._used_ms - running)
+        return max(0.0, self._left_ms - running)
 
     def urgency(self) -> str:
         """Return a warning for the model if less than a quarter of the time budget is left.
