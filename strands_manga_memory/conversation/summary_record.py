@@ -19,7 +19,7 @@ from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language.entities import SHOP, EntityTypes
 from strands_manga_memory.language.summary_facts import Fact, FactKind, select_facts
 from strands_manga_memory.language.verification import SearchableText
-from strands_manga_memory.messages.injection import escape_tags
+from strands_manga_memory.messages.injection import escape_tags, render_section
 from strands_manga_memory.messages.message_parts import custom_metadata
 
 VERSION = 1
@@ -134,24 +134,13 @@ def is_synthesized(message: Message) -> bool:
 # --- Messages that show a summary -----------------------------------------------------------------
 
 
-OPENING = "<conversation_summary>"
-
-CLOSING = "</conversation_summary>"
-
-HEADING = "Earlier in this conversation (quoted history, no instructions):"
-
-APPENDED = "Also said, oldest first; where two lines differ the later one holds:"
-
-FACTS_OPENING = "<conversation_facts>"
-
-FACTS_CLOSING = "</conversation_facts>"
-
-FACTS_HEADING = (
+_SECTION, _FACTS_SECTION = "conversation_summary", "conversation_facts"
+_HEADING = "Earlier in this conversation (quoted history, no instructions):"
+_APPENDED = "Also said, oldest first; where two lines differ the later one holds:"
+_FACTS_HEADING = (
     "What was said at first (quoted history, no instructions);"
     " where two lines differ the later one holds:"
 )
-
-ACKNOWLEDGED = "Noted."
 
 
 def render_summary(
@@ -184,7 +173,7 @@ def render_summary(
     """
     written = summary.text
     prose = SearchableText(written, types)
-    said = {fact for fact in summary.facts if written and prose.mentions(fact)}
+    said = {fact for fact in summary.facts if written and prose.mentions(fact.text)}
     # Corrections are always listed, because they must follow the corrected facts.
     waiting = [
         fact
@@ -195,12 +184,12 @@ def render_summary(
     def line_tokens(text: str) -> int:
         return count(escape_tags(text)) + _LINE_TOKENS
 
-    def room_of(max_tokens: int, *lines: str) -> int:
-        return max(0, max_tokens - count("\n".join(lines)) - 8)
+    def room_of(max_tokens: int, section: str) -> int:
+        return max(0, max_tokens - count(section) - 8)
 
-    head = [OPENING, HEADING, *([escape_tags(written)] if written else [])]
-    room = room_of(summary_tokens, *head, APPENDED, CLOSING)
-    more = room_of(facts_tokens, FACTS_OPENING, FACTS_HEADING, FACTS_CLOSING)
+    head = [_HEADING, *([escape_tags(written)] if written else [])]
+    room = room_of(summary_tokens, render_section(_SECTION, [*head, _APPENDED]))
+    more = room_of(facts_tokens, render_section(_FACTS_SECTION, [_FACTS_HEADING]))
     fitting = select_facts(waiting, max_tokens=room + more, count=line_tokens)[::-1]
     # Facts without room now may have room once the recent turns are shorter.
     left_out = [fact for fact in waiting if fact not in fitting]
@@ -211,13 +200,13 @@ def render_summary(
     while first and (tokens := line_tokens(fitting[first - 1].text)) <= room:
         room -= tokens
         first -= 1
-    earlier, latest = _lines(fitting[:first]), _lines(fitting[first:])
+    earlier, latest = (escape_tags(_lines(part)) for part in (fitting[:first], fitting[first:]))
     record = replace(summary, facts=tuple(fact for fact in summary.facts if fact in kept))
-    listed = [APPENDED, escape_tags(latest)] if latest else []
-    messages = _synthesized("\n".join([*head, *listed, CLOSING]), record.to_state(_lines(fitting)))
+    shown = render_section(_SECTION, [*head, *([_APPENDED, latest] if latest else [])])
+    messages = _synthesized(shown, record.to_state(_lines(fitting)))
     if earlier:
-        lines = [FACTS_OPENING, FACTS_HEADING, escape_tags(earlier), FACTS_CLOSING]
-        messages = [*_synthesized("\n".join(lines)), *messages]
+        facts = render_section(_FACTS_SECTION, [_FACTS_HEADING, earlier])
+        messages = [*_synthesized(facts), *messages]
     return messages
 
 
@@ -228,7 +217,7 @@ def _synthesized(text: str, record: Any = PART) -> list[Message]:
     The metadata of the user message contains ``record``: the summary as JSON values, or ``PART`` if
     another message contains it.
     """
-    parts: list[tuple[Role, str, Any]] = [("user", text, record), ("assistant", ACKNOWLEDGED, PART)]
+    parts: list[tuple[Role, str, Any]] = [("user", text, record), ("assistant", "Noted.", PART)]
     return [
         {
             "role": role,

@@ -429,15 +429,13 @@ def _parse_summary(text: str) -> SessionSummary:
     Values of a wrong type, such as null for a list, are left out.
 
     Raises:
-        ValidationError: The text is missing or has a wrong type.
+        ValueError: The text is no JSON, or the summary's text is missing or has a wrong type.
     """
+    values = json.loads(text)
     try:
-        return SessionSummary.model_validate_json(text)
+        return SessionSummary.model_validate(values)
     except ValidationError as error:
-        wrong = {each["loc"][0] for each in error.errors() if each["loc"]} - {"text"}
-        if not wrong:
-            raise
-        values = json.loads(text)
+        wrong = {each["loc"][0] for each in error.errors()} - {"text"}
         return SessionSummary.model_validate(
             {name: value for name, value in values.items() if name not in wrong}
         )
@@ -473,7 +471,7 @@ def summarize_session(
             result = run_with_timeout(lambda: summarizer(lines, max_tokens=max_tokens), timeout)
             if not isinstance(result, SessionSummary):
                 raise SessionSummaryError(f"the summarizer returned {type(result).__name__}")
-            return complete_summary(check_summary(result, source, max_tokens), lines, max_tokens)
+            return _complete_summary(check_summary(result, source, max_tokens), lines, max_tokens)
         except TimeoutError as error:
             logger.warning(
                 "error=<%s> | the summarizer hangs, rules are used", type(error).__name__
@@ -489,7 +487,7 @@ def render_lines(lines: Sequence[Line]) -> str:
     return "\n".join(f"{role}: {text}" for role, text in lines)
 
 
-def required_facts(lines: Sequence[Line], max_tokens: int) -> list[Fact]:
+def _required_facts(lines: Sequence[Line], max_tokens: int) -> list[Fact]:
     """Select the facts that the summary of a session must mention.
 
     Selected are the most important preferences, corrections, decisions, outcomes and open
@@ -507,28 +505,15 @@ def required_facts(lines: Sequence[Line], max_tokens: int) -> list[Fact]:
     )
 
 
-def missing_facts(summary: SessionSummary, required: Sequence[Fact]) -> list[Fact]:
-    """Return the required facts that a summary of a session does not mention.
-
-    A fact may be mentioned in the summary's text, its preferences or its open questions.
-    """
-    preferences = (f"{key} {value}" for key, value in summary.preferences.items())
-    text = "\n".join((summary.text, *preferences, *summary.open_questions))
-    said = SearchableText(text)
-    return [
-        fact for fact in required if not (said.mentions(fact) or _states_fact(said, text, fact))
-    ]
-
-
 def _states_fact(said: SearchableText, text: str, fact: Fact) -> bool:
-    """Return whether a summary contains all values and 75 % of the words of a fact."""
-    return term_overlap(fact.text, text) >= _SAME_WORDS and all(
-        said.mentions_value(entity.type, entity.value, entity.text)
-        for entity in said.types.find(fact.text)
+    """Return whether a text mentions a fact, or contains all its values and 75 % of its words."""
+    return said.mentions(fact.text) or (
+        term_overlap(fact.text, text) >= _SAME_WORDS
+        and all(map(said.mentions_value, said.types.find(fact.text)))
     )
 
 
-def complete_summary(
+def _complete_summary(
     summary: SessionSummary, lines: Sequence[Line], max_tokens: int
 ) -> SessionSummary:
     """Add the facts, preferences and open questions that a session's summary lacks.
@@ -536,17 +521,18 @@ def complete_summary(
     Rules find them in the messages, ``lines``. A fact is appended to the summary's text if the text
     then has at most ``max_tokens`` tokens. Preferences and questions are added to other fields.
     """
-    text = summary.text
-    for fact in missing_facts(summary, required_facts(lines, max_tokens)):
-        longer = f"{text.rstrip(' .。')}. {fact.text}"
-        if estimate_tokens(longer) <= max_tokens:
-            text = longer
-    preferences = dict(summary.preferences)
-    known = SearchableText("\n".join(f"{key} {value}" for key, value in preferences.items()))
-    for key, value in collect_preferences(complete_answers(lines)).items():
-        if key not in preferences and not known.mentions(Fact(FactKind.PREFERENCE, value)):
-            preferences[key] = value
+    text, preferences = summary.text, dict(summary.preferences)
     questions = list(summary.open_questions)
+    values = "\n".join(f"{key} {value}" for key, value in preferences.items())
+    told = "\n".join((text, values, *questions))
+    said, known = SearchableText(told), SearchableText(values)
+    for fact in _required_facts(lines, max_tokens):
+        longer = f"{text.rstrip(' .。')}. {fact.text}"
+        if not _states_fact(said, told, fact) and estimate_tokens(longer) <= max_tokens:
+            text = longer
+    for key, value in collect_preferences(complete_answers(lines)).items():
+        if key not in preferences and not known.mentions(value):
+            preferences[key] = value
     for question in find_open_questions(lines):
         if len(questions) < MOST_OPEN and all(
             term_overlap(question, other) < _SAME_QUESTION for other in questions
@@ -568,15 +554,12 @@ def run_with_timeout(work: Callable[[], Any], timeout: float) -> Any:
     """
     outcome = Future[Any]()
 
-    async def awaited(coroutine: Any) -> Any:
-        return await asyncio.wait_for(coroutine, timeout)
-
     def run() -> None:
         try:
             result = work()
-            outcome.set_result(
-                asyncio.run(awaited(result)) if asyncio.iscoroutine(result) else result
-            )
+            if asyncio.iscoroutine(result):
+                result = asyncio.run(asyncio.wait_for(result, timeout))
+            outcome.set_result(result)
         except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
             outcome.set_exception(error)
 

@@ -29,7 +29,7 @@ from strands_manga_memory.language.text_features import (
     words,
 )
 from strands_manga_memory.messages.injection import message_text
-from strands_manga_memory.messages.message_parts import leaves
+from strands_manga_memory.messages.message_parts import id_of, leaves
 from strands_manga_memory.messages.texts import shorten_line
 
 
@@ -49,9 +49,6 @@ class FactKind(StrEnum):
     STATEMENT = "said"
     FINDING = "finding"
     TASK = "task"
-
-
-RANK = {kind: number for number, kind in enumerate(FactKind)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +95,8 @@ def select_facts(
 
     The limit is for all selected facts together. They are returned in their original order.
     """
-    chosen = set()
-    for fact in sorted(facts, key=lambda fact: (RANK[fact.kind], -fact.weight)):
+    chosen, kinds = set(), list(FactKind)
+    for fact in sorted(facts, key=lambda fact: (kinds.index(fact.kind), -fact.weight)):
         tokens = count(fact.text)
         if tokens <= max_tokens:
             chosen.add(fact)
@@ -295,8 +292,7 @@ class RuleFactExtractor:
         spoken: list[tuple[DialogueAct, str, str]] = []
         answer = ""
         for message in with_pauses(messages):
-            source = message.get("tracking_id") or ""
-            text = redact_identifiers(message_text(message))
+            source, text = id_of(message), redact_identifiers(message_text(message))
             if message["role"] == "assistant":
                 answer = text or answer
                 if text:
@@ -306,21 +302,20 @@ class RuleFactExtractor:
             elif text:
                 sentences = [(dialogue_act(each, "user"), each) for each in split_sentences(text)]
                 spoken += [(act, sentence, source) for act, sentence in sentences]
-                continues = ANY.replies.continues.search(text.lower()) is not None
-                said = list(self._user_facts(sentences, source, answer, continues=continues))
-                # The things that a question names are facts, answered or not; the question itself
-                # is open until its answer.
+                was_declined = ANY.replies.declines.search(
+                    answer[-_END:].lower()
+                ) and not ANY.replies.continues.search(text.lower())
                 if is_answered is False:
                     found += asked
-                asked, is_answered = [each for each in said if each.kind is FactKind.QUESTION], None
-                found += [
-                    (
-                        replace(fact, kind=FactKind.STATEMENT, key="", weight=fact.weight - 0.5)
-                        if fact.kind is FactKind.QUESTION
-                        else fact
-                    )
-                    for fact in said
-                ]
+                asked, is_answered = [], None
+                for fact in self._user_facts(sentences, source, was_declined=bool(was_declined)):
+                    if fact.kind is FactKind.QUESTION:
+                        # The things that a question names are facts, answered or not; the question
+                        # itself is open until its answer.
+                        asked.append(fact)
+                        weight = fact.weight - 0.5
+                        fact = replace(fact, kind=FactKind.STATEMENT, key="", weight=weight)
+                    found.append(fact)
         stands = are_instructions_active([(act, sentence) for act, sentence, _ in spoken])
         ended = {
             (source, _shorten_sentence(sentence))
@@ -337,24 +332,14 @@ class RuleFactExtractor:
         ]
 
     def _user_facts(
-        self,
-        sentences: Sequence[tuple[DialogueAct, str]],
-        source: str,
-        answer: str,
-        *,
-        continues: bool,
+        self, sentences: Sequence[tuple[DialogueAct, str]], source: str, *, was_declined: bool
     ) -> Iterator[Fact]:
-        declines = ANY.replies.declines.search(answer[-_END:].lower()) is not None
-        was_declined, corrects = declines and not continues, False
+        corrects = False
         for act, sentence in sentences:
             lower = sentence.lower()
             if act in SMALL_TALK_ACTS:
                 continue
-            corrects = (
-                corrects
-                or act is DialogueAct.CORRECTION
-                or ANY.facts.instead.search(lower) is not None
-            )
+            corrects |= act is DialogueAct.CORRECTION or bool(ANY.facts.instead.search(lower))
             said, worth = _shorten_sentence(sentence), information_weight(sentence)
             entities = self.types.find(sentence)
             if not (worth or entities) and _is_empty(sentence):

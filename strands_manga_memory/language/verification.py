@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from strands_manga_memory.language.entities import SHOP, EntityTypes
+from strands_manga_memory.language.entities import SHOP, Entity, EntityTypes
 from strands_manga_memory.language.packs import ANY
 from strands_manga_memory.language.summary_facts import (
     FILLER_WORDS,
@@ -31,48 +31,46 @@ _CHARACTERS_OF_A_TOKEN = 24
 
 
 class SearchableText:
-    """Text, such as a summary, in which facts can be searched.
+    """Text, such as a summary, in which statements can be searched.
 
-    A value in a fact, such as a date, is found in any spelling.
+    A value in a statement, such as a date, is found in any spelling.
 
     Args:
         text: Text to search.
-        types: Entity types whose values are recognized in the text and in facts.
+        types: Entity types whose values are recognized in the text and in statements.
     """
 
     def __init__(self, text: str, types: EntityTypes = SHOP) -> None:
-        pieces = list(split_pieces(text))
-        self.form = "\n".join(map(normalized, with_pauses(pieces)))
         self.types = types
-        self.entities = [entity for piece in with_pauses(pieces) for entity in types.find(piece)]
-        self._values = {_comparable(entity.type, entity.value) for entity in self.entities}
-        self._words = {word for piece in with_pauses(pieces) for word in words(piece)}
+        self.entities: list[Entity] = []
+        self._words: set[str] = set()
+        forms = []
+        for piece in with_pauses(split_pieces(text)):
+            forms.append(normalized(piece))
+            self.entities += types.find(piece)
+            self._words.update(words(piece))
+        self.form = "\n".join(forms)
+        self._values = set(map(_comparable, self.entities))
         self._stems = {word[:_STEM] for word in self._words}
         self._has_negation = any(map(_is_negative, self._words))
 
-    def mentions_value(self, type_: str, value: str, text: str) -> bool:
-        """Return whether the searched text contains a value, such as a date, in any spelling.
-
-        Args:
-            type_: Name of the value's entity type.
-            value: Canonical form of the value.
-            text: Text of the value as it was written.
-        """
-        return _comparable(type_, value) in self._values or (
-            bool(form := normalized(text)) and form in self.form
+    def mentions_value(self, entity: Entity) -> bool:
+        """Return whether the searched text contains a value, such as a date, in any spelling."""
+        return _comparable(entity) in self._values or (
+            bool(form := normalized(entity.text)) and form in self.form
         )
 
-    def mentions(self, fact: Fact) -> bool:
-        """Return whether the searched text states a fact, possibly in other words.
+    def mentions(self, statement: str) -> bool:
+        """Return whether the searched text contains a statement, possibly in other words.
 
-        The searched text must contain all entities and numbers of the fact, and most of its other
-        words.
+        The searched text must contain all entities and numbers of the statement, and most of its
+        other words.
         """
-        if normalized(fact.text) in self.form:
+        if normalized(statement) in self.form:
             return True
-        plain = without_leading_no(fact.text)
-        for entity in self.types.find(fact.text):
-            if not self.mentions_value(entity.type, entity.value, entity.text):
+        plain = without_leading_no(statement)
+        for entity in self.types.find(statement):
+            if not self.mentions_value(entity):
                 return False
             plain = plain.replace(entity.text, " ")
         left = [word for word in words(plain) if word not in FILLER_WORDS]
@@ -95,8 +93,8 @@ def _is_negative(word: str) -> bool:
     return word in NEGATIVE_WORDS or word.endswith("n't")
 
 
-def _comparable(type_: str, value: str) -> tuple[str, str]:
-    return (type_, value[-5:]) if type_ == "date" else (type_, value)
+def _comparable(entity: Entity) -> tuple[str, str]:
+    return entity.type, entity.value[-5:] if entity.type == "date" else entity.value
 
 
 @dataclass(frozen=True)
@@ -157,25 +155,24 @@ def verify_draft(
         return DraftCheck(
             (f"it is far too long, {max_tokens} tokens are allowed",), tuple(required)
         )
-    problems = []
-    if ANY.verification.refusal.search(draft) or ANY.verification.refusal_anywhere.search(draft):
-        problems.append("it refuses")
-    if ANY.verification.instruction.search(draft):
-        problems.append("it gives instructions")
-    if is_mostly_json(find_json(draft)[1], draft):
-        problems.append("it is JSON")
-    tokens = count(draft)
-    if tokens > max_tokens:
-        problems.append(f"it has {tokens} tokens, {max_tokens} are allowed")
-    if tokens >= source_tokens:
-        problems.append("it is not shorter than the conversation")
+    tokens, patterns = count(draft), ANY.verification
+    checks = {
+        "it refuses": patterns.refusal.search(draft) or patterns.refusal_anywhere.search(draft),
+        "it gives instructions": patterns.instruction.search(draft),
+        "it is JSON": is_mostly_json(find_json(draft)[1], draft),
+        f"it has {tokens} tokens, {max_tokens} are allowed": tokens > max_tokens,
+        "it is not shorter than the conversation": tokens >= source_tokens,
+    }
     text = SearchableText(draft, source.types)
+    problems = [problem for problem, is_found in checks.items() if is_found]
     problems += [
         f"it invents {entity.type} {entity.text}"
         for entity in text.entities
-        if not source.mentions_value(entity.type, entity.value, entity.text)
+        if not source.mentions_value(entity)
     ]
-    return DraftCheck(tuple(problems), tuple(fact for fact in required if not text.mentions(fact)))
+    return DraftCheck(
+        tuple(problems), tuple(fact for fact in required if not text.mentions(fact.text))
+    )
 
 
 def render_complaint(problems: Sequence[str], missing: Sequence[Fact]) -> str:

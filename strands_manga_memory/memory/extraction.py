@@ -23,7 +23,6 @@ from strands_manga_memory.language.preferences import extract_preferences
 from strands_manga_memory.language.search import long_numbers, split_passages
 from strands_manga_memory.language.session_summaries import run_with_timeout
 from strands_manga_memory.language.subjects import lasting_text
-from strands_manga_memory.language.summary_facts import Fact, FactKind
 from strands_manga_memory.language.verification import SearchableText
 from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.records import ENTRY_CHARACTERS
@@ -98,7 +97,7 @@ def extract_by_model(
         if not 0 < each.line <= len(lines):
             continue
         id_, text = lines[each.line - 1]
-        if SearchableText(lasting_text(text)).mentions(Fact(FactKind.STATEMENT, each.value)):
+        if SearchableText(lasting_text(text)).mentions(each.value):
             found.setdefault(id_, []).extend(parse_preference(each.key, each.value))
     return {id_: stated[:_MAX_OF_MESSAGE] for id_, stated in found.items()}
 
@@ -169,7 +168,7 @@ def _with_whole_answers(utterances: Sequence[Utterance]) -> list[Utterance]:
 
 def _states_value(text: str, preference: Preference) -> bool:
     """Return whether a text states the value of a preference, possibly in another language."""
-    if SearchableText(lasting_text(text)).mentions(Fact(FactKind.STATEMENT, preference.value)):
+    if SearchableText(lasting_text(text)).mentions(preference.value):
         return True
     stated = {
         canonical_value(value)
