@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from strands.hooks import AgentInitializedEvent, HookOrder, HookRegistry
@@ -33,6 +33,7 @@ from strands_manga_memory.conversation.summarizing import VerifiedSummarizingCon
 from strands_manga_memory.conversation.summary_record import is_synthesized
 from strands_manga_memory.conversation.summary_writing import Log
 from strands_manga_memory.conversation.trimmer import Trimmer
+from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.messages import is_turn_start, tool_result_ids, turns
 
 if TYPE_CHECKING:
@@ -411,17 +412,16 @@ class TieredCompactionConversationManager(StackedConversationManager):
         summaries = [stage.manager for stage in self.stages if isinstance(stage, VerifiedSummary)]
         if len(summaries) > 1:
             raise ValueError(f"stages must hold at most one VerifiedSummary, got {len(summaries)}")
-        if summaries and trimmer is not None:
+        self._summarizing = summaries[0] if summaries else None
+        if self._summarizing is None:
+            trimmer = trimmer or ImportanceWeightedConversationManager()
+        elif trimmer is None:
+            trimmer = self._summarizing.trimmer
+        else:
             raise ValueError(
                 "trimmer and a VerifiedSummary exclude each other: give the trimmer to"
                 " VerifiedSummary(trimmer=...)"
             )
-        self._summarizing = summaries[0] if summaries else None
-        trimmer = (
-            self._summarizing.trimmer
-            if self._summarizing
-            else trimmer or ImportanceWeightedConversationManager()
-        )
         super().__init__(self._summarizing or trimmer, trimmer)
         if log is not None:
             trimmer.history.archive.log = log
@@ -509,52 +509,46 @@ class TieredCompactionConversationManager(StackedConversationManager):
         The system prompt and the tools are not part of these sizes. The wrapped managers, which
         write summaries and evict messages, get the sizes as their limits.
         """
-        bounds = self.thresholds(agent)
+        window, *sizes = astuple(self.thresholds(agent))
         overhead = self.trimmer.prompt_tokens(agent)
-        trigger, target, hard = (
-            max(1, size - overhead) for size in (bounds.trigger, bounds.target, bounds.hard)
-        )
+        trigger, target, hard = (max(1, size - overhead) for size in sizes)
         if self._summarizing is not None:
-            self._summarizing.set_limits(
-                trigger_tokens=trigger, target_tokens=target, hard_tokens=hard
-            )
+            self._summarizing.set_limits(trigger, target, hard)
         else:
             self._history.max_tokens, self._history.high_water_mark = target, hard
-        return Thresholds(bounds.window, trigger, target, hard)
+        return Thresholds(window, trigger, target, hard)
 
     def _manage(self, agent: Agent) -> None:
         """Run the stages if the history is too large. Errors are logged, not raised."""
-        try:
-            bounds = self._set_limits(agent)
-            before = self._tokens(agent)
-            if before < bounds.trigger:
-                self._awaited_size = 0
-                return
-            if self._stats.stopped or before == self._awaited_size:
-                return  # given up, or nothing has come since a summary was begun
-            self._stats.compactions += 1
-            history = agent.messages[:]
-            self._run_stages(agent, bounds.target, None)
-            after = self._tokens(agent)
-            self._awaited_size = after if after >= bounds.trigger else 0
-            if after < before:
-                self._stats.failures = 0
-            elif not same_objects(history, agent.messages):
-                self._count_failure()
-        except Exception as error:
-            logger.warning(
-                "error=<%s> | the history could not be compacted, leaving it as it is",
-                type(error).__name__,
-            )
-            logger.debug("the history could not be compacted", exc_info=True)
-            self._count_failure()
+        has_failed = True
+        with logged_errors(logger, "the history could not be compacted, leaving it as it is"):
+            has_failed = self._compact(agent)
+        if has_failed:
+            self._stats.failures += 1
+            if self._stats.stopped:
+                logger.warning(
+                    "failures=<%d> | compaction failed too often and stops", self._stats.failures
+                )
 
-    def _count_failure(self) -> None:
-        self._stats.failures += 1
-        if self._stats.stopped:
-            logger.warning(
-                "failures=<%d> | compaction failed too often and stops", self._stats.failures
-            )
+    def _compact(self, agent: Agent) -> bool:
+        """Run the stages if the history is too large.
+
+        Return whether this failed: the history was changed, but has not become smaller.
+        """
+        bounds = self._set_limits(agent)
+        history, before = agent.messages[:], self._tokens(agent)
+        if before < bounds.trigger:
+            self._awaited_size = 0
+            return False
+        if self._stats.stopped or before == self._awaited_size:
+            return False  # given up, or nothing has come since a summary was begun
+        self._stats.compactions += 1
+        self._run_stages(agent, bounds.target, None)
+        after = self._tokens(agent)
+        self._awaited_size = after if after >= bounds.trigger else 0
+        if after < before:
+            self._stats.failures = 0
+        return after >= before and not same_objects(history, agent.messages)
 
     def _run_stages(self, agent: Agent, goal: int, overflow: Exception | None) -> None:
         """Run the stages in order until the history has at most ``goal`` tokens."""
@@ -564,12 +558,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
             if before <= goal:
                 return
             compaction = Compaction(
-                agent=agent,
-                messages=tuple(history),
-                untouched=self._untouched,
-                goal=goal,
-                overflow=overflow,
-                history=self._history,
+                agent, tuple(history), self._untouched, goal, overflow, self._history
             )
             stats = self._stats.stages[stage.name]
             stats.runs += 1

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from opentelemetry import metrics
@@ -220,30 +220,22 @@ class CoveredRange(NamedTuple):
     begun: float
 
 
-class SummaryRun(BackgroundTask[Summary]):
-    """Background task that writes one summary of a conversation, in its own thread.
+class SummaryRun(NamedTuple):
+    """One summary of a conversation that is being written, or that is finished.
 
-    Args:
-        work: Function that returns the coroutine that writes the summary.
+    Attributes:
+        task: Background task that writes the summary.
         key: Id of the last message to summarize, and name of the summarizer. Other agents of the
-            process find the task by this key.
+            process find the summary by this key.
         replaced: Ids and content hashes of the messages that the summary replaces.
         uses_summarizer: Whether a summarizer, such as a model, writes the summary. If false, rules
             write the summary as a list of facts.
     """
 
-    def __init__(
-        self,
-        work: Callable[[], Coroutine[Any, Any, Summary]],
-        key: tuple[str, str],
-        replaced: MessageVersions,
-        *,
-        uses_summarizer: bool,
-    ) -> None:
-        self.key = key
-        self.replaced = replaced
-        self.uses_summarizer = uses_summarizer
-        super().__init__(work)
+    task: BackgroundTask[Summary]
+    key: tuple[str, str]
+    replaced: MessageVersions
+    uses_summarizer: bool
 
 
 _runs: deque[SummaryRun] = deque(maxlen=256)
@@ -251,7 +243,8 @@ _runs: deque[SummaryRun] = deque(maxlen=256)
 
 
 def _find_run(key: tuple[str, str]) -> SummaryRun | None:
-    return next((run for run in reversed(_runs.copy()) if run.key == key and not run.is_lost), None)
+    found = (run for run in reversed(_runs.copy()) if run.key == key and not run.task.is_lost)
+    return next(found, None)
 
 
 @dataclass
@@ -289,6 +282,7 @@ class SummaryStats:
     enough: int = 0
 
 
+@dataclass(eq=False)
 class SummaryJobs:
     """Writes summaries of a conversation in the background, and returns the finished summaries.
 
@@ -309,16 +303,20 @@ class SummaryJobs:
             None if no summary is being written.
     """
 
-    def __init__(
-        self, writer: SummaryWriter, summarizer: Summarizer | None, clock: Callable[[], float]
-    ) -> None:
-        self.writer = writer
-        self.summarizer = summarizer
-        self.stats = SummaryStats()
-        self.covered: CoveredRange | None = None
-        self._pending: SummaryRun | None = None
+    writer: SummaryWriter
+    summarizer: Summarizer | None
+    clock: Callable[[], float]
+    stats: SummaryStats = field(default_factory=SummaryStats)
+    covered: CoveredRange | None = None
+    _pending: SummaryRun | None = None
+
+    def __post_init__(self) -> None:
         self._breaker = CircuitBreaker(
-            MOST_FAILURES, _REST_SECONDS, name="summarizer", clock=clock, on_event=_warn_of_rest
+            MOST_FAILURES,
+            _REST_SECONDS,
+            name="summarizer",
+            clock=self.clock,
+            on_event=_warn_of_rest,
         )
 
     @property
@@ -329,7 +327,7 @@ class SummaryJobs:
     @property
     def has_pending(self) -> bool:
         """Whether this process writes a summary, or has one that is not in the history yet."""
-        return self._pending is not None and not self._pending.is_lost
+        return self._pending is not None and not self._pending.task.is_lost
 
     def to_state(self) -> dict[str, Any]:
         """Return the attribute ``covered`` and the failures of the summarizer, as JSON values."""
@@ -352,11 +350,10 @@ class SummaryJobs:
             case {"failures": int(failures), "until": int(until) | float(until)}:
                 wait = min(_REST_SECONDS, until - time.time())
         self._breaker.restore(failures, wait)
+        self.covered = None
         match state.get(_RUN):
             case {"last": str(last), "begun": int(begun) | float(begun)}:
                 self.covered = CoveredRange(last, begun)
-            case _:
-                self.covered = None
 
     def resume(self, agent: Agent) -> None:
         """Take over a summary that an earlier agent of this conversation began in this process.
@@ -402,7 +399,7 @@ class SummaryJobs:
             with measured(SUMMARY):
                 return await self.writer.write(span.summary, span.unsummarized, asked)
 
-        self._pending = SummaryRun(written, key, replaced, uses_summarizer=asked is not None)
+        self._pending = SummaryRun(BackgroundTask(written), key, replaced, asked is not None)
         _runs.append(self._pending)
 
     def pop_finished(self) -> SummaryRun | None:
@@ -412,11 +409,11 @@ class SummaryJobs:
         discarded, and the result is None.
         """
         run = self._pending
-        if run is None or not run.done():
+        if run is None or not run.task.done():
             return None
         summary: Summary | None = None
         with logged_errors(logger, "no summary was written, leaving the history as it is"):
-            summary = run.result()
+            summary = run.task.result()
         if summary is None:
             self.discard()
             self._count("failed")
@@ -426,10 +423,8 @@ class SummaryJobs:
         self._pending = self.covered = None
         self.stats.attempts += summary.attempts
         self.stats.tokens_spent = max(self.stats.tokens_spent, summary.tokens)
-        if not run.uses_summarizer:
-            self._count("rested")
-        else:
-            self._count("failed" if summary.model == RULES else "written")
+        outcome = "failed" if summary.model == RULES else "written"
+        self._count(outcome if run.uses_summarizer else "rested")
         return run
 
     def discard(self) -> None:
@@ -444,9 +439,9 @@ class SummaryJobs:
 
         The event loop is not blocked.
         """
-        if self._pending is not None and not self._pending.done():
+        if self._pending is not None and not self._pending.task.done():
             self.stats.waits += 1
-            if not await self._pending.wait(seconds):
+            if not await self._pending.task.wait(seconds):
                 logger.warning(
                     "seconds=<%.0f> | the summary takes too long, going on without it", seconds
                 )
@@ -457,7 +452,7 @@ class SummaryJobs:
         Returns:
             False if the summary was still being written after this time.
         """
-        return self._pending is None or self._pending.is_lost or self._pending.join(seconds)
+        return self._pending is None or not self.has_pending or self._pending.task.join(seconds)
 
     def _summarizer_of(self, agent: Agent) -> Summarizer:
         return self.summarizer or ModelSummarizer(agent.aux_model)

@@ -152,7 +152,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self.trigger_turns, self.keep_recent_turns = trigger.turns, trigger.keep_recent_turns
         self.schedule = schedule or SummarySchedule()
         self.cache = cache
-        self._trigger, self._is_bound = trigger, False
+        self._trigger = trigger
         self._has_warned = False
         self._most_facts = trimmer.max_tokens // 2
         self._installed: SummaryRun | None = None
@@ -178,8 +178,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _start(self, event: AgentInitializedEvent[Agent]) -> None:
         # An unreadable record raises now, not in a turn.
         split_history(event.agent.messages, self.keep_recent_turns)
-        if not self._is_bound:
-            self._derive_limits(window_of(event.agent.model))
+        self._derive_limits(window_of(event.agent.model))
 
     def _derive_limits(self, window: int | None) -> None:
         """Set the token limits of history, summary and facts for a context window.
@@ -202,11 +201,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             budget = min(budget, tokens)
             limit = max(1, min(self._writer.summary_tokens, budget // 4))
             self._writer.summary_tokens = limit
-        self._set_limits(tokens, budget, tokens * 3 // 2)
-
-    def _set_limits(self, trigger_tokens: int, budget: int, hard_tokens: int) -> None:
-        self.trigger_tokens, self.hard_tokens = trigger_tokens, hard_tokens
-        self._history.max_tokens, self._history.high_water_mark = budget, hard_tokens
+        self.set_limits(tokens, budget, tokens * 3 // 2)
 
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
         """Put a finished summary into the history before a model call.
@@ -398,7 +393,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         )
 
     def _put_in(self, agent: Agent, run: SummaryRun) -> None:
-        summary, split = run.result(), len(run.replaced)
+        summary, split = run.task.result(), len(run.replaced)
         room = min(self.trimmer.max_tokens, self.trigger_tokens * 7 // 8)
         agent.messages[:split] = self._head(summary, agent.messages[:], split, room=room)
         self._installed = run
@@ -509,19 +504,19 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     # --- For callers that decide when a summary is due --------------------------------------------
 
-    def set_limits(self, *, trigger_tokens: int, target_tokens: int, hard_tokens: int) -> None:
-        """Replace the token limits that were given to the constructor.
+    def set_limits(self, trigger_tokens: int, target_tokens: int, hard_tokens: int) -> None:
+        """Replace the token limits that were derived from the constructor's arguments.
 
-        ``TieredCompactionConversationManager`` calls this method, because it decides when to
-        summarize.
+        ``TieredCompactionConversationManager`` calls this method before each use, because it
+        decides when to summarize.
 
         Args:
             trigger_tokens: Tokens of history at which older turns are summarized.
             target_tokens: Budget of the history after a summary.
             hard_tokens: Tokens of history at which a model call waits for the summary.
         """
-        self._is_bound = True
-        self._set_limits(trigger_tokens, target_tokens, hard_tokens)
+        self.trigger_tokens, self.hard_tokens = trigger_tokens, hard_tokens
+        self._history.max_tokens, self._history.high_water_mark = target_tokens, hard_tokens
 
     def begin(self, agent: Agent) -> None:
         """Put the finished summary, if any, into the history, and start to write the next one.

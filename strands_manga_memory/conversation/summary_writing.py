@@ -176,16 +176,6 @@ def summarizer_name(summarizer: Summarizer) -> str:
     return getattr(summarizer, "__name__", type(summarizer).__name__)
 
 
-async def ask_summarizer(summarizer: Summarizer, prompt: Prompt) -> Draft:
-    """Return a summarizer's draft of a summary, cut off after 100,000 characters."""
-    answer = summarizer(prompt)
-    drafted = await answer if inspect.isawaitable(answer) else answer
-    draft = Draft(drafted) if isinstance(drafted, str) else drafted
-    if not isinstance(draft, Draft) or not isinstance(draft.text, str):
-        raise TypeError(f"a summarizer must return a text or a Draft, got {type(drafted).__name__}")
-    return replace(draft, text=draft.text[:MOST_CHARACTERS])
-
-
 # --- Prompt and transcript ------------------------------------------------------------------------
 
 
@@ -509,13 +499,16 @@ class _DraftWriter:
         asked = count(prompt.instructions) + count(prompt.source)
         self.attempts += 1
         try:
-            draft = await ask_summarizer(self.summarizer, prompt)
+            answer = self.summarizer(prompt)
+            drafted = await answer if inspect.isawaitable(answer) else answer
+            draft = Draft(drafted) if isinstance(drafted, str) else drafted
+            text = draft.text[:MOST_CHARACTERS]
+            self.tokens += (draft.input_tokens or asked) + (draft.output_tokens or count(text))
+            return redact_identifiers(strip_chatter(text))
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - any model error
             logger.debug("error=<%s> | the summarizer failed", type(error).__name__)
             self.tokens += asked
             return None
-        self.tokens += (draft.input_tokens or asked) + (draft.output_tokens or count(draft.text))
-        return redact_identifiers(strip_chatter(draft.text))
 
     def _render_source(self, messages: Sequence[Message]) -> str:
         """Render messages as a transcript for one request. A long transcript loses its middle."""
@@ -545,11 +538,8 @@ class _DraftWriter:
         log, nothing is merged.
         """
         while True:
-            starts = range(len(segments) - FAN_IN + 1)
-            groups = (slice(at, at + FAN_IN) for at in starts)
-            group = next(
-                (each for each in groups if len({one.level for one in segments[each]}) == 1), None
-            )
+            groups = (slice(at, at + FAN_IN) for at in range(len(segments) - FAN_IN + 1))
+            group = next((g for g in groups if len({s.level for s in segments[g]}) == 1), None)
             if group is None:
                 return
             own = segments[group]
