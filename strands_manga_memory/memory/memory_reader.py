@@ -99,7 +99,6 @@ class MemoryReader:
         self._lock = threading.Lock()
         self._copy: _Copy | None = None
         self._changes = 0  # number of known changes of the memories
-        self._reads_table = False  # whether the cache in the hot tier may lack a change
         self._has_session = False  # whether a session has started with the copy
         self._is_count_planned = False
 
@@ -116,16 +115,14 @@ class MemoryReader:
         self._has_session = True
         self._recent_of(copy)
 
-    def drop_snapshot(self, *, is_cache_stale: bool = False) -> None:
+    def drop_snapshot(self) -> None:
         """Discard this process's copy of the memories, because they changed.
 
-        The next use of the memories reads them again. With ``is_cache_stale``, it reads the table,
-        because the cache in the hot tier may lack the change.
+        The next use of the memories reads them again.
         """
         with self._lock:
             self._changes += 1
             self._copy = None
-            self._reads_table |= is_cache_stale
 
     def read_changes(self) -> None:
         """Read the memories again, because other processes may have changed them.
@@ -134,7 +131,8 @@ class MemoryReader:
         may be outdated, because a process that made a change may use another hot tier.
         """
         self._wait_for_statements()
-        self.drop_snapshot(is_cache_stale=True)
+        self.drop_snapshot()
+        self._read(uses_cache=False)
         self._has_session = True
 
     def known_records(self) -> list[MemoryRecord]:
@@ -238,18 +236,16 @@ class MemoryReader:
     def _current(self) -> _Copy:
         return self._copy or self._read()
 
-    def _read(self) -> _Copy:
+    def _read(self, *, uses_cache: bool = True) -> _Copy:
         """Read the user's memories, and the user's profile in another service, into this process.
 
-        The memories come from the cache in the hot tier. If the cache is empty, or may lack a
-        change by this process, the memories that a session start needs are read from the table.
-        Memories that only searches need are read later, in the background. Then all are put into
-        the cache.
+        The memories come from the cache in the hot tier. If the cache is empty, or lacks a change
+        by this process, the memories that a session start needs are read from the table. Memories
+        that only searches need are read later, in the background. Then all are put into the cache.
         """
-        hot, owner = self.hot, self.partition.owner
-        with self._lock:
-            changes, reads_table = self._changes, self._reads_table
-        cached, version = (None, None) if hot is None or reads_table else hot.load_memories()
+        hot, owner, changes = self.hot, self.partition.owner, self._changes
+        is_cache_usable = uses_cache and hot and not hot.writer.has_repeated
+        cached, version = hot.load_memories() if hot and is_cache_usable else (None, None)
         load_start = partial(self.partition.load, START)
         loaded = cached or self._health.call_in_thread(load_start, _START_PATIENCE)
         profile = None
@@ -266,7 +262,7 @@ class MemoryReader:
         copy = _Copy(snapshot, values, None if cached else read_recent)
         with self._lock:
             if self._changes == changes:  # otherwise, it lacks a change
-                self._copy, self._reads_table = copy, False
+                self._copy = copy
         return copy
 
     def _best(

@@ -104,8 +104,8 @@ class PreferenceLog:
         importance: Importance of the records.
         send_later: Function that sends the user's signals (reports of preferences) to another
             service in the background. None: there is no such service.
-        on_change: Function to call after a change of memories in the table. It is not called for
-            new statements alone.
+        on_change: Function to call after a change of memories in the table was published. It is not
+            called for new statements alone.
     """
 
     partition: UserPartition
@@ -161,14 +161,14 @@ class PreferenceLog:
         storage_key = storage_key_of(self.partition.owner, CHANGES)
         changed, revisions = repeat_until_written(lambda: self._attempt(change), record=storage_key)
         if revisions is not None:
-            if revisions[0] != revisions[1] and self.on_change:
-                self.on_change()
             stated = change.record and _set_value(change.record)
             self._publish(
                 statements=[stated] if stated else (),
                 removals=change.removals,
                 revisions=revisions,
             )
+            if revisions[0] != revisions[1] and self.on_change:
+                self.on_change()
         if self.send_later is not None and change.signals:
             self.send_later(self.partition.owner)
         return changed
@@ -203,10 +203,12 @@ class PreferenceLog:
             drops_context: Whether to delete the cached text about the user, so that the next
                 session start makes it from the table.
         """
-        if self.on_change:
-            self.on_change()
-        revisions = self._replace_fields(lambda item: {"revision": uuid.uuid4().hex})
-        self._publish(revisions=revisions, is_removal=is_removal, drops_context=drops_context)
+        try:
+            revisions = self._replace_fields(lambda item: {"revision": uuid.uuid4().hex})
+            self._publish(revisions=revisions, is_removal=is_removal, drops_context=drops_context)
+        finally:
+            if self.on_change:
+                self.on_change()
 
     def add_deletions(self, deletions: Mapping[str, float]) -> None:
         """Record deletions of memories, so that earlier messages do not create them again.

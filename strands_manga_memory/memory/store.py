@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from strands.memory import ExtractionConfig, MemoryEntry, MemoryStore, SearchOptions
@@ -166,7 +165,7 @@ class UserMemoryStore(MemoryStore):
             hot=self.hot,
             importance=self._retention[MemoryType.PREFERENCE].importance,
             send_later=None if outbox is None else outbox.send_later,
-            on_change=partial(self.reader.drop_snapshot, is_cache_stale=True),
+            on_change=self.reader.drop_snapshot,
         )
 
     def __repr__(self) -> str:
