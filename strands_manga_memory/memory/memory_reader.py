@@ -243,9 +243,9 @@ class MemoryReader:
         by this process, the memories that a session start needs are read from the table. Memories
         that only searches need are read later, in the background. Then all are put into the cache.
         """
-        hot, owner, changes = self.hot, self.partition.owner, self._changes
-        is_cache_usable = uses_cache and hot and not hot.writer.has_repeated
-        cached, version = hot.load_memories() if hot and is_cache_usable else (None, None)
+        owner, changes = self.partition.owner, self._changes
+        cache = self.hot if uses_cache and self.hot and not self.hot.writer.has_repeated else None
+        cached, version = (None, None) if cache is None else cache.load_memories()
         load_start = partial(self.partition.load, START)
         loaded = cached or self._health.call_in_thread(load_start, _START_PATIENCE)
         profile = None
@@ -255,8 +255,8 @@ class MemoryReader:
 
         def read_recent() -> None:
             snapshot.add_older(self.partition.load_recent(loaded.latest))
-            if hot is not None and version is not None:
-                hot.store_memories(snapshot.content, version)
+            if cache is not None and version is not None:
+                cache.store_memories(snapshot.content, version)
 
         values = {} if profile is None else profile.preferences
         copy = _Copy(snapshot, values, None if cached else read_recent)
@@ -294,7 +294,7 @@ class MemoryReader:
         if (recent := self._recent_of(copy)) is not None:
             with _logged_failure("read the recent memories of a user"):
                 recent.result(timeout=self._health.wait_limit(_PATIENCE))
-            if recent.done() and recent.exception():
+            if recent.done() and recent.exception() and copy.recent is recent:
                 copy.recent = None  # the next search tries again
         return copy.snapshot if copy is self._copy else self._complete()
 

@@ -177,13 +177,12 @@ class PiiPolicy:
 
     def opened_record(self, record: MemoryRecord) -> MemoryRecord:
         """Return a memory with its personal data decrypted."""
-        clear = self.opened(record.content)
-        if clear is record.content and "[pii:" not in str(record.metadata.get("value", "")):
+        value = record.metadata.get("value")
+        if "[pii:" not in f"{record.content}{value}":
             return record
-        metadata = {**record.metadata}
-        if isinstance(metadata.get("value"), str):
-            metadata["value"] = self.opened(metadata["value"])
-        return replace(record, content=clear, metadata=metadata)
+        clear = {"value": self.opened(value)} if isinstance(value, str) else {}
+        content = self.opened(record.content)
+        return replace(record, content=content, metadata={**record.metadata, **clear})
 
 
 def mask_encrypted(text: str) -> str:

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError, StoreError
@@ -28,7 +29,6 @@ from strands_manga_memory.memory.partition import (
 )
 from strands_manga_memory.memory.records import (
     CHANGES,
-    DAY,
     ERASED,
     RETENTION,
     MemoryRecord,
@@ -63,8 +63,6 @@ _MAX_WRITES = 96
 """Most records that a change writes, as DynamoDB limits a transaction to 100 items."""
 BUCKETS = 16
 """Number of partitions that list the users with pending signals."""
-_DELETION_SECONDS = 90 * DAY
-"""Seconds until the record of a deletion expires. Earlier sessions are finalized by then."""
 _MOST_DELETIONS = 1_000
 """Most deletions in a user's log, which is one item of the table. The latest are kept."""
 _USUAL_SLOTS = frozenset(
@@ -218,13 +216,12 @@ class PreferenceLog:
         Args:
             deletions: Times in seconds since 1970, keyed by digests of memory ids.
         """
-        oldest = self.partition.clock() - _DELETION_SECONDS
 
         def add(item: Item) -> Item:
             known = item.get("forgotten", {})
             times = {**known, **{id_: max(at, known.get(id_, 0)) for id_, at in deletions.items()}}
-            recent = sorted(((at, id_) for id_, at in times.items() if at > oldest))
-            return {"forgotten": {id_: at for at, id_ in recent[-_MOST_DELETIONS:]}}
+            latest = sorted(times.items(), key=itemgetter(1))[-_MOST_DELETIONS:]
+            return {"forgotten": dict(latest)}
 
         with suppress(CorruptRecordError):
             self._replace_fields(add)
@@ -242,11 +239,10 @@ class PreferenceLog:
         def attempt() -> tuple[str, str] | None:
             item, erased = self.read_items()
             known = item or self._item(LoggedChanges())
-            has_deletions = isinstance(known.get("forgotten", {}), Mapping)
             with parsing(storage_key):
-                if known.keys().isdisjoint(("statements", "sealed")) or not has_deletions:
-                    raise ValueError("it has no statements or deletions")
-            renewed = {**known, **fields(known), "version": uuid.uuid4().hex}
+                if known.keys().isdisjoint(("statements", "sealed")):
+                    raise ValueError("it has no statements")
+                renewed = {**known, **fields(known), "version": uuid.uuid4().hex}
             if not self.partition.table.put(renewed, when=unchanged(item)):
                 return None
             return revision_of(item, erased), revision_of(renewed, erased)
