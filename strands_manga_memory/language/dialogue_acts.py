@@ -45,13 +45,8 @@ Such messages are not stored as memories, searched for or quoted.
 """
 
 
-RULES_OF_ROLE = {
-    role: tuple(
-        (rule, pack is JA) for pack in (JA, EN) for rule in pack.rules("acts") if rule.role == role
-    )
-    for role in ("user", "assistant")
-}
-"""Rules in order of priority, keyed by the author's role. Each has a flag: True for Japanese."""
+RULES = ANY.rules("acts")
+"""Rules in order of priority."""
 _CUE = re.compile(r"[a-z']+")
 _SPACE_IN_CONTRACTION = re.compile(r"(?<! ) +(?=(?:'(?:s|m|re|ve|ll|d)|n't)\b)")
 _HEAD, _TAIL = 600, 200
@@ -93,12 +88,10 @@ def normalize_message(text: str) -> str:
 
 def _act_by_rule(text: str, role: str) -> DialogueAct | None:
     words = set(_CUE.findall(text))
-    for rule, is_japanese in RULES_OF_ROLE.get(role, ()):
+    for rule in RULES:
         # A Japanese cue may be a part of a word, an English cue is a whole word.
-        has_cue = (
-            any(map(text.__contains__, rule.cues))
-            if is_japanese
-            else not words.isdisjoint(rule.cues)
+        has_cue = rule.role == role and any(
+            cue in (words if cue.isascii() else text) for cue in rule.cues
         )
         if has_cue and rule.pattern.search(text):
             act = DialogueAct(rule.key)
@@ -109,110 +102,32 @@ def _act_by_rule(text: str, role: str) -> DialogueAct | None:
 
 # Small talk: messages of set phrases and nearly nothing else.
 
-_THANKS = EN.words("small_talk.thanks")
-_HELLO = EN.words("small_talk.hello")
-_YES = EN.words("small_talk.yes")
-_ANSWERS = EN.words("small_talk.answers")
-_SMALL_TALK = (
-    _THANKS | _HELLO | _YES | EN.words("small_talk.closing") | EN.words("small_talk.other_words")
-)
-_WORD = re.compile(r"[a-z0-9'$&#%][a-z0-9'$&#%-]*")
-_LETTER = re.compile(r"[a-z0-9]+|[\u3040-\u30ff\u3400-\u9fff]")
-_SET_PHRASES = JA.rules("set_phrases")
-_LONGEST, _LONGEST_JAPANESE = 160, 60
-_MOST_WORDS = 30
-_MOST_OTHER_LETTERS = 2
+_OTHER = re.compile(r"[a-z0-9][a-z0-9'-]*|[^\W_]")
+_SET_PHRASES = ANY.rules("set_phrases")
+_LONGEST = 160
 
 
 def small_talk_act(text: str, role: str) -> DialogueAct | None:
     """Return the dialogue act (purpose) of a message that is only small talk, such as a greeting.
 
     Small talk also includes thanks, farewells, and replies such as "okay" or "sounds good". The
-    result is None if the message contains anything else.
+    result is None if the message contains anything else. A few other words are allowed, such as the
+    name in "Thanks, Ken": the rule that matches gives their number.
 
     Args:
         text: Text of the message, normalized by ``normalize_message``.
         role: Role of the author, ``"user"`` or ``"assistant"``.
     """
-    return _english_small_talk(text, role) if text.isascii() else _japanese_small_talk(text)
-
-
-def _english_small_talk(text: str, role: str) -> DialogueAct | None:
-    """Return the dialogue act of an English message that is only small talk, or None.
-
-    Small talk consists of common words, such as "hello". A message with thanks or a farewell may
-    contain one other word. A farewell of the assistant may contain two other words.
-    """
-    if len(text) > _LONGEST:
+    rules = ANY.small_talk
+    if len(text) > _LONGEST or rules.content.search(text):
         return None
-    words = _WORD.findall(
-        EN.small_talk.for_calling.sub(" thanks ", text) if role == "assistant" else text
-    )
-    if not 0 < len(words) <= _MOST_WORDS:
-        return None
-    others = [word for word in words if word not in _SMALL_TALK]
-    if not all(map(str.isalpha, others)):
-        return None
-    if (role == "user" and ANY.small_talk.answers_question.match(text)) or (
-        "?" in text and not EN.small_talk.asks_how.search(text)
-    ):
-        return None
-    has_thanks, has_bye = not _THANKS.isdisjoint(words), EN.small_talk.bye.search(text) is not None
-    if len(others) > (1 if has_thanks or has_bye else 0) + (role == "assistant" and has_bye):
-        return None
-    if EN.small_talk.hi.search(text) and not has_bye:
-        return (
-            DialogueAct.GREETING if not has_thanks or "?" in text else DialogueAct.ACKNOWLEDGEMENT
-        )
-    if role == "assistant" and (has_thanks or has_bye):
-        return DialogueAct.FAREWELL
-    if has_thanks:
-        return DialogueAct.ACKNOWLEDGEMENT
-    if "?" in text:
-        return (
-            DialogueAct.GREETING
-            if _HELLO.intersection(words) or EN.small_talk.asks_how.match(text)
-            else None
-        )
-    return DialogueAct.FAREWELL if has_bye else _act_of_phrases(text, words, role)
-
-
-def _act_of_phrases(text: str, words: list[str], role: str) -> DialogueAct | None:
-    is_answer = words[0] in _ANSWERS
-    if role == "assistant" and is_answer and len(words) > 2:
-        return None  # the answer to a question
-    if role == "user" and not is_answer and EN.small_talk.closed.search(text):
-        return DialogueAct.FAREWELL
-    if role == "user" and not is_answer and EN.small_talk.accepts.search(text):
-        return DialogueAct.DECISION
-    return DialogueAct.ACKNOWLEDGEMENT if is_answer or not _YES.isdisjoint(words) else None
-
-
-def _japanese_small_talk(text: str) -> DialogueAct | None:
-    """Return the dialogue act of a Japanese message that is only small talk, or None.
-
-    Small talk consists of set phrases, such as greetings, and at most two other letters.
-    """
-    if len(text) > _LONGEST_JAPANESE:
-        return None
-    found: DialogueAct | None = None
-    rest = text
     for rule in _SET_PHRASES:
-        rest, hits = rule.pattern.subn(" ", rest)
-        if hits and found is None:
-            found = DialogueAct(rule.key)
-    if (
-        found is None
-        or JA.small_talk.value.search(rest)
-        or ANY.small_talk.answers_question.match(text)
-    ):
-        return None
-    asks = JA.small_talk.asks.search(rest.strip()) is not None
-    left = len(_LETTER.findall(JA.small_talk.filler.sub(" ", rest)))
-    is_reply = (
-        JA.small_talk.short_answer.match(text) is not None
-    )  # 「はい、あります」 is the answer to a question
-    return found if left <= (0 if asks or is_reply else _MOST_OTHER_LETTERS) else None
+        if rule.role in ("", role) and rule.pattern.search(text):
+            rest = rules.filler.sub(" ", text)
+            others = 0 if JA.small_talk.exact.search(text) else rule.others
+            is_small_talk = len(_OTHER.findall(rest)) <= others and not rules.value.search(rest)
+            return DialogueAct(rule.key) if is_small_talk else None
+    return None
 
 
 # Questions about oneself state nothing: "What is my favorite genre?" says of no genre that it is
@@ -234,31 +149,17 @@ def without_questions_about_oneself(text: str) -> str:
 
 def _without_questions(sentence: str) -> str:
     is_question = has_question_mark(sentence)
+    ends = (found.start() or found.end() for found in ANY.questions.clause.finditer(sentence))
     kept: list[str] = []
-    starts = [
-        0,
-        *(found.start() or found.end() for found in ANY.questions.clause.finditer(sentence)),
-        len(sentence),
-    ]
-    for start, end in reversed(list(itertools.pairwise(starts))):
+    is_dropped = False
+    for start, end in reversed(list(itertools.pairwise([0, *ends, len(sentence)]))):
         clause = sentence[start:end]
-        is_topic_of_question = (
-            bool(kept) and not kept[-1] and JA.questions.topic.search(clause) is not None
-        )
-        kept.append(
-            ""
-            if is_topic_of_question or _asks_about_speaker(clause, is_question=is_question)
-            else clause
-        )
+        is_topic = is_dropped and JA.questions.topic.search(clause)
+        is_asked = is_question and EN.questions.inverted.search(clause)
+        is_dropped = bool(is_topic or is_asked or ANY.questions.asks.search(clause))
+        if not is_dropped:
+            kept.append(clause)
     return "".join(reversed(kept))
-
-
-def _asks_about_speaker(clause: str, *, is_question: bool) -> bool:
-    if EN.questions.asked_for.search(clause) or (
-        is_question and EN.questions.inverted.search(clause)
-    ):
-        return True
-    return not clause.isascii() and JA.questions.asks.search(clause) is not None
 
 
 # Changes of subject: "forget that, show me something else".
@@ -315,10 +216,8 @@ def act_of_reply(
     Returns:
         The corrected dialogue act, or ``"unmatched"``.
     """
-    said, before = (
-        normalize_message(text),
-        normalize_message(answer if len(answer) <= _SHORT else answer[-_END:]),
-    )
+    said = normalize_message(text)
+    before = normalize_message(answer if len(answer) <= _SHORT else answer[-_END:])
     if act == DialogueAct.CORRECTION:
         return _act_of_correction(said, before)
     if (
@@ -326,16 +225,13 @@ def act_of_reply(
         and not ANY.replies.continues.search(said)
         and _changes(said, before, act, features)
     ):
-        return DialogueAct.CORRECTION.value
+        return DialogueAct.CORRECTION
     if _gives_value(text, act, features) or (
         act == DialogueAct.UNMATCHED and answers_question and not features.ends_with_question
     ):
-        act = DialogueAct.CONSTRAINT.value
-    return (
-        DialogueAct.UNMATCHED.value
-        if act == DialogueAct.CONSTRAINT and _only_withdraws_condition(said)
-        else act
-    )
+        act = DialogueAct.CONSTRAINT
+    only_withdraws = act == DialogueAct.CONSTRAINT and _only_withdraws_condition(said)
+    return DialogueAct.UNMATCHED if only_withdraws else act
 
 
 def _only_withdraws_condition(said: str) -> bool:
@@ -345,7 +241,7 @@ def _only_withdraws_condition(said: str) -> bool:
     rest = "、".join(kept)
     return (
         len(kept) < len(parts)
-        and not _has_value(text_features(rest)[0])
+        and not text_features(rest)[0].has_value
         and dialogue_act(rest, "user") != DialogueAct.CONSTRAINT
     )
 
@@ -360,37 +256,27 @@ def _gives_value(text: str, act: str, features: TextFeatures) -> bool:
     """
     if act == DialogueAct.DECISION:
         return features.has_number or features.has_time
-    if act != DialogueAct.UNMATCHED or not _has_value(features):
-        return False
-    return any(
-        _has_value(text_features(one)[0])
-        for one in _REPLY_SENTENCE.findall(text)
-        if not ANY.replies.points.search(one) and not JA.replies.lets_go.search(one)
+    return (
+        act == DialogueAct.UNMATCHED
+        and features.has_value
+        and any(
+            text_features(one)[0].has_value
+            for one in _REPLY_SENTENCE.findall(text)
+            if not ANY.replies.points.search(one) and not JA.replies.lets_go.search(one)
+        )
     )
-
-
-def _has_value(features: TextFeatures) -> bool:
-    return features.has_number or features.has_time or features.name_count > 0
 
 
 def _changes(said: str, before: str, act: str, features: TextFeatures) -> bool:
     """Return whether a user answers a refusal with another proposal, such as "how about eight?"."""
-    if ANY.replies.declines.search(before) is None:
+    takes = JA.replies.takes_or_asks.search(said) or JA.replies.lets_go.search(said)
+    if takes or ANY.replies.declines.search(before) is None:
         return False
-    if said.isascii():
-        return (
-            act == DialogueAct.CONSTRAINT
-            or _has_value(features)
-            or EN.replies.tries.search(said) is not None
-        )
-    return (
-        JA.replies.counters.search(said) is not None
-        and JA.replies.takes_or_asks.search(said) is None
-        and JA.replies.lets_go.search(said) is None
-    )
+    gives_value = said.isascii() and (act == DialogueAct.CONSTRAINT or features.has_value)
+    return gives_value or ANY.replies.tries.search(said) is not None
 
 
-def _act_of_correction(said: str, before: str) -> str:
+def _act_of_correction(said: str, before: str) -> DialogueAct:
     """Return the dialogue act of a user's message that looks like a correction, such as "No, ...".
 
     - An English message after an offer or a question can simply decline: "No, just the address" has
@@ -403,17 +289,15 @@ def _act_of_correction(said: str, before: str) -> str:
         before: The assistant's message before it.
     """
     if JA.replies.refuses.search(said) or JA.replies.lets_go.search(said):
-        return DialogueAct.UNMATCHED.value
+        return DialogueAct.UNMATCHED
     is_open = EN.replies.open.search(before[-_END:]) or ANY.replies.continues.search(said)
-    if is_open and (turns := EN.replies.turns.match(said)):
-        return dialogue_act(said[turns.end() :], "user").value
-    question, refuses = _LAST_QUESTION.search(before), EN.replies.refuses.match(said)
-    if refuses is None or question is None:
-        return DialogueAct.CORRECTION.value
-    rest = said[refuses.end() :]
-    asked, told = text_features(question[0])[0], text_features(rest)[0]
-    if (asked.has_number and told.has_number) or (
-        asked.has_time and told.has_time
-    ):  # "On Monday?" - "No, on Friday."
-        return DialogueAct.CORRECTION.value
-    return dialogue_act(rest, "user").value
+    question, refusal = _LAST_QUESTION.search(before), EN.replies.refuses.match(said)
+    if is_open and (turn := EN.replies.turns.match(said)):
+        refusal = turn
+    elif question is not None and refusal is not None:
+        asked, told = text_features(question[0])[0], text_features(said[refusal.end() :])[0]
+        if (asked.has_number and told.has_number) or (asked.has_time and told.has_time):
+            return DialogueAct.CORRECTION  # "On Monday?" - "No, on Friday."
+    else:
+        return DialogueAct.CORRECTION
+    return dialogue_act(said[refusal.end() :], "user")

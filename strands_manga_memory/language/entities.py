@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import logging
 import re
+import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from strands_manga_memory.arguments import checked, with_repr
 from strands_manga_memory.language.packs import (
     ANY,
     EN,
-    JA,
     cached_if_short,
-    canonical_words,
+    compile_words,
+    in_context,
     load_pack,
 )
 from strands_manga_memory.language.pii import (
@@ -124,17 +124,14 @@ class EntityTypes:
 
     def _found(self, text: str) -> tuple[Entity, ...]:
         plain = half_width(text)
-        taken = bytearray(
-            len(plain)
-        )  # a list of spans would be searched once for each of its spans
+        # 1: taken, 2: contact data. A list of spans would be searched once for each of its spans.
+        marks = bytearray(len(plain))
         found = []
         has_digits = _DIGIT.search(plain) is not None
-        contact = bytearray(len(plain))
         for data in find_personal_data(text) if has_digits else ():
             if data.kind != "birthday":
-                (contact if data.kind in CONTACT else taken)[data.start : data.end] = b"\1" * (
-                    data.end - data.start
-                )
+                mark = b"\2" if data.kind in CONTACT else b"\1"
+                marks[data.start : data.end] = mark * (data.end - data.start)
         lower = plain.lower()
         for type_ in self._listed:
             if (type_.has_digits and not has_digits) or (
@@ -143,17 +140,15 @@ class EntityTypes:
                 continue
             for match in find_matches(type_.pattern, plain):
                 start, end = match.span("value" if "value" in match.re.groupindex else 0)
-                if taken.find(1, start, end) >= 0:
-                    continue
-                if (
-                    contact.find(1, start, end) >= 0
-                    and type_.name not in CONTACT
-                    and not _label(match)
+                is_contact = marks.find(2, start, end) >= 0 and type_.name not in CONTACT
+                # a telephone number may have the check digit of an ISBN
+                if marks.find(1, start, end) >= 0 or (
+                    is_contact and not match.groupdict().get("label")
                 ):
-                    continue  # a telephone number may have the check digit of an ISBN
+                    continue
                 value = _canonical(type_, match)
                 if value is not None:
-                    taken[start:end] = b"\1" * (end - start)
+                    marks[start:end] = b"\1" * (end - start)
                     found.append(Entity(type_.name, value, text[start:end], start, end))
         return tuple(sorted(found, key=lambda entity: entity.start))
 
@@ -195,10 +190,6 @@ def _canonical(type_: EntityType, match: re.Match[str]) -> str | None:
         return None
 
 
-def _label(match: re.Match[str]) -> str | None:
-    return match["label"] if "label" in match.re.groupindex else None
-
-
 _DIGIT = re.compile(r"[0-9〇一二三四五六七八九十百千]")
 
 
@@ -223,19 +214,7 @@ def named(name: str, values: Mapping[str, Iterable[str]]) -> EntityType:
                 raise ValueError(f"values must not share a spelling, got {spelling!r:.80} twice")
     if not spellings:
         raise ValueError("values must not be empty")
-    longest_first = sorted(spellings, key=len, reverse=True)
-    pattern = "|".join(
-        (_WORD_EDGE if each[0].isascii() else "")
-        + re.escape(each)
-        + (_WORD_END if each[-1].isascii() else "")
-        for each in longest_first
-    )
-    return EntityType(
-        name, re.compile(pattern, re.IGNORECASE), lambda match: spellings[match[0].lower()]
-    )
-
-
-_WORD_EDGE, _WORD_END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
+    return EntityType(name, compile_words(spellings), lambda match: spellings[match[0].lower()])
 
 
 _PASTED = re.compile(
@@ -245,7 +224,6 @@ _PASTED = re.compile(
     r"|(?<![\w.])[a-z_]\w{0,40}(?:\.\w{1,40})?\([^()\n]{0,200}\)|(?<!\w)\w{1,40} ?== ?[^\s;]{1,80}"
 )
 """Code, URLs and fields of JSON in a text."""
-_AROUND = 60
 _THING = frozenset(
     {"asin", "isbn", "order_id", "price", "series", "title", "volume", "date", "language"}
 )
@@ -269,21 +247,12 @@ def find_spoken_entities(text: str, types: EntityTypes) -> list[Entity]:
         if is_pasted and not (types[entity.type].is_exact and entity.type != "reference"):
             continue
         key = entity.type, entity.value
-        if key not in found and not (entity.type in _THING and _is_refused(text, entity)):
+        if key not in found and not (
+            entity.type in _THING
+            and ANY.entities.refused.search(in_context(text, entity.start, entity.end))
+        ):
             found[key] = entity
     return list(found.values())
-
-
-def _is_refused(text: str, entity: Entity) -> bool:
-    """Return whether the user rejects an entity, as in "not volume 3" or "3巻ではなく"."""
-    before, after = (
-        text[max(0, entity.start - _AROUND) : entity.start],
-        text[entity.end : entity.end + _AROUND],
-    )
-    return (
-        EN.entities.refused_before.search(before) is not None
-        or JA.entities.refused_after.search(after) is not None
-    )
 
 
 def is_referent(entity: Entity) -> bool:
@@ -295,7 +264,7 @@ def is_referent(entity: Entity) -> bool:
 
 
 def _value(match: re.Match[str]) -> str:
-    return match["value"] if "value" in match.re.groupindex else match[0]
+    return str(match.groupdict().get("value", match[0]))
 
 
 def number_of(text: str) -> int:
@@ -313,7 +282,7 @@ def _parts(match: re.Match[str]) -> dict[str, str]:
     }
 
 
-_CURRENCIES = canonical_words("entities.currencies")
+_CURRENCIES = ANY.canonical_words("entities.currencies")
 
 
 def _price(match: re.Match[str]) -> str:
@@ -326,12 +295,14 @@ def _price(match: re.Match[str]) -> str:
 
 def _phone(match: re.Match[str]) -> str | None:
     start, end = match.span("value")
-    if not any(
+    is_phone = any(
         data.kind == "phone" and data.start < end and start < data.end
         for data in find_personal_data(match.string)
-    ):
-        return None
-    return "".join(sign for sign in match["value"] if sign.isdigit() or sign == "+")
+    )
+    return _NOT_OF_A_PHONE.sub("", match["value"]) if is_phone else None
+
+
+_NOT_OF_A_PHONE = re.compile(r"[^\d+]")
 
 
 _MONTHS = {
@@ -343,57 +314,41 @@ _MONTHS = {
 
 def _date(match: re.Match[str]) -> str | None:
     parts = _parts(match)
-    if "bare" in parts:
-        next_ = "next month " if parts.get("which") == "next" else ""
-        return f"{next_}day {int(parts['bare'])}" if 1 <= int(parts["bare"]) <= 31 else None
-    month = _MONTHS[parts["name"].rstrip(".")] if "name" in parts else int(parts["m"])
-    day = int(parts["d"])
+    day = int(parts.get("bare") or parts["d"])
+    name = parts.get("name", "").rstrip(".")
+    month = _MONTHS[name] if name else int(parts.get("m", 1))
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return None
-    return "-".join([*filter(None, [parts.get("y")]), f"{month:02}-{day:02}"])
+    if "bare" in parts:
+        return f"{'next month ' if parts.get('which') == 'next' else ''}day {day}"
+    year = f"{parts['y']}-" if "y" in parts else ""
+    return f"{year}{month:02}-{day:02}"
 
 
 _PAST = {"half past": 30, "quarter past": 15, "quarter to": -15}
-_HALVES = canonical_words("entities.halves")
-_NAMES_OF_HALVES = "half", "before", "after", "jhalf"
+_HALVES = ANY.canonical_words("entities.halves")
 
 
 def _time(match: re.Match[str]) -> str | None:
     parts = _parts(match)
-    if parts.keys() <= {"h", "before", "night"} and "時" not in match[0]:
-        return None  # a number alone is no time
     hour, minute = int(parts["h"]), int(parts.get("m") or (30 if "jmin" in parts else 0))
-    half = next((_HALVES[parts[name]] for name in _NAMES_OF_HALVES if name in parts), "")
-    if hour > 24 or minute > 59 or (hour > 12 and "half" in parts):
+    if hour > 24 or minute > 59 or (hour > 12 and match["half2"]):
         return None
     if "past" in parts:
         hour, minute = divmod(hour * 60 + _PAST[parts["past"]], 60)
-    if (half == "pm" and hour < 12) or ("night" in parts and 6 <= hour < 12):
+    half = _HALVES[parts["half"]] if "half" in parts else ""
+    if (half == "pm" and hour < 12) or (half == "night" and 6 <= hour < 12):
         hour += 12
-    elif hour == 12 and (half == "am" or "night" in parts):
+    elif half in ("am", "night") and hour == 12:
         hour = 0
     return f"{hour % 24:02}:{minute:02}"
 
 
-_UNITS = canonical_words("entities.units")
+_UNITS = ANY.canonical_words("entities.units")
 
 
 def _quantity(match: re.Match[str]) -> str:
     return f"{number_of(match['n'])} {_UNITS[match['unit'].lower()]}"
-
-
-_SMALL_WORDS = EN.words("entities.small_title_words")
-
-
-def _is_title_case(text: str) -> bool:
-    words = text.split()
-    return (
-        bool(words)
-        and words[0][:1].isupper()
-        and all(
-            not word[:1].isalpha() or word[:1].isupper() or word in _SMALL_WORDS for word in words
-        )
-    )
 
 
 def _title(match: re.Match[str]) -> str | None:
@@ -402,18 +357,15 @@ def _title(match: re.Match[str]) -> str | None:
     Text in Japanese title brackets is a title. Other quoted text is a title only next to a word
     such as "book".
     """
-    brackets, inside = match["value"][0], match["value"][1:-1].strip()
-    is_named = bool(match["named"] or match["label"])
-    is_marked = is_named or bool(match["before"] or match["after"])
-    if (match["no"] and not match["after"]) or "。" in inside or inside.endswith((".", ",")):
-        return None
-    has_form = is_named or not inside.isascii() or _is_title_case(inside)
-    is_title = brackets in "『《" or (is_marked and has_form)
-    title = normalized(inside)
-    return title if is_title and len(title) > 1 else None
+    inside = match["value"][1:-1].strip()
+    is_named = match["named"] or match["label"]
+    is_marked = is_named or match["before"] or match["after"]
+    has_form = is_named or not inside.isascii() or ENTITIES.titles.case.search(inside)
+    is_title = match["value"][0] in "『《" or (is_marked and has_form)
+    return normalized(inside) or None if is_title else None
 
 
-_LANGUAGES = canonical_words("entities.languages")
+_LANGUAGES = ANY.canonical_words("entities.languages")
 
 
 def isbn(match: re.Match[str]) -> str | None:
@@ -423,15 +375,10 @@ def isbn(match: re.Match[str]) -> str | None:
     """
     digits = match["value"].replace("-", "").replace(" ", "").upper()
     if len(digits) == 10:
-        if (
-            sum((10 - at) * (10 if digit == "X" else int(digit)) for at, digit in enumerate(digits))
-            % 11
-        ):
+        if sum((10 - at) * "0123456789X".index(digit) for at, digit in enumerate(digits)) % 11:
             return None
-        digits = f"978{digits[:9]}"
-        return digits + str(
-            -sum(int(digit) * (3 if at % 2 else 1) for at, digit in enumerate(digits)) % 10
-        )
+        known = f"978{digits[:9]}"
+        return next(known + last for last in string.digits if is_article_number(known + last))
     return digits if is_article_number(digits) else None
 
 
@@ -439,20 +386,6 @@ def _volume(match: re.Match[str]) -> str:
     parts = _parts(match)
     first = number_of(parts["first"])
     return f"{first}-{number_of(parts['last'])}" if "last" in parts else str(first)
-
-
-def _series(match: re.Match[str]) -> str | None:
-    """Return the series in a match of a pattern, such as ``berserk`` for "manga: Berserk".
-
-    The result is None if the match names no series, as in "manga: volume 2" or "manga: which was
-    it?".
-    """
-    if EN.entities.question.match(match.string, match.start("value")):
-        return None
-    volume = SHOP["volume"].pattern.match(match.string, match.start("value"))
-    if volume is not None and volume["series"] is None and volume.end() >= match.end("value"):
-        return None
-    return _lower_words(match)
 
 
 def _lower_words(match: re.Match[str]) -> str:
@@ -470,7 +403,6 @@ _CANONICAL: dict[str, Canonical] = {
     "phone": _phone,
     "price": _price,
     "quantity": _quantity,
-    "series": _series,
     "time": _time,
     "title": _title,
     "upper": lambda match: match["value"].upper(),
@@ -494,30 +426,27 @@ ENTITIES = load_pack(
     languages=[*_LANGUAGES],
     numbers=EN.groups("numbers.units")[0][1:13],
     no_title=sorted(EN.words("entities.no_name") | _MONTH_TITLES),
+    small=sorted(EN.words("entities.small_title_words")),
     numbered=sorted(EN.words("entities.numbered") | _MONTH_TITLES),
     **{name: [getattr(ANY.entities, name).pattern] for name in _TITLES},
 )
 
 
-def _entity_type(entry: dict[str, Any]) -> EntityType:
-    return EntityType(
-        entry["key"],
-        ENTITIES.compile(entry),
-        _CANONICAL[entry.get("canonical", "")],
-        **{
-            name: entry[name]
-            for name in ("is_exact", "has_digits", "cues", "is_single", "label")
-            if name in entry
-        },
-    )
+_OPTIONS = ("is_exact", "has_digits", "cues", "is_single", "label")
 
 
-SHOP = EntityTypes(_entity_type(entry) for _, entry in ENTITIES.entries())
+def _entity_types(*, general: bool) -> Iterator[EntityType]:
+    for entry, pattern in ENTITIES.table("entities"):
+        if not general or entry.get("is_general"):
+            options = {name: entry[name] for name in _OPTIONS if name in entry}
+            canonical = _CANONICAL[entry.get("canonical", "")]
+            yield EntityType(entry["key"], pattern, canonical, **options)
+
+
+SHOP = EntityTypes(_entity_types(general=False))
 """Entity types of a book shop.
 They include all types of ``GENERAL``, and orders, ISBNs, ASINs, series and volumes.
 """
 
-GENERAL = EntityTypes(
-    _entity_type(entry) for _, entry in ENTITIES.entries() if entry.get("is_general")
-)
+GENERAL = EntityTypes(_entity_types(general=True))
 """Entity types of any conversation."""

@@ -9,14 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from strands_manga_memory.language.dialogue_acts import RULES_OF_ROLE, DialogueAct, dialogue_act
-from strands_manga_memory.language.packs import ANY, EN, JA, groups_of_all
+from strands_manga_memory.language.dialogue_acts import RULES, DialogueAct, dialogue_act
+from strands_manga_memory.language.packs import ANY, EN, JA, compile_words
 from strands_manga_memory.language.search import search_terms
 from strands_manga_memory.language.text_features import lower_case
 from strands_manga_memory.messages.texts import head_and_tail
 
-_TOPICS = groups_of_all("instructions.topics")
-_REVOCATIONS = tuple(rule.pattern for rule, _ in RULES_OF_ROLE["user"] if rule.revokes_instruction)
+
+def _topics(name: str) -> list[tuple[str, re.Pattern[str]]]:
+    """Return the topics in a list of the packs, and the patterns of their words."""
+    return [(topic, compile_words(words)) for topic, *words in ANY.groups(f"instructions.{name}")]
+
+
+_TOPICS, _TOPIC_SIDES = _topics("topics"), _topics("sides")
+_REVOCATIONS = [rule.pattern for rule in RULES if rule.revokes_instruction]
 
 
 def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
@@ -35,25 +41,21 @@ def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
     Args:
         messages: Dialogue act and text of each message, the oldest message first.
     """
-    messages = [(act, head_and_tail(text)) for act, text in messages]
-    active = [act == DialogueAct.INSTRUCTION for act, _ in messages]
-    for at, (_, text) in enumerate(messages):
-        if not revokes_instruction(text):
-            ends = contradicts_instruction if active[at] else _ends_reason
-            for one in range(at if active[at] or ANY.instructions.ended.search(text) else 0):
-                active[one] = active[one] and not ends(text, messages[one][1])
-            continue
-        active[at] = False
-        terms = instruction_terms(text)
-        earlier = [
-            (len(terms & instruction_terms(messages[one][1])), one)
-            for one in range(at)
-            if active[one]
-        ]
-        shared, latest = max(earlier, default=(0, -1))
-        if latest >= 0 and (shared or ANY.instructions.names_nothing.search(text.lower())):
-            active[latest] = False
-    return active
+    texts = [head_and_tail(text) for _, text in messages]
+    active: list[int] = []
+    for at, text in enumerate(texts):
+        if revokes_instruction(text):
+            terms = instruction_terms(text)
+            earlier = ((len(terms & instruction_terms(texts[one])), one) for one in active)
+            shared, ended = max(earlier, default=(0, at))
+            if shared or ANY.instructions.names_nothing.search(text.lower()):
+                active = [one for one in active if one != ended]
+        elif messages[at][0] == DialogueAct.INSTRUCTION:
+            active = [one for one in active if not contradicts_instruction(text, texts[one])]
+            active.append(at)
+        else:
+            active = [one for one in active if not _ends_reason(text, texts[one])]
+    return [at in active for at in range(len(texts))]
 
 
 def instruction_terms(text: str) -> frozenset[str]:
@@ -63,18 +65,8 @@ def instruction_terms(text: str) -> frozenset[str]:
     English and Japanese.
     """
     return frozenset(search_terms(text)).union(
-        f"topic:{topic}" for topic in _topics_in(text, _TOPICS)
+        f"topic:{topic}" for topic, pattern in _TOPICS if pattern.search(text)
     )
-
-
-def _topics_in(text: str, groups: Sequence[Sequence[str]]) -> list[str]:
-    lower = text.lower()
-    words = set(_INSTRUCTION_WORD.findall(lower))  # only Japanese names may be parts of words
-    return [
-        topic
-        for topic, *names in groups
-        if any(name in (words if name.isascii() else lower) for name in names)
-    ]
 
 
 _INSTRUCTION_WORD = re.compile(r"[a-z']+")
@@ -83,20 +75,18 @@ _EVERY_TIME = re.compile(
     "|".join(sorted(word for word in JA.words("instructions.common") if len(word) > 1))
 )
 _CLAUSE_END = re.compile(r"[,;.!?。！？\n]+")
-_TOPIC_SIDES = groups_of_all("instructions.sides")
-_SIDE_WORDS = re.compile(
-    "|".join(
-        rf"\b{word}\b" if word.isascii() else word for _, *words in _TOPIC_SIDES for word in words
-    ),
-    re.IGNORECASE,
+_SIDE_WORDS = compile_words(
+    word for _, *words in ANY.groups("instructions.sides") for word in words
 )
 _FORBIDDING = EN.words("instructions.negative")
-_COMMON_TERMS = frozenset(
-    search_terms(" ".join(_FORBIDDING | EN.words("instructions.common")))
-) | JA.words("instructions.common")
-_OF_ANSWERS = frozenset(search_terms(" ".join(EN.words("instructions.of_answers")))) | JA.words(
-    "instructions.of_answers"
-)
+
+
+def _stems(name: str) -> frozenset[str]:
+    words = ANY.words(f"instructions.{name}")
+    return words.union(search_terms(" ".join(filter(str.isascii, words))))
+
+
+_COMMON_TERMS, _OF_ANSWERS = _stems("negative") | _stems("common"), _stems("of_answers")
 
 
 def contradicts_instruction(text: str, earlier: str) -> bool:
@@ -188,7 +178,9 @@ def _sides(text: str) -> dict[str, bool]:
     if subject_terms(_SIDE_WORDS.sub(" ", text)) - _OF_ANSWERS:
         return {}
     return {
-        topic[:-1]: topic.endswith("+") != forbids(text) for topic in _topics_in(text, _TOPIC_SIDES)
+        topic[:-1]: topic.endswith("+") != forbids(text)
+        for topic, pattern in _TOPIC_SIDES
+        if pattern.search(text)
     }
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
-from strands_manga_memory.language.packs import ANY, EN, JA, canonical_words
+from strands_manga_memory.language.packs import ANY
 from strands_manga_memory.language.preferences import extract_preferences
 from strands_manga_memory.language.search import evidence_terms
 from strands_manga_memory.language.subjects import split_clauses
@@ -56,31 +56,29 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
     A reply such as "I will check" is no answer. At most the last 5 questions are returned, in
     order.
     """
-    lines = without_interim_answers(lines)
+    lines = [(role, head_and_tail(text)) for role, text in without_interim_answers(lines)]
     found: dict[str, None] = {}
     question = ""
     for at, (role, text) in enumerate(lines):
         if role != "user" or not has_content(text):
             continue
-        said = head_and_tail(text)
-        asks = any(_asks(each) for each in split_sentences(said))
-        waits = ANY.summaries.waits.search(said) is not None
+        asks = any(map(_asks, split_sentences(text)))
+        waits = ANY.summaries.waits.search(text) is not None
         answers = [
-            (head_and_tail(lines[each - 1][1]), head_and_tail(answer))
-            for each, (who, answer) in enumerate(lines)
-            if each > at and who == "assistant" and answer.strip()
+            (asked, answer)
+            for (_, asked), (who, answer) in itertools.pairwise(lines[at:])
+            if who == "assistant" and answer.strip()
         ]
         first = answers[0][1] if answers else ""
         is_postponed = ANY.answers.postponed.search(first) is not None
-        if not (asks or waits or (is_postponed and not extract_preferences([said]))):
+        if not (asks or waits or (is_postponed and not extract_preferences([text]))):
             continue
         # "I still need an answer to that" is about the question before it, or else about its own
         # message.
         question = text if asks or not (waits and question) else question
         # A postponed answer leaves the question open, unless a later answer is about it.
-        is_open = waits or is_postponed or _is_no_answer(first, question)
         if (
-            is_open
+            (waits or is_postponed or _is_no_answer(first, question))
             and not _is_withdrawn(question, [each for who, each in lines[at + 1 :] if who == role])
             and not any(
                 _is_answer_in_session(each, question, asked)
@@ -98,7 +96,7 @@ def _is_withdrawn(question: str, later: Sequence[str]) -> bool:
     "Never mind, I found it" withdraws only the question in the message before. "Forget the
     surfboard" withdraws each question about the surfboard.
     """
-    found = [ANY.questions.withdrawn.search(head_and_tail(text)) for text in later]
+    found = [ANY.questions.withdrawn.search(text) for text in later]
     return any(
         _terms(match[match.lastindex]) <= _terms(question) if match.lastindex else match is found[0]
         for match in filter(None, found)
@@ -114,10 +112,10 @@ def _asking_part(text: str) -> str:
 
     If it is longer, sentences that ask nothing are removed first.
     """
-    for sentence in split_sentences(head_and_tail(text)):
+    for sentence in split_sentences(text):
         text = text if has_content(sentence) else text.replace(sentence, "").strip()
     if len(text) > _LONGEST:
-        text = " ".join(filter(_asks, split_sentences(head_and_tail(text)))) or text
+        text = " ".join(filter(_asks, split_sentences(text))) or text
     return shorten_line(text, _LONGEST)
 
 
@@ -164,11 +162,11 @@ _KINDS = ("date", "price", "number", "place", "person")
 _ASKED = {kind: getattr(ANY.asked, kind) for kind in (*_KINDS, "other", "stock")}
 _GIVEN = {kind: getattr(ANY.given, kind) for kind in (*_KINDS, "stock", "yes_or_no")}
 _CLAUSES = re.compile(r"[、,.!?。！？\n]")
-_SAME = canonical_words("questions.same")
+_SAME = ANY.canonical_words("questions.same")
 _SAME_WORD = re.compile(
     "|".join(rf"\b{word}\b" if word.isascii() else word for word in _SAME), re.IGNORECASE
 )
-_ADDED_WORDS = EN.words("questions.added") | JA.words("questions.added")
+_ADDED_WORDS = ANY.words("questions.added")
 _SAME_SUBJECT = 0.75
 
 
@@ -330,7 +328,7 @@ def _terms(text: str) -> frozenset[str]:
 
 # Short answers of the user to questions of the assistant.
 
-_RULES = (*EN.rules("answers"), *JA.rules("answers"))
+_RULES = ANY.rules("answers")
 _LAST, _LONGEST_ANSWER = 3, 300
 """Number of last sentences that are searched for a question, and most characters of an answer."""
 

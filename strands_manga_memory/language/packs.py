@@ -9,16 +9,13 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 _PART = re.compile(r"\{\{([a-z_]+)\.([a-z_]+)\}\}")
-TABLES = ("acts", "set_phrases", "personal_facts", "answers", "personal_data", "entities")
-"""Names of the tables of a pack that contain rules."""
-
-_FLAGS = {"a": re.ASCII, "s": re.DOTALL, "m": re.MULTILINE}
+_Entry = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -38,18 +35,18 @@ class Rule:
         unless: Name of a pattern in the section ``around``. If it matches the text around a match,
             the match is invalid. In the table ``answers``: name of a pattern in the section
             ``asked_about``. If it matches the question, the rule is not applied.
+        others: Most other words in a message of small talk that matches. Each Japanese character
+            counts as a word.
     """
 
     key: str
     pattern: re.Pattern[str]
     role: str = ""
-    cues: frozenset[str] = frozenset()
+    cues: Sequence[str] = ()
     revokes_instruction: bool = False
     check: str = ""
     unless: str = ""
-
-
-_OPTIONS = ("role", "revokes_instruction", "check", "unless")
+    others: int = 0
 
 
 class Section:
@@ -60,145 +57,125 @@ class Section:
     expression that matches any of them.
     """
 
-    def __init__(self, *packs: tuple[LanguagePack, dict[str, dict[str, Any]]]) -> None:
-        self._packs = packs
+    def __init__(self, name: str, files: Sequence[_Entry]) -> None:
+        self._parts = [(file, file.get("patterns", {}).get(name, {})) for file in files]
 
     def __getattr__(self, name: str) -> re.Pattern[str]:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        found = [(pack, entries[name]) for pack, entries in self._packs if name in entries]
-        flags = {_flags(entry) for _, entry in found}
+        found = [(file, entries[name]) for file, entries in self._parts if name in entries]
         if not found:
             raise AttributeError(name)
-        if len(flags) > 1:
-            raise ValueError(f"packs must have {name} with the same flags, got {flags}")
-        source = "|".join(pack.source(entry) for pack, entry in found)
-        pattern = re.compile(source, flags.pop())
+        pattern = compile_entries(found)
         setattr(self, name, pattern)  # __getattr__ is called only for missing attributes
         return pattern
 
 
-class PatternSections:
-    """Regular expressions of language packs (files with patterns of a language), as attributes.
-
-    For example, ``replies.declines`` is the pattern ``declines`` of the section ``replies``.
-    """
-
-    def __init__(self, *packs: LanguagePack) -> None:
-        sections: dict[str, list[tuple[LanguagePack, dict[str, Any]]]] = {}
-        for pack in packs:
-            for name, entries in pack.patterns.items():
-                sections.setdefault(name, []).append((pack, entries))
-        for name, found in sections.items():
-            setattr(self, name, Section(*found))
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, section: str) -> Section: ...
-
-
-class LanguagePack(PatternSections):
-    """Patterns and word lists of English, of Japanese, or of one subject in both.
+class LanguagePack:
+    """Patterns and word lists of English, of Japanese, or of both.
 
     Patterns are attributes. For example, ``pack.replies.declines`` is the pattern ``declines`` of
-    the section ``replies`` in the pack's file. Word lists and groups of words have names of the
-    same form, such as ``"search.stop_words"``.
+    the section ``replies``. Word lists and groups of words have names of the same form, such as
+    ``"search.stop_words"``. A pack of several files has the words, groups and rules of all files.
 
     Args:
-        data: Parsed content of the pack's file.
+        files: Parsed contents of the files ``packs/<code>.toml``.
     """
 
-    def __init__(self, data: dict[str, Any]) -> None:
-        self.code: str = data["code"]
-        self.counterexamples: dict[str, list[str]] = data.get("counterexamples", {})
-        self.patterns: dict[str, dict[str, Any]] = data.get("patterns", {})
-        self._data = data
-        super().__init__(self)
+    def __init__(self, *files: _Entry) -> None:
+        self.files = files
+
+    def __getattr__(self, name: str) -> Section:
+        section = Section(name, self.files)
+        setattr(self, name, section)
+        return section
 
     def words(self, name: str) -> frozenset[str]:
-        """Return a word list of the language pack, such as ``"search.stop_words"``.
-
-        Args:
-            name: Section and name of the list, separated by a dot.
+        """Return a word list, such as ``"search.stop_words"``.
 
         Raises:
-            KeyError: The pack has no such list.
+            KeyError: No file has such a list.
         """
-        section, _, list_name = name.partition(".")
-        return frozenset(self._data["words"][section][list_name].split())
+        return frozenset(" ".join(self._values("words", name)).split())
 
-    def groups(self, name: str) -> tuple[tuple[str, ...], ...]:
-        """Return groups of words with the same meaning, such as ``("comic", "comics")``.
-
-        Args:
-            name: Section and name of the groups in the language pack, separated by a dot.
+    def groups(self, name: str) -> list[list[str]]:
+        """Return groups of words with the same meaning, such as ``["comic", "comics"]``.
 
         Raises:
-            KeyError: The pack has no such groups.
+            KeyError: No file has such groups.
         """
-        section, _, list_name = name.partition(".")
-        return tuple(tuple(line.split()) for line in self._data["groups"][section][list_name])
+        return [line.split() for lines in self._values("groups", name) for line in lines]
 
-    def rules(self, table: str) -> tuple[Rule, ...]:
-        """Return the rules of a table in the language pack, such as ``"acts"``, in file order.
-
-        The result is empty if the pack has no such table.
-        """
-        return tuple(map(self._rule, self._data.get(table, ())))
-
-    def compile(self, entry: dict[str, Any]) -> re.Pattern[str]:
-        """Compile the alternative patterns in an entry of the pack's file to one expression.
+    def canonical_words(self, name: str) -> dict[str, str]:
+        """Return the first word of a group for each word of the groups: "allergy" for "allergies".
 
         Raises:
-            KeyError: The entry names a fragment (a shared part of patterns) that does not exist.
+            KeyError: No file has such groups.
         """
-        return re.compile(self.source(entry), _flags(entry))
+        return {word.lower(): group[0] for group in self.groups(name) for word in group}
 
-    def source(self, entry: dict[str, Any]) -> str:
-        """Join the alternative patterns in an entry of the pack's file to one pattern.
+    def _values(self, kind: str, name: str) -> list[Any]:
+        section, _, key = name.partition(".")
+        sections = [file.get(kind, {}).get(section, {}) for file in self.files]
+        if not (found := [values[key] for values in sections if key in values]):
+            raise KeyError(name)
+        return found
 
-        Names of fragments (shared parts of patterns) are replaced by the fragments.
+    def table(self, name: str) -> list[tuple[_Entry, re.Pattern[str]]]:
+        """Return the entries of a table, such as ``"acts"``, and their patterns, in file order.
+
+        The result is empty if no file has such a table.
         """
-        return "|".join(map(self._expand, entry["any"]))
+        return [
+            (entry, compile_entries([(file, entry)]))
+            for file in self.files
+            for entry in file.get(name, ())
+        ]
 
-    def entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the name and the content of each entry with patterns in the pack's file.
-
-        A name is, for example, ``en.acts[0]``. An entry is a table with a list of alternative
-        patterns.
-        """
-        for table in TABLES:
-            for number, entry in enumerate(self._data.get(table, ())):
-                yield f"{self.code}.{table}[{number}]", entry
-        for section, entries in self.patterns.items():
-            for name, entry in entries.items():
-                yield f"{self.code}.{section}.{name}", entry
-
-    def _expand(self, template: str) -> str:
-        return _PART.sub(lambda match: self._part(match[1], match[2]), template)
-
-    def _part(self, section: str, name: str) -> str:
-        part = self._data["fragments"][section][name]
-        return (
-            self._expand(part)
-            if isinstance(part, str)
-            else f"(?:{'|'.join(map(self._expand, part))})"
-        )
-
-    def _rule(self, entry: dict[str, Any]) -> Rule:
-        return Rule(
-            key=entry.get("key") or entry["act"],
-            pattern=self.compile(entry),
-            cues=frozenset(entry.get("cues", ())),
-            **{name: entry[name] for name in _OPTIONS if name in entry},
-        )
+    def rules(self, name: str) -> list[Rule]:
+        """Return the entries of a table, such as ``"acts"``, as rules, in file order."""
+        fields = Rule.__dataclass_fields__
+        return [
+            Rule(pattern=pattern, **{key: entry[key] for key in entry if key in fields})
+            for entry, pattern in self.table(name)
+        ]
 
 
-def _flags(entry: dict[str, Any]) -> re.RegexFlag:
-    flags = re.IGNORECASE if entry.get("ignore_case") else re.NOFLAG
-    for letter in entry.get("flags", ""):
-        flags |= _FLAGS[letter]
-    return flags
+def compile_entries(entries: Sequence[tuple[_Entry, _Entry]]) -> re.Pattern[str]:
+    """Compile the alternative patterns of entries to one expression.
+
+    Args:
+        entries: Pairs of the content of a pack's file, and an entry with patterns in the file.
+            Names of fragments (shared parts of patterns) are replaced by the file's fragments.
+
+    Raises:
+        KeyError: An entry names a fragment that does not exist.
+        ValueError: The entries have different flags.
+    """
+    flags = {(entry.get("flags", ""), entry.get("ignore_case", False)) for _, entry in entries}
+    if len(flags) > 1:
+        raise ValueError(f"packs must have a pattern with the same flags, got {flags}")
+    letters, ignores_case = flags.pop()
+    sources = [_expand(each, file["fragments"]) for file, entry in entries for each in entry["any"]]
+    options = sum(getattr(re, letter.upper()) for letter in letters)
+    return re.compile("|".join(sources), options | (re.IGNORECASE if ignores_case else 0))
+
+
+def _expand(part: str | list[str], fragments: _Entry) -> str:
+    if isinstance(part, list):
+        return f"(?:{'|'.join(_expand(each, fragments) for each in part)})"
+    return _PART.sub(lambda match: _expand(fragments[match[1]][match[2]], fragments), part)
+
+
+_NOT_IN_A_WORD = "(?:(?<![A-Za-z0-9])|(?![A-Za-z0-9]))"
+
+
+def compile_words(words: Iterable[str]) -> re.Pattern[str]:
+    """Compile a pattern of words, in upper and lower case. English words are found as whole words.
+
+    Of several words that begin at one position, the longest is found.
+    """
+    longest_first = sorted(words, key=len, reverse=True)
+    alternatives = "|".join(map(re.escape, longest_first))
+    return re.compile(f"{_NOT_IN_A_WORD}(?:{alternatives}){_NOT_IN_A_WORD}", re.IGNORECASE)
 
 
 def load_pack(code: str, **words: Sequence[str]) -> LanguagePack:
@@ -207,14 +184,24 @@ def load_pack(code: str, **words: Sequence[str]) -> LanguagePack:
     The file is ``packs/<code>.toml``. Each keyword argument is a list of words that patterns refer
     to: the list ``months`` replaces ``{{words.months}}`` in a pattern.
     """
-    text = (
-        resources.files("strands_manga_memory.language")
-        .joinpath("packs", f"{code}.toml")
-        .read_text(encoding="utf-8")
-    )
-    data = tomllib.loads(text)
+    file = resources.files("strands_manga_memory.language") / "packs" / f"{code}.toml"
+    data = tomllib.loads(file.read_text(encoding="utf-8"))
     data.setdefault("fragments", {})["words"] = words
     return LanguagePack(data)
+
+
+def in_context(text: str, start: int, end: int, size: int = 60) -> str:
+    """Return a part of a text with the text around it, as ``before<part>after``.
+
+    Patterns of the context of a match are searched in this form.
+
+    Args:
+        text: Text that contains the part.
+        start: Position of the part's first character.
+        end: Position after the part's last character.
+        size: Most characters before the part, and most characters after it.
+    """
+    return f"{text[max(0, start - size) : start]}<{text[start:end]}>{text[end : end + size]}"
 
 
 _Result = TypeVar("_Result")
@@ -232,33 +219,10 @@ def cached_if_short(function: Callable[[str], _Result]) -> Callable[[str], _Resu
     )
 
 
-# --- All languages --------------------------------------------------------------------------------
-
-
 EN, JA = load_pack("en"), load_pack("ja")
 """Language packs of English and Japanese."""
 
-ANY = PatternSections(EN, JA)
-"""Patterns of all languages: ``ANY.replies.declines`` matches in English and in Japanese."""
+ANY = LanguagePack(*EN.files, *JA.files)
+"""Patterns of all languages: ``ANY.replies.declines`` matches in English and in Japanese.
 
-
-def groups_of_all(name: str) -> tuple[tuple[str, ...], ...]:
-    """Return the groups of synonyms in the packs of all languages: English first, then Japanese.
-
-    For example, the groups ``questions.same`` are ``(("order", "parcel", ...), ("荷物", ...))``.
-
-    Args:
-        name: Section and name of the groups in all packs, separated by a dot.
-    """
-    return (*EN.groups(name), *JA.groups(name))
-
-
-def canonical_words(name: str) -> dict[str, str]:
-    """Return the standard word for each word with synonyms, such as "allergy" for "allergies".
-
-    Synonyms form a group in a language pack, and the first word of a group is its standard word.
-
-    Args:
-        name: Section and name of the groups in all packs, separated by a dot.
-    """
-    return {word.lower(): group[0] for group in groups_of_all(name) for word in group}
+Words, groups and rules of English come before those of Japanese."""

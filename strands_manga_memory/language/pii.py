@@ -7,13 +7,14 @@ are not found.
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import re
 import string
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
-from strands_manga_memory.language.packs import cached_if_short, load_pack
+from strands_manga_memory.language.packs import cached_if_short, in_context, load_pack
 from strands_manga_memory.messages.texts import find_matches
 
 _NO_DIGIT = re.compile(r"\D")
@@ -45,13 +46,17 @@ def is_card_number(text: str) -> bool:
         or (len(digits) == 13 and is_article_number(digits))
     ):
         return False
-    doubled = [int(digit) * (1 + at % 2) for at, digit in enumerate(reversed(digits))]
+    doubled = (int(digit) * (1 + at % 2) for at, digit in enumerate(reversed(digits)))
     return sum(number - 9 if number > 9 else number for number in doubled) % 10 == 0
 
 
 def is_article_number(digits: str) -> bool:
     """Return whether the check digit of an article number, such as a 13-digit ISBN, is valid."""
-    return sum(int(digit) * (1 + 2 * (at % 2)) for at, digit in enumerate(digits)) % 10 == 0
+    return _weighted_sum(digits, itertools.cycle((1, 3))) % 10 == 0
+
+
+def _weighted_sum(digits: str, weights: Iterable[int]) -> int:
+    return sum(int(digit) * weight for digit, weight in zip(digits, weights, strict=False))
 
 
 def is_my_number(text: str) -> bool:
@@ -59,17 +64,9 @@ def is_my_number(text: str) -> bool:
 
     It must have 12 digits, the last of which is a valid check digit.
     """
-    digits = [int(digit) for digit in _digits(text)]
-    if len(digits) != 12:
-        return False
-    rest = (
-        sum(
-            digit * (n + 1 if n <= 6 else n - 5)
-            for n, digit in enumerate(reversed(digits[:11]), start=1)
-        )
-        % 11
-    )
-    return digits[11] == (0 if rest <= 1 else 11 - rest)
+    digits = _digits(text)
+    rest = _weighted_sum(digits, (6, 5, 4, 3, 2, 7, 6, 5, 4, 3, 2)) % 11
+    return len(digits) == 12 and int(digits[11]) == (0 if rest <= 1 else 11 - rest)
 
 
 def is_japanese_phone(text: str) -> bool:
@@ -77,15 +74,10 @@ def is_japanese_phone(text: str) -> bool:
     digits = _digits(text)
     if text.lstrip().startswith("+"):
         digits = f"0{digits[2:].lstrip('0')}"
-    return (
-        len(digits) in (10, 11)
-        and digits[0] == "0"
-        and digits[1] != "0"
-        and (len(digits) == 10 or digits[1:3] in _ELEVEN)
-    )
+    return _JAPANESE_PHONE.fullmatch(digits) is not None
 
 
-_ELEVEN = frozenset({"20", "50", "60", "70", "80", "90", "12"})
+_JAPANESE_PHONE = re.compile(r"0(?:[1-9]\d{8}|(?:[25-9]0|12)\d{8})")
 
 
 def is_us_phone(text: str) -> bool:
@@ -95,10 +87,8 @@ def is_us_phone(text: str) -> bool:
     """
     import phonenumbers  # its metadata are large, and most texts hold nothing like a number
 
-    checksum = sum(
-        int(digit) * weight for digit, weight in zip(text, range(10, 0, -1), strict=True)
-    )
-    return checksum % 11 != 0 and phonenumbers.is_valid_number(phonenumbers.parse(text, "US"))
+    is_isbn = _weighted_sum(text, range(10, 0, -1)) % 11 == 0
+    return not is_isbn and phonenumbers.is_valid_number(phonenumbers.parse(text, "US"))
 
 
 def is_international_phone(text: str) -> bool:
@@ -182,12 +172,8 @@ class PiiRule:
         """
         if self.check is not None and not self.check(match[0]):
             return False
-        if self.unless is None:
-            return True
-        start, end = match.span()
-        text = match.string
-        around = f"{text[max(0, start - _AROUND) : start]}<{match[0]}>{text[end : end + _AROUND]}"
-        return self.unless.search(around) is None
+        context = in_context(match.string, *match.span(), _AROUND)
+        return self.unless is None or self.unless.search(context) is None
 
 
 _PACK = load_pack("personal_data")
@@ -334,18 +320,3 @@ def redact_identifiers(text: str) -> str:
     if next(find_matches(_MAY_IDENTIFY, half_width(text)), None) is None:
         return text
     return replace_personal_data(text, _IDENTIFIER_RULES, lambda rule, _: f"[{rule.name}]")
-
-
-def redact_value_identifiers(value: Any) -> Any:
-    """Replace identifiers, such as card numbers, in a JSON value by names such as ``[card]``.
-
-    The texts and integers of the value are searched, at any depth. Keys are not searched.
-    """
-    if isinstance(value, dict):
-        return {key: redact_value_identifiers(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [redact_value_identifiers(item) for item in value]
-    if isinstance(value, str | int) and not isinstance(value, bool):
-        text = str(value)
-        return value if (cleaned := redact_identifiers(text)) == text else cleaned
-    return value

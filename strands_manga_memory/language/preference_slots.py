@@ -17,7 +17,7 @@ from strands_manga_memory.language.instructions import (
     instruction_terms,
     subject_terms,
 )
-from strands_manga_memory.language.packs import ANY, cached_if_short, canonical_words
+from strands_manga_memory.language.packs import ANY, cached_if_short
 from strands_manga_memory.language.text_features import sentiment_score
 from strands_manga_memory.messages.texts import shorten_line
 
@@ -49,7 +49,7 @@ FACTS = (
 )
 """Slots of facts about the user. A fact changes no taste, and its denial only removes the fact."""
 
-_SLOT_OF = canonical_words("preferences.slots")
+_SLOT_OF = ANY.canonical_words("preferences.slots")
 KNOWN_SLOTS = frozenset(_SLOT_OF.values())
 _OWNER = re.compile(rf"\A(?:{ANY.preference_keys.owner.pattern})\s?")
 _ROLES = ("unwanted", "wanted", "amount", "answer")
@@ -67,8 +67,11 @@ _MOST_VALUES = {DISLIKES: 8, LIKES: 8, ALLERGY: 8, "health": 8}
 _MOST_OF_A_SLOT = 4
 BETWEEN_VALUES = re.compile(r"[、，]|(?<![0-9]),|,(?![0-9]{3}(?![0-9]))")  # not the comma in 3,000
 """Separators between the values of a slot. No single value may contain a separator."""
-_ENDINGS = (" manga", " comics", " stories", " books", " series", "漫画", "マンガ", "もの", "系")
-_CANONICAL = canonical_words("preferences.canonical_values")
+_AFFIX = re.compile(
+    r"\Athe |(?<=\S)(?: (?:manga|comics|stories|books|series)|漫画|マンガ|もの|系)\Z"
+)
+_PLURAL = re.compile(r"\A([ -~]{3,}[ -rt-~])s\Z")
+_CANONICAL = ANY.canonical_words("preferences.canonical_values")
 _VALUES = tuple((slot, getattr(ANY.known_values, slot)) for slot in ("genre", "format", "language"))
 
 
@@ -118,14 +121,10 @@ def canonical_value(value: str) -> str:
 
     For example, ``horror`` is the canonical form of ``ホラー`` and of ``Horror manga``.
     """
-    plain = " ".join(unicodedata.normalize("NFKC", value).casefold().split()).removeprefix("the ")
-    for ending in _ENDINGS:
-        shorter = plain.removesuffix(ending).strip()
-        plain = shorter or plain
-    is_plural = len(plain) > 4 and plain.isascii() and plain[-1] == "s" != plain[-2]
-    singular = plain[:-1] if is_plural else plain
-    known = _CANONICAL.get(plain.replace(" ", "-")) or _CANONICAL.get(singular.replace(" ", "-"))
-    return known or singular
+    plain = _AFFIX.sub("", " ".join(unicodedata.normalize("NFKC", value).casefold().split()))
+    singular = _PLURAL.sub(r"\1", plain)
+    known = (_CANONICAL.get(each.replace(" ", "-")) for each in (plain, singular))
+    return next(filter(None, known), singular)
 
 
 def split_values(text: str) -> list[str]:
@@ -147,16 +146,15 @@ def parse_preference(key: str, value: str) -> list[Preference]:
     A value of the key ``likes`` or ``dislikes``, such as "horror, romance", gives one preference
     for each item.
     """
-    key, value = shorten_line(key.strip(), 60), shorten_line(value.strip(), 120)
+    key, value = shorten_line(key, 60), shorten_line(value, 120)
     if not key or not value:
         return []
     if key == statement_key(value):
         return [Preference("", value)]
     slot = slot_for_key(key)
-    if slot == DISLIKES:
-        return [Preference(LIKES, each, liked=False) for each in split_values(value)]
-    if slot == LIKES:
-        return [Preference(LIKES, each, adds=True) for each in reversed(split_values(value))]
+    if slot in (LIKES, DISLIKES):
+        values = reversed(split_values(value))
+        return [Preference(LIKES, each, slot == LIKES, adds=True) for each in values]
     return [Preference(slot, value, adds=slot.endswith(tuple(OTHERS_TASTES)))]
 
 
@@ -304,19 +302,16 @@ def apply_preference(slots: Mapping[str, str], said: Preference) -> dict[str, st
     if said.liked is None and slot_for_key(said.value) == said.slot:
         return dict.fromkeys({said.slot} & slots.keys(), "")  # "I have no allergies"
     into = DISLIKES if said.liked is False else said.slot if said.liked else ""
-    leaves: tuple[str, ...] = tuple(
+    opposite = [
         said.slot.removesuffix(ending) + other
         for ending, other in OTHERS_TASTES.items()
         if said.slot.endswith(ending)
-    )
-    if said.slot in FACTS:
-        leaves = (said.slot,)
-    elif not leaves:
-        is_wanted = said.liked or said.slot == DISLIKES
-        leaves = (DISLIKES,) if is_wanted else (*TASTES, said.slot)
+    ]
+    is_wanted = said.liked or said.slot == DISLIKES
+    tastes = opposite or ([DISLIKES] if is_wanted else [*TASTES, said.slot])
     changed = {
         slot: remove_values(slots[slot], said.value)
-        for slot in leaves
+        for slot in ([said.slot] if said.slot in FACTS else tastes)
         if slot in slots and slot != into
     }
     if into:

@@ -17,7 +17,7 @@ from strands_manga_memory.language.dialogue_acts import (
     without_questions_about_oneself,
 )
 from strands_manga_memory.language.instructions import revokes_instruction
-from strands_manga_memory.language.packs import ANY, EN, JA
+from strands_manga_memory.language.packs import ANY, EN, JA, in_context
 from strands_manga_memory.language.preference_slots import (
     ALLERGY,
     BETWEEN_VALUES,
@@ -44,6 +44,7 @@ from strands_manga_memory.language.subjects import AT_THE_BEGINNING, SubjectTrac
 from strands_manga_memory.language.text_features import (
     has_question_mark,
     is_evaluative,
+    is_japanese,
     sentiment_score,
     split_sentences,
     standard_spelling,
@@ -53,11 +54,10 @@ from strands_manga_memory.messages.texts import head_and_tail, shorten_line, wit
 ENGLISH, JAPANESE, BOTH = EN.preferences, JA.preferences, ANY.preferences
 _SIDES = (*TASTES, DISLIKES)
 
-_PERSONAL_FACTS = (*EN.rules("personal_facts"), *JA.rules("personal_facts"))
+_PERSONAL_FACTS = ANY.rules("personal_facts")
 _SAYS = re.compile(r"\w\w")
 _QUOTED = re.compile(r"\A[「『“]([^「」『』“”]+)[」』”]\Z")
 _DIGITS = re.compile(r"\d[\d,.]*")
-_JAPANESE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 _SENTENCE_ENDS = re.compile(r"[.!?…].*", re.DOTALL)
 _READ, _LONGEST_THING = 300, 60
 
@@ -66,10 +66,11 @@ MOST_PREFERENCES = 5
 
 
 def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> list[Preference]:
-    """Extract at most 5 preferences from the texts of a user's message, in the order of the texts.
+    """Extract at most 5 preferences from the texts of a user's message.
 
     Each preference has a slot (standard key), such as ``genre``. If no slot fits a sentence, its
-    preference is the whole sentence. Of a long text, only the beginning and end are read.
+    preference is the whole sentence. Whole sentences come last, otherwise the order is that of the
+    texts. Of a long text, only the beginning and end are read.
 
     Args:
         texts: Texts of the message.
@@ -124,8 +125,10 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
                 adds = said.adds or said.slot == STYLE or bool(is_one_of_several)
                 found.pop(place, None)
                 found[place] = replace(said, adds=adds)
-    chosen = sorted(found.values(), key=lambda said: not said.slot)[:MOST_PREFERENCES]
-    return [said for said in found.values() if said in chosen]
+    statements_last = sorted(
+        found.values(), key=lambda said: not said.slot and said.liked is not None
+    )
+    return statements_last[:MOST_PREFERENCES]
 
 
 def _changed_budget(
@@ -213,6 +216,10 @@ def _thing(match: re.Match[str]) -> str:
     return match[match.lastindex or 0]
 
 
+def _unquoted(text: str) -> str:
+    return _QUOTED.sub(r"\1", text)
+
+
 def _with_ended_dislikes(found: Sequence[Preference], clause: str) -> list[Preference]:
     if BOTH.ended_dislike.search(clause):
         return [replace(each, slot=DISLIKES) for each in found]
@@ -278,9 +285,8 @@ def _sentence_preferences(sentence: str, before: Sequence[Preference] = ()) -> l
 
 def _is_about_taste(clause: str) -> bool:
     """Return whether a clause is about a like or dislike, of the user or of another person."""
-    patterns = ENGLISH.likes, ENGLISH.dislikes, ENGLISH.once, JAPANESE.not_said, BOTH.not_disliked
-    is_asked = has_question_mark(clause) and ENGLISH.not_said.search(clause) is not None
-    return is_asked or any(pattern.search(clause) for pattern in patterns)
+    patterns = ENGLISH.likes, ENGLISH.dislikes, ENGLISH.once, BOTH.not_disliked
+    return any(pattern.search(clause) for pattern in patterns)
 
 
 def _clause_preferences(clause: str) -> list[Preference]:
@@ -299,7 +305,7 @@ def _clause_preferences(clause: str) -> list[Preference]:
         return facts
     found = (
         _japanese_preferences(said)
-        if _JAPANESE.search(said)
+        if is_japanese(said)
         else _english_preferences(said, asked=asked)
     )
     return found if found or asked else _idiom_preferences(said)
@@ -313,8 +319,10 @@ def _idiom_preferences(said: str) -> list[Preference]:
         each
         for liked, pattern in ((True, BOTH.liked_thing), (False, BOTH.disliked_thing))
         for match in pattern.finditer(said)
-        if not JAPANESE.no_thing.search(thing := _QUOTED.sub(r"\1", _thing(match)))
-        and not EN.statements.not_meant.search(said[: match.start(match.lastindex or 0)])
+        if not JAPANESE.no_thing.search(thing := _unquoted(_thing(match)))
+        and not EN.statements.supposed.search(
+            in_context(said, *match.span(match.lastindex or 0), _READ)
+        )
         for each in _object_preferences(thing, liked=liked, adds=True)
     ]
 
@@ -324,28 +332,26 @@ def _facts_and_wishes(said: str) -> list[Preference]:
     for rule in _PERSONAL_FACTS:
         if (match := rule.pattern.search(said)) is None:
             continue
-        start, end = match.span(match.lastindex or 0)
-        before, after = said[:start], said[end:]
+        context = in_context(said, *match.span(match.lastindex or 0), _READ)
         slot = shorten_line(slot_for_key(match.expand(rule.key)), 60)
-        value = shorten_line(_QUOTED.sub(r"\1", said[start:end].strip(" .")), 120)
-        is_denied = EN.statements.not_before.search(before) or JA.statements.not_after.match(after)
+        value = shorten_line(_unquoted(_thing(match).strip(" .")), 120)
+        is_denied = ANY.statements.denied.search(context) is not None
         if slot.endswith(tuple(OTHERS_TASTES)):
             things = _object_preferences(value, liked=True, adds=True)
-            if names_a_value(value) or (things and not JAPANESE.no_thing.search(value)):
+            if find_values(value) or (things and not JAPANESE.no_thing.search(value)):
                 owner, value = slot.replace("s's ", "s' "), ", ".join(each.value for each in things)
                 found[owner] = Preference(owner, value, adds=True)
+        elif (
+            EN.statements.supposed.search(context)
+            or (slot in FACTS and JA.statements.other_topic.search(context))
+            or (is_denied and slot == STYLE)
+        ):
+            continue  # "If my budget were ...", "people who hate spoilers", "no need to be brief"
         elif slot in FACTS:
             value = ANY.statements.between_substances.sub(", ", value) if slot == ALLERGY else value
-            is_supposed = ANY.statements.not_meant.search(before)
             is_named = is_denied or slot_for_key(value) != slot  # "I have allergies" names none
-            if is_named and not (is_supposed or names_a_value(value)):  # "I'm a horror fan"
+            if is_named and not names_a_value(value):  # "I'm a horror fan"
                 found.setdefault(slot, Preference(slot, value, None if is_denied else True))
-        elif (slot in ("budget", "spoilers") or ALLERGY in slot) and (
-            EN.statements.not_meant.search(before)
-        ):
-            continue  # "If my budget were ..." or "customers who hate spoilers"
-        elif is_denied and slot == STYLE:
-            continue  # "You don't have to be brief"
         elif "language" not in found or slot == STYLE:
             found[slot] = Preference(slot, value)
             if slot != "language":  # "answer in English and keep it short" states a style too
@@ -366,7 +372,7 @@ def _whole_sentence_preferences(sentence: str) -> Iterator[Preference]:
     act, ends = dialogue_act(sentence, "user"), revokes_instruction(sentence)
     if ends or (act is DialogueAct.INSTRUCTION and not BOTH.task.search(sentence)):
         text = BOTH.around_instruction.sub("", sentence.strip().rstrip(".。!！"))
-        pause = " " if _JAPANESE.search(text) else " -"
+        pause = " " if is_japanese(text) else " -"
         text = shorten_line(BETWEEN_VALUES.sub(pause, text), 120)
         yield Preference(STYLE, text, None if ends else True, adds=True)
         return
@@ -432,18 +438,10 @@ def _object_preferences(
         or asked
         or ENGLISH.empty_object.match(thing)
         or len(thing) > _LONGEST_THING
-        or _is_item_or_service(thing)
+        or BOTH.shop.search(thing)
     ):
         return found
     return [Preference(LIKES, thing, liked, adds=True)]
-
-
-def _is_item_or_service(thing: str) -> bool:
-    """Return whether a liked thing is a service of the shop or one item, which show no taste."""
-    return BOTH.shop.search(thing) is not None or (
-        EN.tastes.at_hand.match(thing) is not None
-        and not any(word[:1].isupper() and word != "I" for word in thing.split())
-    )
 
 
 def _replacement_wishes(clause: str) -> list[Preference]:
@@ -489,14 +487,13 @@ def _habit_score(rest: str, slots: set[str]) -> int:
     """Return 1 if a habit shows a like of a value, -1 if it shows a dislike, 0 if neither.
 
     "I read horror on the train" and "I need it in English" show likes, and "I don't read horror"
-    shows a dislike. A negation next to a language shows neither, because it is usually about
-    another thing: "not npm; comments in English".
+    shows a dislike.
     """
     if ENGLISH.needed.search(rest) and slots <= {"format", "language"}:
         return 1
     if not ENGLISH.as_a_rule.search(rest) or ENGLISH.no_taste.search(rest):
         return 0
-    return 1 if not ENGLISH.negative.search(rest) else 0 if "language" in slots else -1
+    return -1 if ENGLISH.negative.search(rest) else 1
 
 
 def _japanese_preferences(sentence: str) -> list[Preference]:

@@ -150,13 +150,20 @@ def _pairs(run: str) -> list[str]:
 GAP = " [...] "
 """Text in place of omitted passages."""
 
-_FENCE = "```"
-_SENTENCE_END = re.compile(r"[。！？]+[」』）】]*(?![」』）】とっ])|[.!?][\"')\]”’]?(?=\s)")
 _LONGEST = 600
 """Most characters of a passage. A longer one is split, if possible at a field or a space."""
 
 _FIELD = re.compile(r"[,;] (?=[^\W\d][\w.-]{0,60}: )")
 """Separator before a field of a record in plain text, such as ``title: Uzumaki, price: 19.90``."""
+
+_BLOCK = re.compile(
+    r"(?:(?<=\n)|\A)[^\S\n]*```[\s\S]*?(?:\n[^\S\n]*```[^\n]*\n?|\Z)|[^\n]*\n|[^\n]+"
+)
+"""Fenced code, or a line."""
+
+_SENTENCE_END = r"[。！？]+[」』）】]*(?![」』）】とっ])|[.!?][\"')\]”’]?(?=\s)"
+_SENTENCE = re.compile(rf"(?!\Z)[\s\S]*?(?:(?:{_SENTENCE_END})(?:{_FIELD.pattern})?(?:\s+\Z)?|\Z)")
+"""Sentence in a line, with the separator or white space behind it."""
 
 _LEAD_FIELDS, _LEAD_CHARACTERS = 2, 80
 """The first 2 fields of a record, if they have at most 80 characters, are put before its quotes."""
@@ -174,40 +181,15 @@ def split_passages(text: str) -> list[str]:
     Joined together, the passages are the whole text. A passage is a sentence, a line such as a list
     item or a table row, or a fenced block of code. No passage has more than 600 characters.
     """
-    found: list[
-        list[str]
-    ] = []  # the pieces of each: a text of blank lines would be copied once a line
-    code: list[str] = []
-    for line in text.splitlines(keepends=True):
-        is_fence = line.lstrip().startswith(_FENCE)
-        if code or is_fence:
-            code.append(line)
-            if is_fence and len(code) > 1:
-                found.append(code)
-                code = []
-        elif line.strip() or not found:
-            found += [[sentence] for sentence in _sentences(line)]
+    found: list[list[str]] = []  # the parts of each: joined at once, in linear time
+    for block in _BLOCK.findall(text):
+        if block.lstrip().startswith("```"):
+            found.append([block])
+        elif block.strip() or not found:
+            found += ([sentence] for sentence in _SENTENCE.findall(block))
         else:
-            found[-1].append(line)
-    if code:
-        found.append(code)
+            found[-1].append(block)
     return [part for passage in found for part in _pieces("".join(passage))]
-
-
-def _sentences(line: str) -> list[str]:
-    found: list[str] = []
-    start = 0
-    for match in _SENTENCE_END.finditer(line):
-        field = _FIELD.match(line, match.end())
-        end = field.end() if field else match.end()
-        found.append(line[start:end])
-        start = end
-    if rest := line[start:]:
-        if rest.strip() or not found:
-            found.append(rest)
-        else:
-            found[-1] += rest
-    return found
 
 
 def _pieces(passage: str) -> list[str]:
@@ -250,10 +232,10 @@ def excerpt_for_query(
             the question. Without effect if ``records`` is True.
     """
     parts = split_passages(text)
-    starts = list(range(len(parts)))
-    for at in range(1, len(parts)) if records else ():
-        if not parts[at - 1].endswith("\n"):
-            starts[at] = starts[at - 1]
+    starts: list[int] = []  # of the record of each passage
+    for at in range(len(parts)):
+        is_within = records and at and not parts[at - 1].endswith("\n")
+        starts.append(starts[-1] if is_within else at)
     gap = count(GAP)
     remaining, misses = max_tokens - gap, 0
     chosen: set[int] = set()
@@ -414,13 +396,11 @@ class LexicalIndex(Generic[_Name]):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._rows: dict[_Name, int] = {}
-        self._texts: dict[int, tuple[_Name, str, str]] = {}
-        self._next = 1
-        self._database = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
-        # The texts themselves are not stored a second time; terms are made of letters and digits,
-        # as the tokenizer expects.
+        self._names: dict[int, _Name] = {}
+        self._database = sqlite3.connect(":memory:", check_same_thread=False)
+        # Terms are made of letters and digits, as the tokenizer expects.
         self._database.execute(
-            "CREATE VIRTUAL TABLE texts USING fts5(own, near, content = '', tokenize = 'unicode61"
+            "CREATE VIRTUAL TABLE texts USING fts5(own, near, tokenize = 'unicode61"
             " remove_diacritics 0')"
         )
         self._database.execute("CREATE VIRTUAL TABLE vocabulary USING fts5vocab(texts, row)")
@@ -444,35 +424,29 @@ class LexicalIndex(Generic[_Name]):
         Each text is a tuple of its name, the text itself, and the text of its neighbors, such as
         the turns before and after it.
         """
-        with self._lock:
-            self._database.execute("BEGIN")
-            for name, own, near in texts:
+        with self._lock, self._database:
+            for name, *both in texts:
                 self._remove(name)
-                row, self._next = self._next, self._next + 1
-                self._rows[name], self._texts[row] = row, (name, own, near)
-                values = (row, " ".join(search_terms(own)), " ".join(search_terms(near)))
-                self._database.execute(
-                    "INSERT INTO texts (rowid, own, near) VALUES (?, ?, ?)", values
+                row = (
+                    self._database.execute(
+                        "INSERT INTO texts (own, near) VALUES (?, ?)",
+                        [" ".join(search_terms(text)) for text in both],
+                    ).lastrowid
+                    or 0
                 )
-            self._database.execute("COMMIT")
+                self._rows[name], self._names[row] = row, name
 
     def remove(self, names: Iterable[_Name]) -> None:
         """Remove the texts with the given names from the index."""
-        with self._lock:
-            self._database.execute("BEGIN")
+        with self._lock, self._database:
             for name in names:
                 self._remove(name)
-            self._database.execute("COMMIT")
 
     def _remove(self, name: _Name) -> None:
         row = self._rows.pop(name, None)
-        if row is None:
-            return
-        _, own, near = self._texts.pop(row)
-        values = (row, " ".join(search_terms(own)), " ".join(search_terms(near)))
-        self._database.execute(
-            "INSERT INTO texts (texts, rowid, own, near) VALUES ('delete', ?, ?, ?)", values
-        )
+        if row is not None:
+            del self._names[row]
+            self._database.execute("DELETE FROM texts WHERE rowid = ?", (row,))
 
     def search(self, query: str, *, limit: int | None = None) -> dict[_Name, float]:
         """Find the texts that share a term with a question, the best text first.
@@ -493,11 +467,8 @@ class LexicalIndex(Generic[_Name]):
                 "SELECT rowid, rank FROM texts WHERE texts MATCH ? ORDER BY rank LIMIT ?",
                 (match, -1 if limit is None else limit),
             ).fetchall()
-            best = max((-rank for _, rank in rows), default=0.0)
-            return {
-                self._texts[row][0]: max(1e-6, -rank / best) if best > 0 else 1e-6
-                for row, rank in rows
-            }
+            best = max((-rank for _, rank in rows), default=0.0) or 1.0
+            return {self._names[row]: max(1e-6, -rank / best) for row, rank in rows}
 
     def _rarest_terms(self, asked: Sequence[str]) -> list[str]:
         """Return the terms of a question to search for in the index, the rarest term first.

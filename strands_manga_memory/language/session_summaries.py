@@ -32,7 +32,7 @@ from strands_manga_memory.language.open_questions import (
     is_question,
     without_interim_answers,
 )
-from strands_manga_memory.language.packs import ANY, EN, JA, canonical_words
+from strands_manga_memory.language.packs import ANY, EN, JA
 from strands_manga_memory.language.preferences import collect_preferences, extract_preferences
 from strands_manga_memory.language.search import term_overlap
 from strands_manga_memory.language.summary_facts import (
@@ -108,7 +108,7 @@ _SHORT_SOURCE = 40
 """Number of tokens below which a summary may be longer than the conversation."""
 _QUOTED = re.compile(r"[『「“\"]([^』」”\"]{2,40})[』」”\"]")
 _NO_TOPIC = EN.words("summaries.no_topic")
-_KNOWN_VALUES = canonical_words("preferences.canonical_values")
+_KNOWN_VALUES = ANY.canonical_words("preferences.canonical_values")
 
 
 class SessionSummary(BaseModel):

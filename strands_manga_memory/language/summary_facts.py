@@ -19,7 +19,7 @@ from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, Dialogu
 from strands_manga_memory.language.entities import SHOP, Entity, EntityTypes
 from strands_manga_memory.language.instructions import are_instructions_active
 from strands_manga_memory.language.packs import ANY, EN
-from strands_manga_memory.language.pii import redact_identifiers, redact_value_identifiers
+from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.language.search import content_terms
 from strands_manga_memory.language.text_features import (
     information_weight,
@@ -395,8 +395,7 @@ class RuleFactExtractor:
             if "toolUse" in block:
                 name, values = block["toolUse"]["name"], block["toolUse"]["input"]
                 shown = ", ".join(
-                    shorten_line(str(value), 40)
-                    for value in leaves(redact_value_identifiers(values))
+                    shorten_line(redact_identifiers(str(value)), 40) for value in leaves(values)
                 )
                 text = f"{name}({shown})"[:_LONGEST]
                 yield Fact(FactKind.TASK, text, source, key=name, weight=0.5)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from strands_manga_memory.language.packs import ANY, EN, JA, cached_if_short
+from strands_manga_memory.language.packs import ANY, EN, JA, Section, cached_if_short, in_context
 from strands_manga_memory.messages.texts import split_pieces
 
 _T = TypeVar("_T")
@@ -56,12 +56,10 @@ _ENGLISH_NUMBER = re.compile(
     rf"\b(?:(?:{'|'.join(_TENS)})[- ](?:{'|'.join(_UNITS[1:10])})|{'|'.join(_WORDS)})\b"
 )
 
-_KANJI_DIGITS = {digit: number for number, digit in enumerate("〇一二三四五六七八九")}
-_KANJI_PLACES = {"十": 10, "百": 100, "千": 1_000}
-_KANJI_COUNTERS = "巻冊話部点個本名人枚回件泊日月年時分円万歳箱通週"
-_KANJI_SIGNS = "".join((*_KANJI_DIGITS, *_KANJI_PLACES))
+_KANJI_SIGNS = "〇一二三四五六七八九十百千"
 _KANJI_NUMBER = re.compile(
-    rf"(?<![{_KANJI_SIGNS}])[{_KANJI_SIGNS}]{{1,15}}+(?=[{_KANJI_COUNTERS}目つ])"
+    rf"(?<![{_KANJI_SIGNS}])[{_KANJI_SIGNS}]{{1,15}}+"
+    "(?=[巻冊話部点個本名人枚回件泊日月年時分円万歳箱通週目つ])"
 )
 _LARGE_UNIT = re.compile(r"(?<!\d)(\d{1,12}+(?:\.\d{1,4})?)万(\d{0,4})")
 
@@ -87,15 +85,15 @@ def normalized(text: str) -> str:
 
 def kanji_number(digits: str) -> int:
     """Convert a number below ten thousand in kanji to an integer, such as ``二十一`` to 21."""
-    if not any(place in digits for place in _KANJI_PLACES):
-        return int("".join(str(_KANJI_DIGITS[digit]) for digit in digits))
+    values = [int(unicodedata.numeric(sign)) for sign in digits]
+    if max(values) < 10:
+        return int("".join(map(str, values)))
     total, digit = 0, 0
-    for sign in digits:
-        if sign in _KANJI_PLACES:
-            total += (digit or 1) * _KANJI_PLACES[sign]
-            digit = 0
+    for value in values:
+        if value < 10:
+            digit = value
         else:
-            digit = _KANJI_DIGITS[sign]
+            total, digit = total + (digit or 1) * value, 0
     return total + digit
 
 
@@ -108,22 +106,26 @@ _WORD = re.compile(
 )
 
 
-def words(text: str) -> list[str]:
+@cached_if_short
+def words(text: str) -> tuple[str, ...]:
     """Return the words of a text, in the normal form of ``normalized``.
 
     Japanese text has no spaces, so its runs of kana and runs of kanji count as words.
     """
-    return list(_words(text))
-
-
-@cached_if_short
-def _words(text: str) -> tuple[str, ...]:
     return tuple(_WORD.findall(normalized(text)))
 
 
 def lower_case(text: str) -> str:
     """Return a text in lower case, with ASCII apostrophes, as most patterns expect it."""
     return text.lower().replace("\u2019", "'")
+
+
+_JAPANESE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
+
+
+def is_japanese(text: str) -> bool:
+    """Return whether a text contains a kana or a kanji."""
+    return _JAPANESE.search(text) is not None
 
 
 def has_question_mark(text: str) -> bool:
@@ -189,15 +191,15 @@ def split_sentences(text: str) -> Iterator[str]:
         yield from filter(None, map(str.strip, _SENTENCE_END.split(piece)))
 
 
-_CAPITALIZED = re.compile(r"[A-Z](?<!\w[A-Z])[\w'-]+")
+_CAPITALIZED = re.compile(r"(?<!\A)[A-Z](?<!\w[A-Z])[\w'-]+")
 _NUMBER = re.compile(
     rf"\d+|(?=[otfsen])\b(?:(?<!the )(?<!this )(?<!that )one|{'|'.join(_UNITS[2:13])})\b|"
     r"(?<![一二三四五六七八九十百])[一二三四五六七八九十百]++(?=[巻冊人名日月時])"
 )
+_KANA_NAME = re.compile(r"[ァ-ヴー]{3,}|[一-龯]{2,}")
 _LINE_NUMBER = re.compile(
     r"\A\W*(?:(?:step|number|no|item|option) ?\d{1,3}\b ?[:.)-]|\d{1,3}[.)] )", re.IGNORECASE
 )
-_KANA_NAME = re.compile(r"[ァ-ヴー]{3,}|[一-龯]{2,}")
 
 
 def information_weight(sentence: str) -> float:
@@ -208,12 +210,9 @@ def information_weight(sentence: str) -> float:
     """
     sentence = _LINE_NUMBER.sub("", sentence).lstrip()
     lower = sentence.lower()
-    names = sum(name.start() > 0 for name in _CAPITALIZED.finditer(sentence))
-    if not sentence.isascii():
-        names += len(_KANA_NAME.findall(sentence)) // 2
-    is_mine = ANY.condense.mine.search(lower) is not None
     numbers = len(_NUMBER.findall(lower))
-    return min(4.0, numbers + names) + (1.5 if is_mine else 0.0)
+    names = len(_CAPITALIZED.findall(sentence)) + len(_KANA_NAME.findall(sentence)) // 2
+    return min(4.0, numbers + names) + (1.5 if ANY.condense.mine.search(lower) else 0.0)
 
 
 _READ = 4_000
@@ -242,8 +241,13 @@ class TextFeatures:
     ends_with_question: bool = False
     is_about_speaker: bool = False
 
+    @property
+    def has_value(self) -> bool:
+        """Whether the text contains a number, a time or a name."""
+        return self.has_number or self.has_time or self.name_count > 0
 
-STOP_WORDS = EN.words("features.stop_words")
+
+_STOP_WORDS = EN.words("features.stop_words")
 
 
 def text_features(text: str) -> tuple[TextFeatures, frozenset[str]]:
@@ -254,24 +258,19 @@ def text_features(text: str) -> tuple[TextFeatures, frozenset[str]]:
     """
     text = text[:_READ].strip()
     low = lower_case(text).replace(" '", "'").replace(" n't", "n't")
-    features = (JA if JA.features.text.search(text) else EN).features
+    rules = (JA if is_japanese(text) else EN).features
     found = TextFeatures(
-        has_number=features.number.search(low) is not None,
-        name_count=len(features.name.findall(text)),
-        has_time=features.time.search(low) is not None,
-        has_wish=features.wants.search(low) is not None,
-        ends_with_question=features.asks.search(low) is not None,
-        is_about_speaker=features.tells.search(low) is not None
-        and not EN.features.serves.search(low),
+        has_number=rules.number.search(low) is not None,
+        name_count=len(rules.name.findall(text)),
+        has_time=rules.time.search(low) is not None,
+        has_wish=rules.wants.search(low) is not None,
+        ends_with_question=rules.asks.search(low) is not None,
+        is_about_speaker=bool(rules.tells.search(low) and not EN.features.serves.search(low)),
     )
-    return found, frozenset(features.word.findall(low)) - STOP_WORDS
+    return found, frozenset(rules.word.findall(low)) - _STOP_WORDS
 
 
 # Sentiment.
-
-
-_SETTLED_BAD = ("二度と", "な", "ま", "い")
-"""Endings of negative words whose meaning a following negation does not reverse."""
 
 
 def sentiment_score(text: str) -> int:
@@ -281,42 +280,32 @@ def sentiment_score(text: str) -> int:
         text: Sentence or clause in English or Japanese, without names of genres, because "horror"
             would count as a complaint.
     """
-    lower, score = lower_case(text), 0
-    for pattern, worth in ((EN.sentiment.settled_good, 1), (EN.sentiment.withheld, -1)):
-        lower, found = pattern.subn(" ", lower)
-        score += worth * found
-    for match in EN.sentiment.wished.finditer(lower):
-        score -= not match["asked"] and EN.sentiment.english.search(match[0]) is not None
-    lower = EN.sentiment.wished.sub(" ", lower)
-    for match in EN.sentiment.english.finditer(lower):
-        is_not = (
-            EN.sentiment.negated.search(lower[max(0, match.start() - 60) : match.start()])
-            is not None
-        )
-        if match["good"]:
-            score += -1 if is_not else 1
-        else:
-            score -= not is_not
-    return score if lower.isascii() else score + _japanese_score(lower)
+    lower = lower_case(text)
+    return sum(_sentiment_score(lower, rules) for rules in _sentiment_rules(lower))
 
 
 def is_evaluative(text: str) -> bool:
     """Return whether a text contains an evaluating word, such as "great", even if it is negated."""
     lower = lower_case(text)
-    return EN.sentiment.english.search(lower) is not None or (
-        not lower.isascii() and JA.sentiment.japanese.search(lower) is not None
-    )
+    return any(rules.evaluation.search(lower) for rules in _sentiment_rules(lower))
 
 
-def _japanese_score(text: str) -> int:
-    score = -sum(not match["asked"] for match in JA.sentiment.wished.finditer(text))
-    rest, withheld = JA.sentiment.withheld.subn("\u3000", JA.sentiment.wished.sub("\u3000", text))
-    score -= withheld
-    for match in JA.sentiment.japanese.finditer(rest):
-        is_not = JA.sentiment.negated_after.match(rest[match.end() : match.end() + 14]) is not None
+def _sentiment_rules(text: str) -> list[Section]:
+    return [EN.sentiment] if text.isascii() else [EN.sentiment, JA.sentiment]
+
+
+def _sentiment_score(text: str, rules: Section) -> int:
+    score = 0
+    for pattern, worth in ((rules.settled_good, 1), (rules.withheld, -1)):
+        text, found = pattern.subn(" ", text)
+        score += worth * found
+    for match in rules.wished.finditer(text):
+        score -= not match["asked"] and rules.evaluation.search(match[0]) is not None
+    text = rules.wished.sub(" ", text)
+    for match in rules.evaluation.finditer(text):
+        context = in_context(text, *match.span())
         if match["good"]:
-            settled = match[0].endswith(("い", "せん", "くて", "さ", "なく", "なし"))
-            score += -1 if is_not and not settled else 1
+            score += -1 if rules.not_good.search(context) else 1
         else:
-            score -= not is_not or match[0].endswith(_SETTLED_BAD)
+            score -= rules.not_bad.search(context) is None
     return score

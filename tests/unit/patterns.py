@@ -15,7 +15,7 @@ from re import _parser as parser
 from typing import Any
 
 import strands_manga_memory as package
-from strands_manga_memory.language.packs import EN, JA
+from strands_manga_memory.language.packs import EN, JA, LanguagePack, compile_entries
 
 _RANDOM = random.Random(3)
 
@@ -57,13 +57,29 @@ def modules() -> Iterator[types.ModuleType]:
             yield importlib.import_module(found.name)
 
 
+def entries(pack: LanguagePack) -> Iterator[tuple[str, dict[str, Any], re.Pattern[str]]]:
+    """Yield the name, the content and the pattern of each entry with patterns in a pack."""
+    for file in pack.files:
+        named = {
+            f"{table}[{number}]": entry
+            for table, content in file.items()
+            if isinstance(content, list)
+            for number, entry in enumerate(content)
+        } | {
+            f"{section}.{name}": entry
+            for section, content in file.get("patterns", {}).items()
+            for name, entry in content.items()
+        }
+        for name, entry in named.items():
+            yield f"{file['code']}.{name}", entry, compile_entries([(file, entry)])
+
+
 def patterns() -> dict[str, re.Pattern[Any]]:
     """Return the patterns of language packs and modules, keyed by place."""
     seen: dict[int, object] = {}
     found: dict[tuple[Any, int], tuple[str, re.Pattern[Any]]] = {}
     for pack in (EN, JA):  # compiled at the first use
-        for name, entry in pack.entries():
-            pattern = pack.compile(entry)
+        for name, _, pattern in entries(pack):
             found.setdefault((pattern.pattern, pattern.flags), (name, pattern))
     for module in modules():
         for name, value in list(vars(module).items()):

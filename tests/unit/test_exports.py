@@ -106,7 +106,7 @@ def test_the_package_runs_from_a_zip_file(tmp_path: Path) -> None:
         f"import sys; sys.path.insert(0, {str(tmp_path / 'package.zip')!r})\n"
         "from strands_manga_memory.stores import RedisHotStore\n"
         "from strands_manga_memory.language.packs import EN, JA\n"
-        "assert EN.code == 'en'\n"
+        "assert EN.files[0]['code'] == 'en'\n"
         "assert 'package.zip' in sys.modules['strands_manga_memory'].__file__"
     )
     printed_by("-c", code)

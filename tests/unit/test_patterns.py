@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.patterns import UNITS, adversaries, is_linear, modules, patterns
+from tests.unit.patterns import UNITS, adversaries, entries, is_linear, modules, patterns
 
 pytestmark = pytest.mark.xdist_group("patterns")  # one worker reads the patterns of the package
 PARTS = 4
@@ -29,7 +29,7 @@ def test_the_patterns_of_a_package_are_found_wherever_they_are_kept() -> None:
         SHOP["email"].pattern.pattern,
         _RULES[0][0].pattern,
     } <= found
-    assert {pack.compile(entry).pattern for pack in packs for _, entry in pack.entries()} <= found
+    assert {pattern.pattern for pack in packs for _, _, pattern in entries(pack)} <= found
     assert len(found) > 200
 
 

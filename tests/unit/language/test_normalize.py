@@ -36,6 +36,6 @@ def test_numbers_in_kanji(kanji: str, number: int) -> None:
 
 
 def test_words_of_both_languages() -> None:
-    assert words("The Clockmaker's 3rd case は名作です") == [
+    assert words("The Clockmaker's 3rd case は名作です") == (
         "the", "clockmaker's", "3rd", "case", "は", "名作", "です",
-    ]  # fmt: skip
+    )  # fmt: skip

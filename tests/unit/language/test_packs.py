@@ -15,19 +15,24 @@ from strands_manga_memory.language.entities import ENTITIES
 from strands_manga_memory.language.instructions import revokes_instruction
 from strands_manga_memory.language.packs import ANY, EN, JA, LanguagePack, load_pack
 from strands_manga_memory.language.preferences import extract_preferences
+from tests.unit.patterns import entries
 
-ENTRIES = {name: (p, e) for p in (EN, JA, load_pack("personal_data")) for name, e in p.entries()}
-ACTS = [(pack.code, entry) for pack, entry in ENTRIES.values() if "cues" in entry]
+ENTRIES = {
+    name: (entry, pattern)
+    for pack in (EN, JA, load_pack("personal_data"), ENTITIES)
+    for name, entry, pattern in entries(pack)
+}
+ACTS = {code: [entry for entry, _ in pack.table("acts")] for code, pack in (("en", EN), ("ja", JA))}
 COUNTEREXAMPLES = [
     (kind, text)
-    for pack in (EN, JA)
-    for kind, texts in pack.counterexamples.items()
+    for file in ANY.files
+    for kind, texts in file["counterexamples"].items()
     for text in texts
 ]
 
 
 @pytest.mark.parametrize(
-    "entry", [entry for _, entry in ENTITIES.entries()], ids=lambda entry: entry["key"]
+    "entry", [entry for entry, _ in ENTITIES.table("entities")], ids=lambda entry: entry["key"]
 )
 def test_an_entity_is_found_in_its_examples(entry: dict[str, Any]) -> None:
     assert entry["examples"]
@@ -37,14 +42,13 @@ def test_an_entity_is_found_in_its_examples(entry: dict[str, Any]) -> None:
 
 def test_every_pattern_has_an_example() -> None:
     assert len(ENTRIES) > 250
-    assert [name for name, (_, entry) in ENTRIES.items() if not entry["examples"]] == []
+    assert [name for name, (entry, _) in ENTRIES.items() if not entry["examples"]] == []
 
 
 def test_a_pattern_finds_its_examples() -> None:
     """Rules read the text as it is written or in lower case."""
     missed = []
-    for name, (pack, entry) in ENTRIES.items():
-        pattern = pack.compile(entry)
+    for name, (entry, pattern) in ENTRIES.items():
         missed += [
             (name, each)
             for each in entry["examples"]
@@ -59,14 +63,14 @@ def test_a_message_is_read_as_the_act_of_its_rule(language: str) -> None:
 
     A rule is tried only in a text with one of its cues.
     """
-    rules = [entry for code, entry in ACTS if code == language]
+    rules = ACTS[language]
     assert len(rules) > 20
     for entry in rules:
         for example in entry["examples"]:
             text = example.lower()
             words = set(re.split(r"[^a-z']+", text)) if language == "en" else text
             assert any(cue in words for cue in entry["cues"]), (example, entry["cues"])
-            assert (example, str(dialogue_act(example, entry["role"]))) == (example, entry["act"])
+            assert (example, str(dialogue_act(example, entry["role"]))) == (example, entry["key"])
 
 
 def test_an_instruction_is_found_at_the_beginning_of_a_clause_alone() -> None:
