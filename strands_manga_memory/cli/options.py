@@ -14,7 +14,7 @@ from strands_manga_memory.assembly.settings import MangaMemorySettings, Settings
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager
-from strands_manga_memory.session.tiers import damaged_heads
+from strands_manga_memory.session.tiers import stored_heads
 from strands_manga_memory.stores.codec import Codec
 
 Hot = Annotated[
@@ -161,9 +161,9 @@ def open_conversation(
     with open_memory(**options) as memory:
         manager = memory.session(target)
         agents = manager.agents()
-        damaged = [] if agent in agents else damaged_heads(memory.durable, manager.session_id)
-        if damaged:
-            raise CorruptRecordError(f"record={damaged[0]!r} is damaged", record=damaged[0])
+        heads = [] if agent in agents else stored_heads(memory.durable, manager.session_id)
+        for record in (f"{head.key.name}#HEAD" for head in heads if head.is_damaged):
+            raise CorruptRecordError(f"record={record!r} is damaged", record=record)
         if agent is None and len(agents) > 1:
             raise typer.BadParameter(
                 f"the session has several agents: choose one with --agent: {', '.join(agents)}"

@@ -23,7 +23,7 @@ from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.record import Record
 from strands_manga_memory.session.session_log import LogEntry
-from strands_manga_memory.session.tiers import HOT, ConversationKey, Tiers, conversation_keys
+from strands_manga_memory.session.tiers import HOT, ConversationKey, Tiers, stored_heads
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import ACTIVE, DELETED, HotStore
 from strands_manga_memory.stores.table import Table
@@ -130,11 +130,7 @@ def places(
         storage = session if session.count(":") == 2 else encoded_id(session)
     if agent is not None:
         return [ConversationKey.of(storage, "A", agent)]
-    found = [
-        conversation_key
-        for conversation_key in conversation_keys(durable, storage)
-        if conversation_key.member.startswith("A:")
-    ]
+    found = [head.key for head in stored_heads(durable, storage) if head.key.kind == "A"]
     return found or [ConversationKey.of(storage, "A", "default")]
 
 

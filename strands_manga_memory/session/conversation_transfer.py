@@ -248,8 +248,6 @@ def _with_new_turns_unlogged(storage: ConversationStorage, content: Record) -> R
     """
     base = storage.local.base
     new = {key for key, length in base.seen.items() if length > content.seen.get(key, 0)}
-    turns = dict(base.turns)
-    short = {key for key in new if len(turns.get(key, Turn()).messages) < base.seen[key]}
-    for key, turn in storage.first.get_turns(base.incarnation, short).items():
-        turns[key] = turn.merge(turns.get(key, turn))
-    return replace(base, turns=turns, unlogged=new)
+    short = {key for key in new if len(base.turns.get(key, Turn()).messages) < base.seen[key]}
+    turns = storage.first.get_turns(base.incarnation, short)
+    return replace(base.with_turns(turns), unlogged=new)

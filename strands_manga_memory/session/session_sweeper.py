@@ -9,21 +9,21 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from typing import Protocol
 
 from strands_manga_memory.arguments import check_int, check_positive_seconds, checked, with_repr
-from strands_manga_memory.messages import is_message
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.messages.message_parts import custom_metadata
 from strands_manga_memory.messages.transcripts import Transcript, Utterance
+from strands_manga_memory.session.agent_snapshot import UNREADABLE_TEXT
 from strands_manga_memory.session.protocol.conversation_storage import ConversationStorage
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.hot_tier import read_hot_head
 from strands_manga_memory.session.protocol.record import Record, Turn, TurnKey
-from strands_manga_memory.session.session_log import turn_numbers
+from strands_manga_memory.session.session_log import log_entries
 from strands_manga_memory.session.tiers import (
     BUCKETS,
     TOMBSTONE,
@@ -31,12 +31,11 @@ from strands_manga_memory.session.tiers import (
     ExpiryEntry,
     ExpiryIndex,
     Tiers,
-    directory_key,
-    due_key,
+    directory_entry,
     finalized_key,
 )
 from strands_manga_memory.session.ttl import TtlPolicy
-from strands_manga_memory.stores.codec import Codec, load
+from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import CLOSING, HotStore
 from strands_manga_memory.stores.table import Table
 from strands_manga_memory.stores.urls import hot_store_of, table_of
@@ -144,7 +143,7 @@ class EndedConversation:
         """
         if self.durable is not None:
             for number in self.ended_incarnations:
-                yield from self._transcript(sorted(self.durable.read_log(number).items()))
+                yield from self._transcript(self.durable.read_log(number))
         yield from self.present_transcript()
 
     def present_transcript(self) -> Iterator[Transcript]:
@@ -153,41 +152,39 @@ class EndedConversation:
         If there are no messages, or if the user or session is not known, nothing is yielded.
         """
         if not self.record.is_empty:
-            yield from self._transcript(self.storage.history())
+            yield from self._transcript(dict(self.storage.history()))
 
-    def _transcript(self, log: Sequence[tuple[TurnKey, Turn]]) -> Iterator[Transcript]:
+    def _transcript(self, log: Mapping[TurnKey, Turn]) -> Iterator[Transcript]:
         """Yield one transcript of the given turns of the conversation.
 
-        If there are no turns, or if the user or session is not known, nothing is yielded.
-
-        Args:
-            log: Key and content of each turn, in order.
+        If there are no messages, or if the user or session is not known, nothing is yielded.
         """
-        ids, numbers = self.ids, turn_numbers(dict(log))
-        log = [(key, turn) for key, turn in log if turn.messages]
-        if not log or not ids.get("user") or not ids.get("session"):
+        ids, entries = self.ids, log_entries(log, {})
+        if not entries or not ids.get("user") or not ids.get("session"):
             return
-        utterances: list[Utterance] = []
-        count = 0
-        for key, turn in log:
-            for data, at in zip(turn.messages, turn.times, strict=True):
-                message = load(data)
-                count += 1
-                if is_message(message) and (text := message_text(message).strip()):
-                    role, id_ = message["role"], message.get("tracking_id") or ""
-                    is_learned = custom_metadata(message).get("learn") != "nothing"
-                    utterances.append(Utterance(role, text, numbers[key], at, id_, is_learned))
+        texts = ((entry, message_text(entry.message).strip()) for entry in entries)
         yield Transcript(
             user_id=ids["user"],
             tenant=ids.get("tenant"),
             session_id=ids["session"],
             agent_id=ids.get("member") or "default",
-            mark=f"{round(log[0][1].times[0] * 1000):x}",
-            utterances=tuple(utterances),
-            turns=max(numbers.values()),
-            covered=count,
-            revisions=sum(sum(turn.redacted.values()) for _, turn in log),
-            ended_at=log[-1][1].times[-1],
+            mark=f"{round(entries[0].at * 1000):x}",
+            utterances=tuple(
+                Utterance(
+                    entry.message["role"],
+                    text,
+                    entry.turn,
+                    entry.at,
+                    entry.message.get("tracking_id") or "",
+                    custom_metadata(entry.message).get("learn") != "nothing",
+                )
+                for entry, text in texts
+                if text not in ("", UNREADABLE_TEXT)
+            ),
+            turns=entries[-1].turn,
+            covered=len(entries),
+            revisions=sum(entry.revision for entry in entries),
+            ended_at=entries[-1].at,
         )
 
 
@@ -263,11 +260,9 @@ class SessionSweeper:
                 Other failures are logged.
         """
         check_int("limit", limit, minimum=0)
-        hot = self._tiers.hot
-        names = [] if hot is None else list(hot.expired(limit=limit))
-        finished = sum(self._sweep(hot, name) for name in names if hot is not None)
-        if hot is None:
+        if (hot := self._tiers.hot) is None:
             return self._sweep_durable(limit)
+        finished = sum(self._sweep(hot, name) for name in list(hot.expired(limit=limit)))
         return finished + _run_logged(partial(self._sweep_durable, limit))
 
     # The hot tier
@@ -277,9 +272,6 @@ class SessionSweeper:
         if claimed is None:
             return False
         expect = claimed.epoch, claimed.version
-        if name.count("/") > 1:  # cached data, not a conversation
-            hot.drop(name, expect=expect)
-            return False
         return bool(_run_logged(partial(self._finish, hot, name, expect)))
 
     def _finish(self, hot: HotStore, name: str, expect: tuple[int, int]) -> bool:
@@ -298,8 +290,9 @@ class SessionSweeper:
             Whether the conversation was removed.
         """
         conversation = EndedConversation(ConversationKey.parse(name), self._tiers)
-        if not conversation.flush(claimed=expect):
-            hot.drop(name, expect=expect)  # a tombstone or an empty record
+        is_cache = name.count("/") > 1  # not a conversation
+        if is_cache or not conversation.flush(claimed=expect):
+            hot.drop(name, expect=expect)  # cached data, a tombstone or an empty record
             return False
         if conversation.durable is not None:
             self._finalized(conversation, conversation.durable)
@@ -324,7 +317,7 @@ class SessionSweeper:
     def _check_entry(self, entry: ExpiryEntry, index: ExpiryIndex) -> bool:
         due, is_finalized = self._check_conversation(entry)
         if due is None:
-            index.remove(entry)
+            index.remove(entry.key)
         else:
             index.postpone(entry, due=due)
         return is_finalized
@@ -335,7 +328,8 @@ class SessionSweeper:
         - While the hot tier has a copy of the conversation, nothing is due.
         - After the conversation's time to live, the finalizer is called.
         - ``ttl.grace`` seconds after the end of its session, a deletion marker (tombstone) replaces
-          the conversation, and the log is deleted.
+          the conversation, and the log is deleted. The log of a deleted conversation is deleted,
+          too.
         - After the expiry of the marker, the marker is deleted.
 
         Returns:
@@ -348,24 +342,31 @@ class SessionSweeper:
             return now + wait + self._lease, False
         conversation = EndedConversation(entry.key, self._tiers, ids=entry.ids)
         conversation.read()
-        durable, record = conversation.durable, conversation.record
+        durable, record, storage = conversation.durable, conversation.record, conversation.storage
         assert durable is not None  # noqa: S101 - for the type checker
-        if record.is_empty:
-            return self._remove_remains(entry, conversation, durable)
         due = record.last_used + ttl.ttl(record.turn_count)
-        if now < due:
+        if not record.is_empty and now < due:
             return due, False
-        is_finalized = bool(record.message_count) and self._finalized(conversation, durable)
-        is_done = is_finalized or self._finalizer is None
-        durable.purge(record.incarnation if is_done else record.logs_from)
-        over_at = record.last_used + ttl.session + ttl.grace
-        if over_at > now:
-            # A user may return within the session. The longer the absence, the rarer the checks.
-            away = max(self._lease, now - record.last_used)
-            return min(max(over_at, now + self._lease), now + 2 * away), is_finalized
+        has_turns = bool(record.message_count or conversation.ended_incarnations)
+        is_finalized = has_turns and self._finalized(conversation, durable)
+        if not record.is_empty:
+            durable.purge(record.incarnation)
+            over_at, away = record.last_used + ttl.session + ttl.grace, now - record.last_used
+            if over_at > now:
+                # A user may return within the session. The longer the absence, the rarer the
+                # checks.
+                return min(over_at, now + 2 * max(self._lease, away)), is_finalized
+            is_over = storage.expire(unused_since=now - ttl.session)
+        elif logs := durable.incarnations():
+            # If the table's own TTL has deleted the head, there is no tombstone yet.
+            is_over = max(logs) < record.incarnation or storage.begin_incarnation(
+                storage.local.expired_record(max(logs))
+            )
+        else:
+            return self._remove_head(entry, durable), False
         # A log may be deleted only after a tombstone was put. A writer that continues the
         # conversation finds the tombstone, and moves its unsaved turns to the next incarnation.
-        if conversation.storage.expire(unused_since=now - ttl.session):
+        if is_over:
             durable.purge(conversation.record.incarnation)
         return now + ttl.grace + self._lease, is_finalized
 
@@ -389,40 +390,25 @@ class SessionSweeper:
         self._table.put(mark)
         return True
 
-    def _remove_remains(
-        self, entry: ExpiryEntry, conversation: EndedConversation, durable: DurableTier
-    ) -> tuple[float | None, bool]:
-        """Remove the remains of a deleted or expired conversation from the durable tier.
+    def _remove_head(self, entry: ExpiryEntry, durable: DurableTier) -> float | None:
+        """Remove the deletion marker (tombstone) of a conversation that has no log, if it is due.
 
-        If there is a log (list of turns), the log is deleted. The finalizer is called first if the
-        log has turns of an expired run of the conversation. If there is no log, the deletion marker
-        (tombstone) is deleted, as soon as the marker has expired.
+        If it was the last conversation of its session, the session is removed from the user's list.
 
         Returns:
-            Time of the next check in seconds since 1970 (None: no further check), and whether the
-            finalizer was called.
+            Time of the next check in seconds since 1970. None: no further check.
         """
-        now, ttl, record = self._tiers.clock(), self._tiers.ttl, conversation.record
-        if there := durable.incarnations():
-            has_ended = bool(conversation.ended_incarnations)
-            is_finalized = has_ended and self._finalized(conversation, durable)
-            if max(there) >= record.incarnation:  # the table's own TTL deleted the head
-                storage = conversation.storage
-                if not storage.begin_incarnation(storage.local.expired_record(max(there))):
-                    return now + self._lease, is_finalized
-            durable.purge(conversation.record.incarnation)
-            return now + ttl.grace + self._lease, is_finalized
+        now = self._tiers.clock()
         expires_at = int(durable.head_item.get(self._table.schema.ttl) or 0)
         if expires_at > now:
-            return expires_at, False
+            return expires_at
         if not durable.remove_head():
-            return now + self._lease, False
-        self._table.batch_write(deletes=[due_key(entry.key), finalized_key(entry.key)])
-        key = directory_key(entry.key.session, entry.ids)
+            return now + self._lease
+        listed = directory_entry(entry.key.session, entry.ids)
         rows = self._table.query(entry.key.session, attributes=[])
-        if key is not None and all(row["sk"] == TOMBSTONE for row in rows):
-            self._table.delete(*key)
-        return None, False
+        if listed and all(row["sk"] == TOMBSTONE for row in rows):
+            self._table.delete(listed["session_id"], listed["sk"])
+        return None
 
     @property
     def _table(self) -> Table:

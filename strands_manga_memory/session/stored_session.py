@@ -35,11 +35,10 @@ from strands_manga_memory.session.tiers import (
     ConversationKey,
     Kind,
     Tiers,
-    conversation_keys,
     is_in_hot,
-    member_ids,
     put_group_tombstone,
     remove_listing,
+    stored_heads,
 )
 from strands_manga_memory.stores.codec import MAX_LEVELS, is_json, load
 from strands_manga_memory.stores.hot import acquire_lease, release_lease
@@ -117,7 +116,7 @@ class StoredSession:
                 copies_until = until
             put_group_tombstone(durable, session, now=now, until=until)
             # Listed after the tombstone, which ends conversations that begin meanwhile.
-            keys |= set(conversation_keys(durable, session))
+            keys |= {head.key for head in stored_heads(durable, session)}
         if errors := self._delete(keys):
             raise errors[0]
         self._refresh_in_process(keys)
@@ -297,8 +296,8 @@ class StoredSession:
             if kind == "A" and (one.local.is_dirty or not one.local.base.is_empty)
         }
         if self._tiers.durable is not None:
-            listed = member_ids(self._tiers.durable, self._storage_id)
-            found |= {id_ for kind, id_ in listed if kind == "A"}
+            heads = stored_heads(self._tiers.durable, self._storage_id)
+            found |= {head.member for head in heads if head.member and head.key.kind == "A"}
         return sorted(found)
 
     def log(

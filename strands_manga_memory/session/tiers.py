@@ -11,19 +11,14 @@ import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 from urllib.parse import unquote
 
-from strands_manga_memory.arguments import (
-    check_callable,
-    check_instance,
-    check_positive_int,
-    check_positive_seconds,
-)
+from strands_manga_memory.arguments import check_positive_int, check_positive_seconds
 from strands_manga_memory.scope import ConversationScope, encoded_id
 from strands_manga_memory.session.ttl import TtlPolicy
-from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.codec import MALFORMED, Codec
 from strands_manga_memory.stores.hot import DELETED, HotStore
 from strands_manga_memory.stores.table import Condition, Item, Key, Table
 from strands_manga_memory.stores.writer import Writer, shared_writer
@@ -76,6 +71,11 @@ class ConversationKey:
         return cls(*name.rsplit("/", 1))
 
     @property
+    def kind(self) -> Kind:
+        """Kind of the conversation: ``A`` of an agent, ``M`` of a Graph or Swarm."""
+        return "M" if self.member.startswith("M:") else "A"
+
+    @property
     def name(self) -> str:
         """Name of the conversation in the hot tier.
 
@@ -89,88 +89,67 @@ def user_directory(user_id: str, tenant: str | None) -> str:
     return f"user/{encoded_id(tenant) if tenant else ''}:{encoded_id(user_id)}"
 
 
-def directory_key(session: str, ids: Mapping[str, Any]) -> Key | None:
-    """Return the table key of the item that lists a session for its user.
-
-    None for a session without a user.
-    """
-    if not ids.get("user"):
-        return None
-    return user_directory(ids["user"], ids.get("tenant")), session
-
-
 def directory_entry(session: str, ids: Mapping[str, Any]) -> Item | None:
     """Return the table item that lists a session for its user.
 
     None for a session without a user.
     """
-    if (key := directory_key(session, ids)) is None:
+    if not ids.get("user"):
         return None
     names = {name: ids.get(name) for name in ("session", "user", "tenant")}
-    return {"session_id": key[0], "sk": key[1], **names}
+    return {"session_id": user_directory(ids["user"], ids.get("tenant")), "sk": session, **names}
 
 
-def _heads(table: Table, session: str, *attributes: str) -> Iterator[Item]:
-    rows = table.query(session, attributes=attributes)
-    yield from (row for row in rows if str(row["sk"]).endswith("#HEAD"))
+class StoredHead(NamedTuple):
+    """Properties of a head (record of a conversation) in the durable tier.
 
-
-def conversation_keys(table: Table, session: str) -> Iterator[ConversationKey]:
-    """Yield the storage key of each conversation of a session, also of damaged and deleted ones."""
-    for row in _heads(table, session):
-        yield ConversationKey(session, str(row["sk"]).removesuffix("#HEAD"))
-
-
-def member_ids(table: Table, session: str) -> Iterator[tuple[Kind, str]]:
-    """Yield the kind and id of each agent, Graph and Swarm that has a conversation in a session.
-
-    The kind is ``A`` for an agent, and ``M`` for a Graph or Swarm. Deleted conversations are left
-    out.
+    Attributes:
+        key: Storage key of the conversation.
+        member: Id of the agent, Graph or Swarm; None for a deleted or damaged conversation.
+        is_damaged: Whether the head lacks its attributes.
+        was_hot: Whether a process with a hot tier has written the head.
     """
-    for row in _heads(table, session, "member"):
-        if row.get("member"):
-            yield ("M" if str(row["sk"]).startswith("M:") else "A"), str(row["member"])
+
+    key: ConversationKey
+    member: str | None
+    is_damaged: bool
+    was_hot: bool
 
 
-def damaged_heads(table: Table, session: str) -> list[str]:
-    """Return the names of the table items of a session's damaged conversations.
-
-    The item of a conversation's state, its head, is damaged if the attribute ``state`` is missing.
-    """
-    heads = _heads(table, session, "state")
-    return [f"{session}/{row['sk']}" for row in heads if "state" not in row]
-
-
-def tombstone_key(partition: str) -> Key:
-    """Return the table key of the tombstone, which marks a whole session or user as deleted.
-
-    Args:
-        partition: Partition of the session, or of the user's directory (list of sessions).
-    """
-    return partition, TOMBSTONE
+def stored_heads(table: Table, session: str) -> list[StoredHead]:
+    """Return the properties of all conversations of a session, also of deleted ones."""
+    rows = table.query(session, attributes=["state", "member", HOT])
+    return [
+        StoredHead(
+            ConversationKey(session, sort.removesuffix("#HEAD")),
+            row.get("member") or None,
+            "state" not in row,
+            bool(row.get(HOT)),
+        )
+        for row in rows
+        if (sort := str(row["sk"])).endswith("#HEAD")
+    ]
 
 
-def put_group_tombstone(table: Table, partition: str, *, now: float, until: float) -> int:
+def put_group_tombstone(table: Table, partition: str, *, now: float, until: float) -> None:
     """Mark all conversations of a session or user as deleted, by one item (a tombstone).
 
-    The caller must then delete the data of the conversations. It must list the conversations after
-    this call, because other processes can begin new ones until the item is written.
+    The item has the first incarnation (number of a conversation's run) that does not count as
+    deleted. The caller must then delete the data of the conversations. It must list the
+    conversations after this call, because other processes can begin new ones until the item is
+    written.
 
     Args:
         table: The durable tier.
         partition: Partition of the session, or of the user's directory (list of sessions).
         now: The time in seconds since 1970.
         until: Time when the table may delete the tombstone, in seconds since 1970.
-
-    Returns:
-        The first incarnation (number of a conversation's run) that does not count as deleted.
     """
+    key = {"session_id": partition, "sk": TOMBSTONE}
     before = (table.get(partition, TOMBSTONE) or {}).get(ENDED_BELOW)
     incarnation = max(int(now), int(before) + 1 if isinstance(before, int | float) else 0)
-    key = {"session_id": partition, "sk": TOMBSTONE}
     ended = {ENDED_BELOW: incarnation, "state": DELETED, table.schema.ttl: math.ceil(until)}
     table.put(key | ended)
-    return incarnation
 
 
 BUCKETS = 16
@@ -200,12 +179,31 @@ class ExpiryEntry:
     ids: Mapping[str, Any]
     claimed: float = 0.0
 
+    @classmethod
+    def of(cls, item: Item) -> ExpiryEntry:
+        """Convert an item of the table to an entry. A damaged item raises an error."""
+        ids = {name: item.get(name) for name in _IDS}
+        claimed = float(item.get("claimed") or 0.0)
+        return cls(ConversationKey.parse(item["conversation"]), int(item["due"]), ids, claimed)
+
+    @property
+    def table_key(self) -> Key:
+        """Key of the entry's item in the table."""
+        name = self.key.name
+        return f"expiry/{zlib.crc32(name.encode()) % BUCKETS:02d}", f"{self.due:013d}#{name}"
+
+    def item(self, key: Key, **changes: Any) -> Item:
+        """Return the entry as an item of the table under the given key, with changed attributes."""
+        values = {"conversation": self.key.name, "due": self.due, "claimed": 0.0, **self.ids}
+        return {"session_id": key[0], "sk": key[1], **values, **changes}
+
 
 class ExpiryIndex:
     """Index in the durable tier of the times when sweepers must check conversations.
 
     A sweeper (background job) reads the entries whose time has come, and finishes their
-    conversations if they have expired.
+    conversations if they have expired. Each entry is stored twice: under its time, so that sweepers
+    find due entries, and under the conversation.
     """
 
     def __init__(self, table: Table) -> None:
@@ -217,15 +215,12 @@ class ExpiryIndex:
     ) -> list[Item]:
         """Return the two table items that list a conversation in the expiry index.
 
-        The key of the first item contains the time of the next check by a sweeper (background job),
-        so that sweepers find due conversations. The key of the second item contains only the
-        conversation. This item stores the time, from which the key of the first item is made.
+        ``ids`` are unescaped ids. ``due`` is the time of the next check by a sweeper (background
+        job), in seconds since 1970.
         """
-        entry = ExpiryEntry(
-            conversation_key, math.ceil(due), {name: ids.get(name) for name in _IDS}
-        )
-        partition, sort = due_key(conversation_key)
-        return [cls._item(entry), {"session_id": partition, "sk": sort, "due": entry.due}]
+        known = {name: ids.get(name) for name in _IDS}
+        entry = ExpiryEntry(conversation_key, math.ceil(due), known)
+        return [entry.item(entry.table_key), entry.item(due_key(conversation_key))]
 
     def due(self, now: float, *, start: int = 0) -> Iterator[ExpiryEntry]:
         """Yield the entries of the conversations that a sweeper must check now.
@@ -238,12 +233,9 @@ class ExpiryIndex:
         for number in range(start, start + BUCKETS):
             partition, last = f"expiry/{number % BUCKETS:02d}", f"{math.floor(now):013d}#~"
             for item in self._table.query(partition, last=last):
-                due, _, name = str(item["sk"]).partition("#")
-                ids = {id_: item.get(id_) for id_ in _IDS}
                 try:
-                    claimed = float(item.get("claimed") or 0.0)
-                    entry = ExpiryEntry(ConversationKey.parse(name), int(due), ids, claimed)
-                except (ValueError, TypeError) as error:  # must not block the other entries
+                    entry = ExpiryEntry.of(item)
+                except MALFORMED as error:  # must not block the other entries
                     kind = type(error).__name__
                     logger.warning("error=<%s> | skipped a damaged entry of the expiry index", kind)
                     continue
@@ -260,10 +252,9 @@ class ExpiryIndex:
         Returns:
             Whether the conversation was claimed. False if another sweeper was first.
         """
-        if entry.claimed > now:
-            return False
-        item = self._item(entry) | {"claimed": now + lease}
-        return self._table.put(item, when=Condition(equals={"claimed": entry.claimed}))
+        item = entry.item(entry.table_key, claimed=now + lease)
+        is_free = entry.claimed <= now
+        return is_free and self._table.put(item, when=Condition(equals={"claimed": entry.claimed}))
 
     def postpone(self, entry: ExpiryEntry, *, due: float) -> None:
         """Move a conversation's entry in the index to a later time, ``due``.
@@ -274,29 +265,23 @@ class ExpiryIndex:
         """
         later = self.items(entry.key, entry.ids, due=max(entry.due + 1, due))
         self._table.batch_write(puts=later)
-        self.remove(entry)
+        self._table.delete(*entry.table_key)
 
-    def remove(self, entry: ExpiryEntry) -> None:
-        """Remove a conversation's entry from the index, so that sweepers no longer check it."""
-        item = self._item(entry)
-        self._table.delete(item["session_id"], item["sk"])
+    def remove(self, conversation_key: ConversationKey) -> bool:
+        """Remove a conversation from the index, so that sweepers no longer check it.
+
+        The note about its finalized version is also removed. Return whether the index had an entry.
+        """
+        entry = self.entry_of(conversation_key)
+        keys = [due_key(conversation_key), finalized_key(conversation_key)]
+        self._table.batch_write(deletes=[*keys, *([entry.table_key] if entry else [])])
+        return entry is not None
 
     def entry_of(self, conversation_key: ConversationKey) -> ExpiryEntry | None:
         """Return a conversation's entry in the expiry index; None if it is missing or damaged."""
-        due = (self._table.get(*due_key(conversation_key)) or {}).get("due")
-        if not isinstance(due, int | float):
-            return None
-        entry = ExpiryEntry(conversation_key, int(due), {})
-        item = self._item(entry)
-        ids = self._table.get(item["session_id"], item["sk"]) or {}
-        return replace(entry, ids={name: ids.get(name) for name in _IDS})
-
-    @staticmethod
-    def _item(entry: ExpiryEntry) -> Item:
-        name = entry.key.name
-        partition = f"expiry/{zlib.crc32(name.encode()) % BUCKETS:02d}"
-        key = {"session_id": partition, "sk": f"{entry.due:013d}#{name}"}
-        return {**key, **entry.ids, "claimed": entry.claimed}
+        with suppress(*MALFORMED):
+            return ExpiryEntry.of(self._table.get(*due_key(conversation_key)) or {})
+        return None
 
 
 def due_key(conversation_key: ConversationKey) -> Key:
@@ -363,8 +348,8 @@ def _possible_sessions(table: Table, row: Item) -> Iterator[Any]:
     key = str(row["sk"])
     yield row.get("session")
     yield unquote(key.rpartition(":")[2])
-    for conversation_key in conversation_keys(table, key):
-        if entry := ExpiryIndex(table).entry_of(conversation_key):
+    for head in stored_heads(table, key):
+        if entry := ExpiryIndex(table).entry_of(head.key):
             yield entry.ids["session"]
 
 
@@ -396,7 +381,7 @@ def is_in_hot(table: Table, session: str) -> bool:
 
     The result is True if any process with a hot tier has stored a conversation of the session.
     """
-    return any(row.get(HOT) for row in table.query(session, attributes=[HOT]))
+    return any(head.was_hot for head in stored_heads(table, session))
 
 
 def hot_copy_warnings(
@@ -457,9 +442,6 @@ class Tiers:
         check_positive_int("max_unsaved", self.max_unsaved)
         check_positive_seconds("hot_deadline", self.hot_deadline)
         check_positive_seconds("durable_deadline", self.durable_deadline)
-        check_instance("codec", self.codec, Codec, "a Codec(...)")
-        check_instance("ttl", self.ttl, TtlPolicy, "a TtlPolicy(...)")
-        check_callable("clock", self.clock, "a function that returns seconds since 1970")
         if self.hot is None and self.durable is None:
             raise ValueError(
                 "hot and durable are both None: pass a store or a URL, such as"
@@ -494,6 +476,13 @@ class Tiers:
             ttl=ttl or TtlPolicy(),
             **rules,
         )
+
+    def codec_of(self, *, is_tombstone: bool) -> Codec:
+        """Return the codec of a record.
+
+        Tombstones are not encrypted, so that they can be read without the keys.
+        """
+        return Codec() if is_tombstone else self.codec
 
     @property
     def store_names(self) -> str:

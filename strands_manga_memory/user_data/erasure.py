@@ -23,12 +23,10 @@ from strands_manga_memory.session.tiers import (
     TOMBSTONE,
     ConversationKey,
     ExpiryIndex,
-    conversation_keys,
-    due_key,
-    finalized_key,
     hot_copy_warnings,
     list_sessions,
     put_group_tombstone,
+    stored_heads,
     user_directory,
 )
 from strands_manga_memory.state import EnvironmentChanges
@@ -188,17 +186,14 @@ def _delete_session(scope: ConversationScope, tiers: dict[str, Any], counts: Cou
     items of each kind is added to ``counts``.
     """
     hot, durable, session = tiers["hot"], tiers["durable"], scope.storage_session_id
-    keys = list(conversation_keys(durable, session))
+    keys = [head.key for head in stored_heads(durable, session)]
     counts["conversations"] += len(keys)
     counts["durable_records"] += sum(1 for _ in durable.query(session, attributes=[]))
     index = ExpiryIndex(durable)
     for conversation_key in keys:
         if hot is not None and read_hot_head(hot, conversation_key.name) is not None:
             counts["hot_conversations"] += 1
-        if entry := index.entry_of(conversation_key):
-            index.remove(entry)
-            counts["expiry_index"] += 1
-        durable.batch_write(deletes=[due_key(conversation_key), finalized_key(conversation_key)])
+        counts["expiry_index"] += index.remove(conversation_key)
     TieredSessionManager(scope, **tiers).delete_session()
     counts["directory"] += 1
     if hot is not None:

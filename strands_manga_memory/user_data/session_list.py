@@ -14,7 +14,7 @@ from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.messages.texts import shorten_line
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager
-from strands_manga_memory.session.tiers import ExpiryIndex, damaged_heads
+from strands_manga_memory.session.tiers import ExpiryIndex, stored_heads
 from strands_manga_memory.stores.table import Table
 from strands_manga_memory.user_data.erasure import sessions_of
 
@@ -131,7 +131,8 @@ def _list_entry(
         last = max((each["last_activity"] for each in facts), default=0.0)
         oldest = sorted(zip(agents, facts, strict=True), key=lambda pair: pair[1]["created"])
         title = next((found for agent, _ in oldest if (found := _find_title(manager, agent))), "")
-        is_damaged = not agents and bool(damaged_heads(durable, manager.session_id))
+        heads = stored_heads(durable, str(manager.session_id))
+        is_damaged = not agents and any(head.is_damaged for head in heads)
     except CorruptRecordError:
         facts, last, title, is_damaged = [], 0.0, "", True
     return SessionEntry(

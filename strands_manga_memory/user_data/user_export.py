@@ -23,12 +23,7 @@ from strands_manga_memory.memory.records import (
 from strands_manga_memory.memory.statements import LOG
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.session.agent_snapshot import UNREADABLE_TEXT
-from strands_manga_memory.session.tiers import (
-    damaged_heads,
-    hot_copy_warnings,
-    list_sessions,
-    member_ids,
-)
+from strands_manga_memory.session.tiers import hot_copy_warnings, list_sessions, stored_heads
 from strands_manga_memory.stores.codec import Codec, dump, json_value, parsing
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import Table
@@ -111,19 +106,21 @@ def export_user(
     for scope in (one.scope for one in listed):
         session = {"session_id": scope.session_id}
         manager = TieredSessionManager(scope, hot=hot, durable=durable, codec=codec, clock=clock)
-        unreadable += damaged_heads(durable, scope.storage_session_id)
-        for kind, id_ in member_ids(durable, scope.storage_session_id):
+        heads = stored_heads(durable, scope.storage_session_id)
+        unreadable += [f"{head.key.name}#HEAD" for head in heads if head.is_damaged]
+        for conversation_key, id_ in ((head.key, head.member) for head in heads if head.member):
             with _skip_damaged(unreadable):
-                if kind == "A":
+                if conversation_key.kind == "A":
                     conversation = _export_conversation(manager, id_)
                     exported["sessions"].append({**session, "agent_id": id_, **conversation})
-                    name = f"{scope.storage_session_id}/{kind}:{id_}"
                     lost = [
                         str(record["seq"])
                         for record in conversation["records"]
                         if record["message"]["content"] == _UNREADABLE
                     ]
-                    unreadable += [f"{name}, messages {', '.join(lost)}"] if lost else []
+                    unreadable += (
+                        [f"{conversation_key.name}, messages {', '.join(lost)}"] if lost else []
+                    )
                 elif (found := manager.orchestrator_state(id_)) is not None:
                     exported["orchestrators"].append(
                         {**session, "id": id_, "state": _json_ready(found)}

@@ -17,7 +17,7 @@ from strands_manga_memory.memory.hot_profile import cache_name
 from strands_manga_memory.memory.preference_log import bucket_of
 from strands_manga_memory.memory.records import preference_id, storage_key_of
 from strands_manga_memory.scope import encoded_id, tenant_of
-from strands_manga_memory.session.tiers import ConversationKey, directory_key, due_key
+from strands_manga_memory.session.tiers import ConversationKey, directory_entry, due_key
 from strands_manga_memory.state.session_state import SessionState
 from strands_manga_memory.stores.table import Key
 
@@ -86,7 +86,8 @@ def names(scope: ConversationScope) -> Names:
         Owner(scope.user_id, scope.tenant),
     )
     whole, of_session = (*user, scope.session_id, scope.agent_id), (*user, scope.session_id)
-    directory = directory_key(session, {"user": scope.user_id, "tenant": scope.tenant})
+    listed = directory_entry(session, {"user": scope.user_id, "tenant": scope.tenant})
+    directory = listed["session_id"], listed["sk"]
     return {
         ("table", session): of_session,
         **{("table", "/".join(key)): whole for key in keys_of(conversation_key)},

@@ -9,9 +9,13 @@ from strands.agent.conversation_manager import SlidingWindowConversationManager
 
 from strands_manga_memory import Codec
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.session.protocol.record_format import open_object, seal_object
+from strands_manga_memory.session.protocol.record_format import (
+    open_json,
+    seal_json,
+    state_part,
+)
 from strands_manga_memory.stores import SQLiteTable, Table, open_table
-from strands_manga_memory.stores.codec import VERSION
+from strands_manga_memory.stores.codec import VERSION, dump
 from tests import servers
 from tests.faults import talk
 from tests.faults.conftest import NewProcess, Process
@@ -293,17 +297,13 @@ def test_a_record_of_a_newer_version(new_process: NewProcess, stores: Stores) ->
 
 def test_what_a_later_release_has_added_is_kept(new_process: NewProcess, stores: Stores) -> None:
     cold, table, row, name = stored_head(new_process, stores)
-    head = open_object(row["data"], name, Codec())
+    parts = open_json(row["data"], name, Codec())
     mood = {"name": "mood", "version": [1, "a", 0], "value": "good"}
-    table.put(
-        {
-            **row,
-            "data": seal_object({**head, "states": [*head.get("states", []), mood]}, name, Codec()),
-        }
-    )
+    text = dump({**parts, state_part("mood"): mood})
+    table.put({**row, "data": seal_json(text, name, Codec())})
     later = new_process(cold, durable=table)
     later.agent("t4 tool")
     later.manager.flush()
     row = table.get(row["session_id"], row["sk"])
-    assert mood in open_object(row["data"], name, Codec())["states"]
+    assert mood in open_json(row["data"], name, Codec()).values()
     table.close()

@@ -11,9 +11,9 @@ import pytest
 from strands_manga_memory import USER_MEMORY, Codec, MangaMemory, SQLiteTable
 from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError
 from strands_manga_memory.ops import import_user
-from strands_manga_memory.session.protocol.record_format import open_object, seal_object
+from strands_manga_memory.session.protocol.record_format import open_json, seal_json
 from strands_manga_memory.session.tiers import ConversationKey, ExpiryIndex
-from strands_manga_memory.stores.codec import MAX_DECOMPRESSED, parsing
+from strands_manga_memory.stores.codec import MAX_DECOMPRESSED, dump, parsing
 from tests import servers
 from tests.faults.hostile import planted
 from tests.faults.hostile.world import World
@@ -79,19 +79,20 @@ def test_values_that_unpack_to_very_much_take_little_memory(world: World) -> Non
 def test_lists_that_name_very_many_messages_take_little_memory(world: World) -> None:
     row = next(row for row in world.rows(world.durable) if row["sk"].endswith("#HEAD"))
     place = f"{row['session_id']}/{row['sk']}"
-    head = open_object(row["data"], place, CODEC)
+    parts = open_json(row["data"], place, CODEC)
     world.forget_hot()
     many = 99_999_999_999
-    key = head["seen"].split()[0].partition(":")[0]
+    key = parts["head"]["seen"].split()[0].partition(":")[0]
     for damage in (
-        {"window": f"1-{many}"},
-        {"window": f"1:0-{many}"},
+        {"window": f"{key}:{many}"},
         {"window": ["1"]},
-        {"seen": f"{key}:{many}", "window": "1"},
+        {"seen": f"{key}:{many}", "window": f"{key}:0"},
+        {"seen": f"{key}:{many} +1:-{many}", "window": f"{key}:0"},
         {"unlogged": {key: many}},
         {"message_count": many, "turn_count": many},
     ):
-        world.durable.put({**row, "data": seal_object({**head, **damage}, place, CODEC)})
+        text = dump({**parts, "head": {**parts["head"], **damage}})
+        world.durable.put({**row, "data": seal_json(text, place, CODEC)})
         tracemalloc.start()
         try:
             with suppress(CorruptRecordError):

@@ -20,6 +20,7 @@ import random
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from threading import RLock
 from typing import Any
 
@@ -32,26 +33,24 @@ from strands_manga_memory.session.protocol.record import (
     TurnKey,
 )
 from strands_manga_memory.session.protocol.record_format import (
-    is_text,
-    open_object,
+    open_json,
     open_turn,
-    seal_object,
+    record_from_parts,
+    record_to_json,
+    seal_json,
     turn_to_json,
-    whole_record_from_json,
-    whole_record_to_json,
 )
 from strands_manga_memory.session.tiers import (
     ENDED_BELOW,
     FIRST_CHECK_SECONDS,
     HOT,
+    TOMBSTONE,
     ConversationKey,
     ExpiryIndex,
     Tiers,
     directory_entry,
-    directory_key,
-    tombstone_key,
 )
-from strands_manga_memory.stores.codec import Codec, load, parsing
+from strands_manga_memory.stores.codec import load, parsing
 from strands_manga_memory.stores.hot import ACTIVE, DELETED
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Key, Table
 from strands_manga_memory.stores.writer import TierHealth
@@ -99,9 +98,9 @@ class DurableTier:
         self._conversation_key, self._tiers, self._table = conversation_key, tiers, tiers.durable
         self._session, self._member = conversation_key.session, conversation_key.member
         self._codec, self._key = tiers.codec, (self._session, f"{self._member}#HEAD")
-        directory = directory_key(self._session, ids)
-        groups = [self._session, *([directory[0]] if directory else [])]
-        self._watched = [tombstone_key(group) for group in groups]
+        listed = directory_entry(self._session, ids)
+        groups = [self._session, *([listed["session_id"]] if listed else [])]
+        self._watched = [(group, TOMBSTONE) for group in groups]
         self.io = RLock()
         self.health = TierHealth(tier=self.name, shared=tiers.writer.durable_health)
         self.deadline = tiers.durable_deadline
@@ -129,11 +128,9 @@ class DurableTier:
         record = Record()
         if item is not None and not self._is_expired(item):
             item, data = read_split(self._table, item)
-            name, is_tombstone = "/".join(self._key), item.get("state") == DELETED
-            # Tombstones are never encrypted, so that they can be read without the keys.
-            codec = Codec() if is_tombstone else self._codec
-            with parsing(name):
-                record = whole_record_from_json(open_object(data, name, codec))
+            codec = self._tiers.codec_of(is_tombstone=item.get("state") == DELETED)
+            with parsing(name := "/".join(self._key)):
+                record = record_from_parts(open_json(data, name, codec))
         ended = self._ended_below(found.values())
         if ended > record.incarnation:
             record = Record(incarnation=ended, deleted_below=ended)
@@ -148,13 +145,7 @@ class DurableTier:
         try:
             self.read()
         except CorruptRecordError:
-            item = self._table.get(*self._key)
-            # The parts of a damaged head are found by their keys, because its attributes may be
-            # damaged, too.
-            self.head_item = {
-                name: value for name, value in (item or {}).items() if name not in ("parts", "tag")
-            }
-            self.is_known = True
+            self.head_item, self.is_known = self._table.get(*self._key) or {}, True
 
     def write(self, record: Record) -> bool:
         """Replace the conversation's record (state), unless another process has changed it.
@@ -173,56 +164,45 @@ class DurableTier:
         """
         if not self.is_known:
             raise OvertakenError("the head of the durable tier is not known")
-        before, known = self.head_item, self.record
-        is_first = known.is_empty and not record.is_empty
+        is_first = self.record.is_empty and not record.is_empty
         if is_first:
             listed = directory_entry(self._session, record.ids)
-            items = ExpiryIndex.items(
-                self._conversation_key, record.ids, due=self._tiers.clock() + FIRST_CHECK_SECONDS
-            )
+            due = self._tiers.clock() + FIRST_CHECK_SECONDS
+            items = ExpiryIndex.items(self._conversation_key, record.ids, due=due)
             self._table.batch_write(puts=[*items, *([listed] if listed else [])])
-        # The item of a deleted or damaged record may still have content.
-        follows = record.incarnation == known.incarnation and record.redactions == known.redactions
-        self.forget()
-        redacts = bool(before) and (known.is_empty or not follows)
-        item = self._put_head_item(record, before, redacts=redacts)
-        if item is None:
+        if not self._put_head(record):
             return False
-        if is_first:
-            # The deletion of a session or user first puts a tombstone, then lists conversations.
-            # Here, the head is put first, then the tombstones are read. So at least one of the two
-            # sees the other.
-            ended = self._ended_below(self._table.batch_get(self._watched).values())
-            if ended > record.incarnation:
-                empty = Record(incarnation=ended, deleted_below=ended)
-                self._put_head_item(empty, item, redacts=True)
-                return False
-        self.is_known, self.record, self.head_item = True, record, item
+        # The deletion of a session or user first puts a tombstone, then lists conversations. Here,
+        # the head is put first, then the tombstones are read. So at least one of the two sees the
+        # other.
+        tombstones = self._table.batch_get(self._watched) if is_first else {}
+        ended = self._ended_below(tombstones.values())
+        if ended > record.incarnation:
+            self._put_head(Record(incarnation=ended, deleted_below=ended))
+            self.forget()
+            return False
         return True
 
-    def _put_head_item(self, record: Record, before: Item, *, redacts: bool) -> Item | None:
-        is_tombstone, ttl = record.is_empty, self._tiers.ttl
-        kept_seconds = ttl.tombstone_seconds if is_tombstone else ttl.session + ttl.grace
-        expires_at = math.ceil(self._tiers.clock() + kept_seconds)
-        attributes: dict[str, Any] = {"v": secrets.randbits(50), self._table.schema.ttl: expires_at}
-        attributes["state"] = DELETED if is_tombstone else ACTIVE
-        if not is_tombstone and "member" in record.ids:
+    def _put_head(self, record: Record) -> bool:
+        before, known, ttl = self.head_item, self.record, self._tiers.ttl
+        # The item of a deleted or damaged record may still have content.
+        continues = not known.is_empty and record.incarnation == known.incarnation
+        is_scrubbed = bool(before) and not (continues and record.redactions == known.redactions)
+        self.forget()
+        attributes: dict[str, Any] = {"state": DELETED if record.is_empty else ACTIVE}
+        seconds = ttl.tombstone_seconds if record.is_empty else ttl.session + ttl.grace
+        attributes[self._table.schema.ttl] = math.ceil(self._tiers.clock() + seconds)
+        if not record.is_empty and "member" in record.ids:
             attributes["member"] = record.ids["member"]
         if self._tiers.hot is not None or before.get(HOT):
             attributes[HOT] = True
-        codec = Codec() if is_tombstone else self._codec
-        data = seal_object(
-            whole_record_to_json(record), "/".join(self._key), codec, plain_bytes=_PLAIN_HEAD_BYTES
-        )
-        return put_split(
-            self._table,
-            self._key,
-            data,
-            attributes=attributes,
-            guard="v",
-            before=before,
-            scrub=redacts,
-        )
+        codec = self._tiers.codec_of(is_tombstone=record.is_empty)
+        name, text = "/".join(self._key), record_to_json(record)
+        data = seal_json(text, name, codec, plain_bytes=_PLAIN_HEAD_BYTES)
+        item = put_split(self._table, self._key, data, attributes, before=before, scrub=is_scrubbed)
+        if item is not None:
+            self.is_known, self.record, self.head_item = True, record, item
+        return item is not None
 
     def remove_head(self) -> bool:
         """Delete the conversation's record (state), but not its log (list of turns).
@@ -274,21 +254,12 @@ class DurableTier:
         where, merged = self._turn_key(incarnation, key), turn
         found: Item | None = None
         for _ in attempts("durable"):
-            attributes: dict[str, Any] = {"etag": merged.etag}
-            if not self._codec.encrypts:
-                attributes |= _readable_attributes(merged)
-            data = seal_object(turn_to_json(key, merged), "/".join(where), self._codec)
-            if is_text(data):
+            attributes = {} if self._codec.encrypts else _readable_attributes(merged)
+            data = seal_json(turn_to_json(merged), "/".join(where), self._codec)
+            with suppress(UnicodeDecodeError):  # encrypted, compressed, or with invalid characters
                 attributes, data = {**attributes, "turn": data.decode()}, b""
-            if put_split(
-                self._table,
-                where,
-                data,
-                attributes=attributes,
-                guard="etag",
-                before=found,
-                scrub=bool(merged.redacted),
-            ):
+            scrub = bool(merged.redacted)
+            if put_split(self._table, where, data, attributes, before=found, scrub=scrub):
                 break
             found = self._table.get(*where)
             read = None if found is None else self._turn_in(found)
@@ -322,16 +293,18 @@ class DurableTier:
                 until this number is reached. None: all turns.
             until: Key of the newest turn to read. Later turns are left out. None: no limit.
         """
-        prefix, turns, count = self._prefix(incarnation), {}, 0
+        prefix, turns, count = self._prefix(incarnation), dict[TurnKey, Turn](), 0
         last = f"{prefix}{until or chr(0x10FFFF)}"
+        # At least two, because the last item of a query is also the first one of the next.
         limit = None if newest is None else max(2, newest)
         while True:
+            rows = self._table.query(
+                self._session, first=prefix, last=last, reverse=newest is not None, limit=limit
+            )
             items = 0
-            for item in self._table.query(
-                self._session, first=prefix, last=last, reverse=limit is not None, limit=limit
-            ):
-                items, sort = items + 1, str(item["sk"])
-                key = None if is_part(sort) else TurnKey.parse(sort.removeprefix(prefix))
+            for items, item in enumerate(rows, 1):  # noqa: B007 - counts parts of turns, too
+                last = str(item["sk"])
+                key = None if is_part(last) else TurnKey.parse(last.removeprefix(prefix))
                 if key is not None and key not in turns:
                     turns[key] = self._turn_in(item) or Turn()
                     count += len(turns[key].messages)
@@ -339,7 +312,6 @@ class DurableTier:
                     return turns
             if limit is None or items < limit:
                 return turns
-            last = sort  # parts of large turns count towards the limit
 
     def unlisted_keys(self, head: Record) -> list[TurnKey]:
         """Return the keys of turns in the log that the record ``head`` does not list as logged.
@@ -356,7 +328,7 @@ class DurableTier:
         return [
             key
             for key in logged
-            if key in head.unlogged or (key not in head.seen and not head.is_older_than_seen(key))
+            if not head.logged_length(key) and not head.is_older_than_seen(key)
         ]
 
     def _sort_values(self, first: str, last: str) -> list[str]:
@@ -454,26 +426,24 @@ def put_split(
     table: Table,
     key: Key,
     data: bytes,
-    *,
     attributes: Mapping[str, Any],
-    guard: str,
+    *,
     before: Item | None = None,
     scrub: bool = False,
 ) -> Item | None:
     """Store a value of any size in one or more items of a table, all with the same time to live.
 
-    The first item is written last, so that no reader sees an incomplete value.
+    Each stored value has a random attribute ``v``, which shows whether another process has changed
+    the value. The first item is written last, so that no reader sees an incomplete value.
 
     Args:
         table: The table.
         key: Key of the first item.
         data: The value. Empty if the value is in ``attributes``.
         attributes: Further attributes of the first item.
-        guard: Name of an attribute that shows whether another process has changed the value. The
-            write is refused if this attribute differs in the stored first item and ``before``. If
-            ``before`` is None, the write is refused if there is a stored first item.
-        before: First item of the value to replace, as read before; None for a new value. The other
-            items of the replaced value are deleted after the write.
+        before: First item of the value to replace, as read before; None or empty for a new value.
+            The write is refused if the stored value is another one, or if there is a stored value
+            and ``before`` is None.
         scrub: Whether no item of the replaced value may stay, not even from interrupted writes.
             Needed after a redaction.
 
@@ -485,21 +455,22 @@ def put_split(
         rows = table.query(key[0], first=f"{key[1]}~", last=f"{key[1]}~\U0010ffff", attributes=[])
         obsolete = {_key_of(row) for row in rows}
     chunks = [data[at : at + MAX_BYTES] for at in range(0, len(data), MAX_BYTES)]
-    item: Item = {"session_id": key[0], "sk": key[1], **attributes}
+    item: Item = {"session_id": key[0], "sk": key[1], "v": secrets.randbits(50), **attributes}
     if len(chunks) > 1:
-        item |= {"parts": len(chunks), "tag": secrets.token_hex(8)}
-        expiry = {name: value for name, value in attributes.items() if name == table.schema.ttl}
-        for part, chunk in zip(part_keys(item), chunks[1:], strict=True):
-            table.put({"session_id": part[0], "sk": part[1], "data": chunk, **expiry})
-    when = Condition(equals={guard: before.get(guard)}) if before else ABSENT
+        item["parts"] = len(chunks)
+    parts = part_keys(item)
+    expiry = {name: value for name, value in attributes.items() if name == table.schema.ttl}
+    for part, chunk in zip(parts, chunks[1:], strict=True):
+        table.put({"session_id": part[0], "sk": part[1], "data": chunk, **expiry})
+    when = Condition(equals={"v": before.get("v")}) if before else ABSENT
     is_put = table.put({**item, **({"data": chunks[0]} if chunks else {})}, when=when, scrub=scrub)
-    if not is_put and "tag" in item:
+    if not is_put and parts:
         # The driver may have repeated a put that had already succeeded.
-        is_put = (table.get(*key) or {}).get("tag") == item["tag"]
+        is_put = (table.get(*key) or {}).get("v") == item["v"]
     if not is_put:
-        obsolete = set(part_keys(item))
-    elif before and "parts" in before:
-        obsolete.update(part_keys(before))
+        obsolete = set(parts)
+    elif before and not scrub:
+        obsolete = set(part_keys(before))
     if obsolete:
         table.batch_write(deletes=sorted(obsolete))
     return item if is_put else None
@@ -526,14 +497,12 @@ def read_split(table: Table, item: Item) -> tuple[Item, bytes]:
     for _ in range(_MAX_READS):
         keys = part_keys(item)
         found = table.batch_get(keys) if keys else {}
-        chunks = [item.get("data"), *[found.get(key, {}).get("data") for key in keys]]
-        whole = [chunk for chunk in chunks if isinstance(chunk, bytes)]
-        if len(whole) == len(chunks):
-            return item, b"".join(whole)
+        with suppress(KeyError, TypeError):  # a part is missing, or is not bytes
+            return item, b"".join([item["data"], *[found[key]["data"] for key in keys]])
         present = table.get(*key)
         if present is None:
             break
-        if present.get("tag") == item.get("tag"):
+        if present.get("v") == item.get("v"):
             raise CorruptRecordError(
                 f"record={name!r} is damaged: parts of it are missing", record=name
             )
@@ -551,7 +520,7 @@ def part_keys(item: Item) -> list[Key]:
     if type(parts) is not int or not 0 < parts <= MAX_PARTS:
         name = f"{partition}/{sort}"
         raise CorruptRecordError(f"record={name!r} is damaged: it has {parts!r} parts", record=name)
-    return [(partition, f"{sort}~{part:03d}.{item.get('tag')}") for part in range(1, parts)]
+    return [(partition, f"{sort}~{part:03d}.{item.get('v')}") for part in range(1, parts)]
 
 
 def _key_of(item: Item) -> Key:

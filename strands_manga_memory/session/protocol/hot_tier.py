@@ -1,22 +1,8 @@
 """Storage of a conversation in the hot tier, which is a cache such as Redis.
 
-The conversation is one hash. Each write is one compare-and-set. These fields are JSON:
-
-- ``head``: version, counters, redactions, and the turns that the log in the durable tier may lack.
-- ``run``: values that stay the same until the conversation is deleted, expires or is rewound, such
-  as ids.
-- ``view``: the agent's history, as references to messages.
-- ``seen``: number of messages of each turn that the writer knew. Turns that are complete in the
-  hash are left out.
-- ``removed``: number of messages that a turn had when a rewind removed it, keyed by turn.
-- ``manager``: state of the conversation manager.
-- ``turn.<key>.<length>``: one turn, named by its key and its number of messages.
-- ``edit.<key>.<index>``: edited version of one message of a turn.
-- ``note.<number>``: one message that the conversation manager wrote.
-- ``state.<hash>``: one named state value.
-- ``ended``: the only field of a hash without content, for example after a deletion.
-
-Without a durable tier, the hash keeps turns that have left the history.
+The conversation is one hash, with a field for each part of its record (``record_format.py``). Each
+write is one compare-and-set. Without a durable tier, the hash keeps turns that have left the
+history.
 """
 
 from __future__ import annotations
@@ -24,10 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from hashlib import blake2b
-from operator import itemgetter
 from threading import RLock
-from typing import Any
 
 from strands_manga_memory.exceptions import (
     CorruptRecordError,
@@ -39,18 +22,19 @@ from strands_manga_memory.session.protocol.record import (
     TurnKey,
 )
 from strands_manga_memory.session.protocol.record_format import (
-    JsonObject,
-    open_object,
+    ENDED,
+    HEAD,
+    open_json,
     open_turn,
-    record_from_json,
-    record_to_json,
-    seal_object,
+    record_from_parts,
+    record_to_parts,
+    seal_json,
+    turn_key,
+    turn_part,
     turn_to_json,
-    whole_record_from_json,
-    whole_record_to_json,
 )
 from strands_manga_memory.session.tiers import ConversationKey, Tiers
-from strands_manga_memory.stores.codec import Codec, parsing
+from strands_manga_memory.stores.codec import parsing
 from strands_manga_memory.stores.hot import (
     CLOSING,
     DELETED,
@@ -64,20 +48,6 @@ from strands_manga_memory.stores.writer import TierHealth
 EMPTY_SECONDS = 3600.0
 """Seconds for which a hot tier that was emptied after a flush refuses late writes."""
 
-ENDED_FIELD = "ended"
-"""Field that replaces ``head`` in an empty record, and is never encrypted."""
-
-_HEAD_FIELD = "head"
-
-_FIELD_OF = {
-    "window": "view",
-    "seen": "seen",
-    "removed": "removed",
-    "manager": "manager",
-    **dict.fromkeys(("ids", "incarnation", "deleted_below", "last_rewind", "created"), "run"),
-}
-"""Field of each part of a record's JSON object that is not in the field ``head``."""
-
 
 @dataclass
 class StoredHash:
@@ -89,10 +59,8 @@ class StoredHash:
         epoch: Epoch that the next write stores. It is 1 above the stored epoch after a deletion, or
             if a sweeper (background job) has reserved the conversation. Otherwise it is the same.
         record: The state of the conversation.
-        unread: Stored turns that ``record`` lacks, because they have left the agent's history or
-            are damaged. Each key of a turn is mapped to the turn's number of messages.
-        fields: Content of each field, keyed by name: a turn or a JSON object. None for a turn in
-            ``unread``, and for a field that the record does not need.
+        unread: Keys of stored turns that ``record`` lacks, because they have left the agent's
+            history or are damaged.
         expires_in: Seconds from the read or write until the conversation counts as expired; None if
             the hash is missing.
     """
@@ -100,8 +68,7 @@ class StoredHash:
     expect: tuple[int, int] | None = None
     epoch: int = 1
     record: Record = field(default_factory=Record)
-    unread: dict[TurnKey, int] = field(default_factory=dict)
-    fields: dict[str, Any] = field(default_factory=dict)
+    unread: set[TurnKey] = field(default_factory=set)
     expires_in: float | None = None
 
 
@@ -127,8 +94,7 @@ class HotTier:
     def __init__(self, conversation_key: ConversationKey, tiers: Tiers) -> None:
         assert tiers.hot is not None  # noqa: S101 - for the type checker
         self._store, self._name = tiers.hot, conversation_key.name
-        self._tiers, self._codec = tiers, tiers.codec
-        self._keeps_log = tiers.durable is None
+        self._tiers, self._keeps_log = tiers, tiers.durable is None
         self.stored: StoredHash | None = None
         self.io = RLock()
         self.health = TierHealth(tier=self.name, shared=tiers.writer.hot_health)
@@ -203,12 +169,20 @@ class HotTier:
         before = self.stored
         if before is None:
             raise StoreUnavailableError("the content of the hot tier is not known")
-        record = self._add_redacted_turns(record, before)
-        ttl = self._ttl_of(record)
-        is_new = record.incarnation != before.record.incarnation
+        is_new = record.is_empty or record.incarnation != before.record.incarnation
         old = StoredHash() if is_new else before
-        after = self._content(record, old)
-        version = new_version()
+        record = self._add_redacted_turns(record, old)
+        lacking = (old.record.turns.keys() | old.unread) - record.turns.keys()
+        unread = lacking if self._keeps_log else lacking & record.shown_keys
+        parts, known = record_to_parts(record), {} if is_new else record_to_parts(old.record)
+        changed = {name: text for name, text in parts.items() if text != known.get(name)}
+        changed |= {
+            turn_part(key): turn_to_json(turn)
+            for key, turn in record.turns.items()
+            if turn != old.record.turns.get(key)
+        }
+        removed = (known.keys() - parts.keys()) | set(map(turn_part, lacking - unread))
+        ttl, version = self._ttl_of(record), new_version()
         self.stored = None
         is_stored = self._store.write(
             self._name,
@@ -217,19 +191,20 @@ class HotTier:
                 epoch=before.epoch,
                 version=version,
                 fields={
-                    name: self._encode(name, value)
-                    for name, value in after.fields.items()
-                    if value is not None and value != old.fields.get(name)
+                    name: seal_json(
+                        text,
+                        f"{self._name}#{name}",
+                        self._tiers.codec_of(is_tombstone=name == ENDED),
+                    )
+                    for name, text in changed.items()
                 },
-                removed=sorted(old.fields.keys() - after.fields.keys()),
+                removed=sorted(removed),
                 ttl=ttl,
                 replace=is_new and before.expect is not None,
             ),
         )
         if is_stored:
-            self.stored = replace(
-                after, expect=(before.epoch, version), epoch=before.epoch, expires_in=ttl
-            )
+            self.stored = StoredHash((before.epoch, version), before.epoch, record, unread, ttl)
         return is_stored
 
     def _ttl_of(self, record: Record) -> float:
@@ -261,17 +236,20 @@ class HotTier:
                 return {}
             held, unread = stored.record.turns, stored.unread
             wanted = {*unread, *held} if keys is None else set(keys)
-            names = {_turn_field(key, unread[key]): key for key in unread.keys() & wanted}
-            turns = {key: turn for key, turn in held.items() if key in wanted}
-            found = self._store.load(self._name, list(names), touch=False) if names else None
-            for name, data in (found.fields if found else {}).items():
-                if (turn := self._read_turn(name, data)) is not None:
-                    turns[names[name]] = turn
-            return turns
+            names = [turn_part(key) for key in unread & wanted]
+            found = self._store.load(self._name, names, touch=False) if names else None
+            read = self._open_turns(found.fields if found else {})
+            return read | {key: turn for key, turn in held.items() if key in wanted}
 
-    def _read_turn(self, name: str, data: bytes) -> Turn | None:
-        """Convert a stored field to a turn. If the turn is damaged, return None."""
-        return open_turn(partial(bytes, data), self.name, self._storage_key(name), self._codec)
+    def _open_turns(self, fields: Mapping[str, bytes]) -> dict[TurnKey, Turn]:
+        """Convert the stored fields of turns to turns. Damaged ones are left out."""
+        turns: dict[TurnKey, Turn] = {}
+        for name, data in fields.items():
+            storage_key = f"{self._name}#{name}"
+            turn = open_turn(partial(bytes, data), self.name, storage_key, self._tiers.codec)
+            if turn is not None and (key := turn_key(name)) is not None:
+                turns[key] = turn
+        return turns
 
     def _add_redacted_turns(self, record: Record, before: StoredHash) -> Record:
         """Return a copy of ``record`` with the redacted turns that have left the agent's history.
@@ -280,103 +258,33 @@ class HotTier:
         their original messages. A write of the result replaces these messages.
         """
         known = before.record.redactions
-        new = {key for key in before.unread if record.redactions.get(key, {}) != known.get(key, {})}
-        turns = self.get_turns(record.incarnation, new) if new else {}
-        redacted = {key: record.redact_turn(key, turn) for key, turn in turns.items()}
-        return replace(record, turns={**redacted, **record.turns})
-
-    # Fields
-
-    def _content(self, record: Record, before: StoredHash) -> StoredHash:
-        """Build the new content of the hash that stores the conversation in the hot tier.
-
-        ``record`` is the state to store. ``before`` is the present content of the hash. Turns of
-        ``before`` stay if the agent's history or, without a durable tier, the log needs them.
-        """
-        if record.is_empty:
-            return StoredHash(record=record, fields={ENDED_FIELD: whole_record_to_json(record)})
-        shown = record.shown_keys
-        lengths = {key: len(turn.messages) for key, turn in before.record.turns.items()}
-        # The history, or the log in this hash, still needs turns that have left the record, or
-        # cannot be read.
-        unread = {
-            key: length
-            for key, length in (lengths | before.unread).items()
-            if key not in record.turns and (self._keeps_log or key in shown)
-        }
-        held = unread | {key: len(turn.messages) for key, turn in record.turns.items()}
-        fields: dict[str, Any] = {
-            _turn_field(key, length): record.turns.get(key) for key, length in held.items()
-        }
-        value = record_to_json(record, held)
-        fields |= {name: {"body": body} for name, body in value.pop("bodies", {}).items()}
-        fields |= {
-            f"state.{self._digest(state['name'])}": state for state in value.pop("states", ())
-        }
-        for part, found in value.items():
-            fields.setdefault(_FIELD_OF.get(part, _HEAD_FIELD), {})[part] = found
-        return StoredHash(record=record, unread=unread, fields=fields)
-
-    def _digest(self, name: str) -> str:
-        text = f"{self._name}#{name}".encode(errors="surrogatepass")
-        return blake2b(text, digest_size=8).hexdigest()
-
-    def _encode(self, name: str, value: Turn | JsonObject) -> bytes:
-        if isinstance(value, Turn):
-            value = turn_to_json(_parse_turn_field(name)[0], value)
-        codec = Codec() if name == ENDED_FIELD else self._codec
-        return seal_object(value, self._storage_key(name), codec)
+        new = {key for key in before.unread if record.redactions.get(key) != known.get(key)}
+        turns = self.get_turns(record.incarnation, new).items()
+        return record.with_turns({key: record.redact_turn(key, turn) for key, turn in turns})
 
     def _decode(self, found: HotRecord) -> StoredHash:
+        parts, turns = {}, {}
+        for name, data in found.fields.items():
+            with parsing(storage_key := f"{self._name}#{name}"):
+                if (key := turn_key(name)) is not None:
+                    turns[key] = name, data
+                else:
+                    parts[name] = open_json(
+                        data, storage_key, self._tiers.codec_of(is_tombstone=name == ENDED)
+                    )
+        with parsing(self._name):
+            record = record_from_parts(parts)
+        needed = sorted(turns.keys() & (record.shown_keys | record.unlogged))
+        record = replace(record, turns=self._open_turns(dict(turns[key] for key in needed)))
         # A sweeper's claim stops no writer: the next writer raises the epoch, which voids the
         # claim.
-        epoch = found.epoch + (found.state == CLOSING)
-        stored = StoredHash((found.epoch, found.version), epoch, expires_in=found.expires_in)
-        if _HEAD_FIELD in found.fields:
-            self._decode_fields(found.fields, stored)
-        elif ENDED_FIELD in found.fields:
-            value = open_object(found.fields[ENDED_FIELD], self._storage_key(ENDED_FIELD), Codec())
-            with parsing(self._name):
-                stored.record = whole_record_from_json(value)
-            stored.fields[ENDED_FIELD] = value
-        else:
-            raise CorruptRecordError(
-                f"record={self._name!r} is damaged: it has no head", record=self._name
-            )
-        return stored
-
-    def _decode_fields(self, fields: Mapping[str, bytes], stored: StoredHash) -> None:
-        value, states, bodies = JsonObject(), list[JsonObject](), JsonObject()
-        for name, data in fields.items():
-            kind, dot, _ = name.partition(".")
-            with parsing(self._storage_key(name)):
-                if kind == "turn":
-                    stored.unread.update([_parse_turn_field(name)])
-                    continue
-                opened = open_object(data, self._storage_key(name), self._codec)
-                if not dot:
-                    stored.fields[name] = opened
-                    value |= opened
-                elif kind == "state":
-                    states.append(opened)
-                else:
-                    bodies[name] = opened["body"]
-        with parsing(self._name):
-            states.sort(key=itemgetter("name"))
-            value |= {"states": states, "bodies": bodies}
-            record = record_from_json(value, stored.unread)
-        turns: dict[TurnKey, Turn] = {}
-        for key in sorted(stored.unread.keys() & (record.shown_keys | record.unlogged)):
-            name = _turn_field(key, stored.unread[key])
-            if (turn := self._read_turn(name, fields[name])) is not None:
-                turns[key] = turn
-                del stored.unread[key]
-        stored.record = replace(record, turns=turns)
-        known = self._content(stored.record, stored).fields
-        stored.fields = {name: known.get(name) for name in fields} | stored.fields
-
-    def _storage_key(self, name: str) -> str:
-        return f"{self._name}#{name}"
+        return StoredHash(
+            expect=(found.epoch, found.version),
+            epoch=found.epoch + (found.state == CLOSING),
+            record=record,
+            unread=turns.keys() - record.turns.keys(),
+            expires_in=found.expires_in,
+        )
 
 
 def read_hot_head(store: HotStore, name: str) -> HotRecord | None:
@@ -384,16 +292,7 @@ def read_hot_head(store: HotStore, name: str) -> HotRecord | None:
 
     The result is None if the hot tier has no content of the conversation.
     """
-    found = store.load(name, [_HEAD_FIELD], touch=False)
-    if found is None or found.state == DELETED or _HEAD_FIELD not in found.fields:
+    found = store.load(name, [HEAD], touch=False)
+    if found is None or found.state == DELETED or HEAD not in found.fields:
         return None
     return found
-
-
-def _turn_field(key: TurnKey, length: int) -> str:
-    return f"turn.{key.time}.{key.tag}.{length}"
-
-
-def _parse_turn_field(name: str) -> tuple[TurnKey, int]:
-    key, _, length = name.removeprefix("turn.").rpartition(".")
-    return TurnKey.parse(key), int(length)

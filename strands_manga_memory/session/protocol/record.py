@@ -3,16 +3,28 @@
 The module does no I/O. The author of a record is the process that wrote it. The log has all turns
 of a conversation. It is in the durable tier (a database table) or, without one, in the hot tier.
 The incarnation of a conversation is a number that grows with each deletion, expiry or rewind.
+
+The annotated types of the fields define the JSON form in which the fields are stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import orjson
+from pydantic import PlainSerializer, PlainValidator
+
+from strands_manga_memory.stores.codec import dump, json_bytes, load
+
+MAX_MESSAGES = 200_000
+"""Maximum number of messages in a stored list of turns. A list with more messages is damaged."""
+
+_USUAL_LENGTH = 2  # a question and its answer
 
 SEEN_TURNS = 100
 """Number of newest turns that every record lists as known to its author."""
@@ -95,11 +107,91 @@ class Slot(NamedTuple):
 Window = tuple[Slot, ...]
 """Type of an agent's history: references to its messages, in order."""
 
-Lengths = Mapping[TurnKey, int]
+
+# Stored forms
+
+
+def keys_to_text(entries: Iterable[tuple[TurnKey | None, str]]) -> str:
+    """Convert keys of turns, each with a note, to a short text.
+
+    The text ``"+41.5c8e01f2 +2:3 :4 +3.90d1aa07"`` has these entries:
+
+    - ``+41.5c8e01f2``: a turn with the time 41 and the tag ``5c8e01f2``, without a note.
+    - ``+2:3``: a turn with the time 43, which is 2 later, the same tag, and the note ``3``.
+    - ``:4``: the same turn again, or no turn, with the note ``4``.
+    - ``+3.90d1aa07``: a turn with the time 46 and the tag ``90d1aa07``.
+    """
+    words: list[str] = []
+    before = TurnKey(0, "")
+    for key, note in entries:
+        name = ""
+        if key is not None and key != before:
+            tag = "" if key.tag == before.tag else f".{key.tag}"
+            name, before = f"{key.time - before.time:+d}{tag}", key
+        words.append(f"{name}:{note}" if note else name)
+    return " ".join(words)
+
+
+def keys_from_text(text: str) -> Iterator[tuple[TurnKey, str]]:
+    """Convert the text of ``keys_to_text`` back to keys of turns with their notes."""
+    key = TurnKey(0, "")
+    for word in text.split():
+        name, _, note = word.partition(":")
+        time, _, tag = name.partition(".")
+        key = TurnKey(key.time + int(time or 0), tag or key.tag)
+        yield key, note
+
+
+def _lengths_to_text(lengths: Mapping[TurnKey, int]) -> str:
+    """Convert the number of messages of each turn to text. Turns of two messages have no note."""
+    usual = {_USUAL_LENGTH: ""}
+    return keys_to_text((key, usual.get(n, str(n))) for key, n in sorted(lengths.items()))
+
+
+def _lengths_from_text(text: str) -> dict[TurnKey, int]:
+    lengths = {key: int(note or _USUAL_LENGTH) for key, note in keys_from_text(text)}
+    if sum(map(abs, lengths.values())) > MAX_MESSAGES:
+        raise ValueError(f"the turns have over {MAX_MESSAGES} messages")
+    return lengths
+
+
+def _rounded(times: Iterable[float]) -> list[float]:
+    return [round(at, 3) for at in times]
+
+
+Dumped = Annotated[
+    Any, PlainValidator(json_bytes), PlainSerializer(orjson.Fragment, return_type=Any)
+]
+"""Type of a message that ``dump`` has serialized."""
+
+Value = Annotated[
+    Any,
+    PlainValidator(lambda value: load(json_bytes(value))),
+    PlainSerializer(lambda value: orjson.Fragment(dump(value)), return_type=Any),
+]
+"""Type of any value that ``dump`` can serialize."""
+
+KeyText = Annotated[TurnKey, PlainValidator(TurnKey.parse), PlainSerializer(str)]
+"""Type of a turn key that is stored as one text."""
+
+Keys = Annotated[
+    AbstractSet[TurnKey],
+    PlainValidator(lambda text: {key for key, _ in keys_from_text(text)}),
+    PlainSerializer(lambda keys: keys_to_text((key, "") for key in sorted(keys))),
+]
+"""Type of a set of turn keys."""
+
+Lengths = Annotated[
+    Mapping[TurnKey, int], PlainValidator(_lengths_from_text), PlainSerializer(_lengths_to_text)
+]
 """Type of a mapping from turn keys to numbers of messages."""
 
 
-class StateValue(NamedTuple):
+# Records
+
+
+@dataclass(frozen=True, slots=True)
+class StateValue:
     """Named state value of a conversation, such as an entry of ``agent.state``, with a version.
 
     The value has the version of the record in which it was first stored. A merge of two records
@@ -107,17 +199,18 @@ class StateValue(NamedTuple):
     """
 
     version: Version
-    value: Any
+    value: Value
 
 
-class Replacement(NamedTuple):
+@dataclass(frozen=True, slots=True, order=True)
+class Replacement:
     """New content of a redacted message.
 
     If a message was redacted several times, the replacement with the highest revision is valid.
     """
 
     revision: int
-    message: Any
+    message: Dumped
 
 
 CONTINUES = "continues"
@@ -139,22 +232,11 @@ class Turn:
         about: Further values of the turn, such as the user's intent.
     """
 
-    messages: tuple[Any, ...] = ()
-    times: tuple[float, ...] = ()
+    messages: tuple[Dumped, ...] = ()
+    times: Annotated[tuple[float, ...], PlainSerializer(_rounded)] = ()
     redacted: Mapping[int, int] = field(default_factory=dict)
     is_open: bool = False
-    about: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def etag(self) -> str:
-        """Short text that differs between different copies of a turn, such as ``3+:1.2``.
-
-        A write to the log compares the text, to detect that another process has changed the turn.
-        In the example, the turn has 3 messages and is open (``+``). Its message with the index 1
-        was redacted, and has the revision 2.
-        """
-        redacted = ",".join(f"{at}.{times}" for at, times in sorted(self.redacted.items()))
-        return f"{len(self.messages)}{'+' if self.is_open else ''}:{redacted}"
+    about: Mapping[str, Value] = field(default_factory=dict)
 
     def redact(self, replacements: Mapping[int, Replacement]) -> Turn:
         """Return a copy of the turn in which redacted messages have their new content.
@@ -166,7 +248,7 @@ class Turn:
             return self
         messages, redacted = list(self.messages), dict(self.redacted)
         for at, new in replacements.items():
-            if at < len(messages) and new > (redacted.get(at, 0), messages[at]):
+            if at < len(messages) and new > Replacement(redacted.get(at, 0), messages[at]):
                 redacted[at], messages[at] = new.revision, new.message
         return replace(self, messages=tuple(messages), redacted=redacted)
 
@@ -229,13 +311,13 @@ class Record:
     deleted_below: int = 0
     last_rewind: int = 0
     window: Window = ()
-    manager_state: Any = None
+    manager_state: Value = None
     seen: Lengths = field(default_factory=dict)
     removed: Lengths = field(default_factory=dict)
     states: Mapping[str, StateValue] = field(default_factory=dict)
-    redactions: Mapping[TurnKey, Mapping[int, Replacement]] = field(default_factory=dict)
+    redactions: Mapping[KeyText, Mapping[int, Replacement]] = field(default_factory=dict)
     turns: Mapping[TurnKey, Turn] = field(default_factory=dict)
-    unlogged: AbstractSet[TurnKey] = frozenset()
+    unlogged: Keys = frozenset()
     last_used: float = 0.0
     created: float = 0.0
     turn_count: int = 0

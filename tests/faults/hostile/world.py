@@ -10,7 +10,7 @@ from strands import Agent
 from strands_manga_memory import ConversationScope, MangaMemory
 from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError
 from strands_manga_memory.ops import inspect
-from strands_manga_memory.session.protocol.record_format import open_object, seal_object
+from strands_manga_memory.session.protocol.record_format import open_json, seal_json
 from strands_manga_memory.session.tiers import ConversationKey
 from strands_manga_memory.stores import USER_MEMORY, Codec, RedisHotStore, SQLiteTable, Table
 from strands_manga_memory.stores.codec import dump, load, parsing
@@ -216,15 +216,17 @@ def _damaged_data(data: bytes, place: str, rng: random.Random) -> Any:
     if rng.random() < 0.3:
         return planted.forged(rng.choice(list(planted.payloads(rng))), place)
     try:
-        record = open_object(data, place, _CODEC)
+        record = open_json(data, place, _CODEC)
     except CorruptRecordError:  # a memory's
         return _CODEC.seal(planted.mutated_dump(_CODEC.unseal(data, place), rng), place)
+    if not isinstance(record, dict):
+        return seal_json(planted.mutated_dump(dump(record), rng), place, _CODEC)
     name = rng.choice(sorted(record))
     if rng.random() < 0.1:
         del record[name]
     else:
         record[name] = _mutated(record[name], place, rng)
-    return seal_object(record, place, _CODEC)
+    return seal_json(dump(record), place, _CODEC)
 
 
 def _mutated(header: Any, place: str, rng: random.Random) -> Any:

@@ -20,7 +20,7 @@ def noise(size: int, seed: int = 1) -> bytes:
 
 
 def put(table: MemoryTable, data: bytes, before: Any = None) -> Any:
-    return put_split(table, KEY, data, attributes={"version": 1}, guard="version", before=before)
+    return put_split(table, KEY, data, {}, before=before)
 
 
 def test_a_refused_value_leaves_nothing_behind() -> None:
@@ -58,7 +58,7 @@ def test_a_value_that_cleans_leaves_no_part_of_a_try_that_died(size: int) -> Non
     table = MemoryTable()
     item = put(table, noise(900_000))
     put(table, noise(900_000, seed=3), before=item)
-    dead = {**item, "tag": "dead"}
+    dead = {**item, "v": "dead"}
     for part in part_keys(dead):
         table.put({table.schema.partition: part[0], table.schema.sort: part[1], "data": b"secret"})
     another = {
@@ -69,9 +69,7 @@ def test_a_value_that_cleans_leaves_no_part_of_a_try_that_died(size: int) -> Non
     table.put(another)
 
     new, before = noise(size, seed=2), table.get(*KEY)
-    assert put_split(
-        table, KEY, new, attributes={"version": 2}, guard="version", before=before, scrub=True
-    )
+    assert put_split(table, KEY, new, {}, before=before, scrub=True)
 
     assert read_split(table, table.get(*KEY))[1] == new
     assert len(table.rows) == -(-size // MAX_BYTES) + 1
@@ -82,21 +80,17 @@ def test_who_is_late_to_discard_what_it_replaced_takes_nothing_of_an_equal_value
     first, second = noise(900_000), noise(900_000, seed=2)
 
     class Late(MemoryTable):
+        is_late = True
+
         def batch_write(self, **given: Any) -> None:
-            if self.get(*KEY)["version"] == 2:
-                put_split(
-                    self,
-                    KEY,
-                    first,
-                    attributes={"version": 3},
-                    guard="version",
-                    before={"version": 2},
-                )
+            if self.is_late:
+                self.is_late = False
+                assert put(self, first, before=self.get(*KEY))
             super().batch_write(**given)
 
     table = Late()
     before = put(table, first)
-    put_split(table, KEY, second, attributes={"version": 2}, guard="version", before=before)
+    put(table, second, before=before)
     assert read_split(table, table.get(*KEY))[1] == first
 
 
@@ -139,13 +133,13 @@ def test_a_number_of_parts_that_makes_no_sense(parts: Any) -> None:
     table = MemoryTable()
     put(table, b"data")
     with pytest.raises(CorruptRecordError):
-        read_split(table, {**table.get(*KEY), "parts": parts, "tag": "t"})
+        read_split(table, {**table.get(*KEY), "parts": parts, "v": 1})
 
 
 def test_a_split_value_costs_one_more_round_trip() -> None:
     table = MemoryTable()
     for key, size in (("small", 10), ("large", 900_010)):
-        put_split(table, ("p", key), noise(size), attributes={}, guard="version")
+        put_split(table, ("p", key), noise(size), {})
     asked: list[int] = []
     batch_get = table.batch_get
     table.batch_get = lambda keys: (asked.append(len(keys)), batch_get(keys))[1]

@@ -160,8 +160,9 @@ def test_another_turn_writes_little_beside_itself(unique: str) -> None:
     before = store._conversations[f"s-{unique}/A:a"].fields
     assert tier.write(grown(41))
     after = store._conversations[f"s-{unique}/A:a"].fields
-    assert {n for n, d in after.items() if before.get(n) != d} == {"head", "turn.41.w.2", "view"}
-    assert json.loads(after["view"])["window"] == "1-10 11-30:0 31-41"
+    assert {n for n, d in after.items() if before.get(n) != d} == {"head", f"turn.{41:013d}.w"}
+    window = json.loads(after["head"])["window"]
+    assert (window[:22], window[-9:]) == ("+1.w:0 :1 +1:0 :1 +1:0", "+1:0 :1 +1:0 :1"[-9:])
     assert hot(store, f"s-{unique}").read() == grown(41)
 
 
@@ -218,7 +219,7 @@ def test_fields_of_the_hash_are_json_with_role_and_content(unique: str) -> None:
     tier.read()
     tier.write(make_record())
     fields = store._conversations[f"s-{unique}/A:a"].fields
-    found = json.loads(fields["turn.1.aa.2"])
+    found = json.loads(fields[f"turn.{FIRST}"])
     assert found["messages"][0] == {"role": "user", "content": [{"text": "hello"}]}
     assert found["about"] == {"intent": "greeting"}
     assert all(isinstance(json.loads(data), dict) for data in fields.values())
