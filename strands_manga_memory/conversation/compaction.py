@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from strands import Agent
 from strands.hooks import AgentInitializedEvent, HookOrder, HookRegistry
 from strands.types.content import Message
 from strands.types.exceptions import ContextWindowOverflowException
@@ -35,9 +36,6 @@ from strands_manga_memory.conversation.summary_writing import Log
 from strands_manga_memory.conversation.trimmer import Trimmer
 from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.messages import is_turn_start, tool_result_ids, turns
-
-if TYPE_CHECKING:
-    from strands.agent.agent import Agent
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from opentelemetry import metrics
+from strands import Agent
 from strands.types.content import Message
 
 from strands_manga_memory.arguments import check_int, check_seconds
@@ -36,9 +37,6 @@ from strands_manga_memory.language.session_summaries import Summarizer
 from strands_manga_memory.messages import content_fingerprint, is_turn_start, turns
 from strands_manga_memory.telemetry import SUMMARY, measured
 from strands_manga_memory.telemetry.events import SUMMARY_RUNS
-
-if TYPE_CHECKING:
-    from strands.agent.agent import Agent
 
 logger = logging.getLogger(__name__)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from strands import Agent
 from strands.agent.conversation_manager import ProactiveCompressionConfig
 from strands.hooks import (
     AgentInitializedEvent,
@@ -28,7 +29,6 @@ from strands_manga_memory.conversation.importance_manager import (
 )
 from strands_manga_memory.conversation.selection import is_pinned
 from strands_manga_memory.conversation.summaries import (
-    MessageVersions,
     SummaryJobs,
     SummaryRun,
     SummarySchedule,
@@ -53,7 +53,6 @@ from strands_manga_memory.language.summary_facts import FactExtractor, RuleFactE
 from strands_manga_memory.messages import id_of, turns
 
 if TYPE_CHECKING:
-    from strands.agent.agent import Agent
     from strands.experimental.context_manager import ContextState
 
 logger = logging.getLogger(__name__)
@@ -366,38 +365,36 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         """
         self._jobs.resume(agent)
         with logged_errors(logger, "the summary could not be used, leaving the history unchanged"):
-            finished = self._jobs.pop_finished()
-            if finished is None:
-                if self._installed is not None and self._fits(self._installed.replaced, agent):
-                    self._put_in(agent, self._installed)
-            elif self._fits(finished.replaced, agent):
+            stats, finished = self._jobs.stats, self._jobs.pop_finished()
+            run = finished or self._installed
+            if run is not None and self._fits(run, agent):
                 before = self._history.tokens(agent.messages)
-                self._put_in(agent, finished)
-                after = self._history.tokens(agent.messages)
-                self._jobs.stats.swapped += 1
-                self._jobs.stats.tokens_freed += before - after
-                self._jobs.stats.enough += after < self.trigger_tokens
-            else:
-                self._jobs.stats.discarded += 1
+                self._put_in(agent, run)
+                if finished:
+                    after = self._history.tokens(agent.messages)
+                    stats.swapped += 1
+                    stats.tokens_freed += before - after
+                    stats.enough += after < self.trigger_tokens
+            elif finished:
+                stats.discarded += 1
                 logger.debug("the history has changed meanwhile | the summary is not used")
 
-    def _fits(self, replaced: MessageVersions, agent: Agent) -> bool:
+    def _fits(self, run: SummaryRun, agent: Agent) -> bool:
         """Return whether a summary may replace the beginning of the history.
 
-        The history must begin with the summarized messages, whose ids and hashes are in
-        ``replaced``. They must be unchanged, and none of them may be in a recent turn.
+        The history must begin with the summarized messages. They must be unchanged, and none of
+        them may be in a recent turn.
         """
-        history = agent.messages[:]
-        return message_versions(history[: len(replaced)]) == replaced and (
-            len(replaced) <= len(split_history(history, self.keep_recent_turns).old)
+        history, split = agent.messages[:], len(run.replaced)
+        return message_versions(history[:split]) == run.replaced and (
+            split <= len(split_history(history, self.keep_recent_turns).old)
         )
 
     def _put_in(self, agent: Agent, run: SummaryRun) -> None:
         summary, split = run.task.result(), len(run.replaced)
         room = min(self.trimmer.max_tokens, self.trigger_tokens * 7 // 8)
         agent.messages[:split] = self._head(summary, agent.messages[:], split, room=room)
-        self._installed = run
-        self._has_warned = False
+        self._installed, self._has_warned = run, False
         logger.debug(
             "messages=<%d>, last_turn=<%d> | a summary took the place of old turns",
             split,

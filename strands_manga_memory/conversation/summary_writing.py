@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from strands.models import Model
 from strands.types.content import Message, Messages
@@ -46,9 +46,7 @@ from strands_manga_memory.messages.provider_format import prompt_tokens
 from strands_manga_memory.messages.texts import head_and_tail
 from strands_manga_memory.stores.cipher import AesGcmCipher
 from strands_manga_memory.stores.codec import Codec, as_json
-
-if TYPE_CHECKING:
-    from strands_manga_memory.stores import HotStore
+from strands_manga_memory.stores.hot import HotStore
 
 logger = logging.getLogger(__name__)
 

@@ -298,7 +298,7 @@ def extract_topics(texts: Sequence[str]) -> list[str]:
         counts.update(
             word for text in texts for word in dict.fromkeys(words(text)) if word in _KNOWN_VALUES
         )
-    often = {topic: sum(text.count(topic) for text in texts) for topic in topics}
+    often = {topic: "\n".join(texts).count(topic) for topic in topics}
     is_part = {
         topic
         for topic in topics
@@ -465,21 +465,22 @@ def summarize_session(
         max_tokens: Maximum number of tokens of the summary's text.
         timeout: Seconds to wait for each call of the summarizer. No call follows after a timeout.
     """
-    source = render_lines(lines)
-    for _ in range(0 if isinstance(summarizer, RuleSessionSummarizer) else _ATTEMPTS):
+    ruled = RuleSessionSummarizer()(lines, max_tokens=max_tokens)
+    if isinstance(summarizer, RuleSessionSummarizer):
+        return ruled
+    for _ in range(_ATTEMPTS):
         try:
             result = run_with_timeout(lambda: summarizer(lines, max_tokens=max_tokens), timeout)
             if not isinstance(result, SessionSummary):
                 raise SessionSummaryError(f"the summarizer returned {type(result).__name__}")
-            return _complete_summary(check_summary(result, source, max_tokens), lines, max_tokens)
-        except TimeoutError as error:
-            logger.warning(
-                "error=<%s> | the summarizer hangs, rules are used", type(error).__name__
-            )
+            checked = check_summary(result, render_lines(lines), max_tokens)
+            return _complete_summary(checked, ruled, _required_facts(lines, max_tokens), max_tokens)
+        except TimeoutError:
+            logger.warning("seconds=<%s> | the summarizer hangs, rules are used", timeout)
             break
         except Exception as error:  # noqa: BLE001 - a summarizer may raise anything, the conversation must be summarized all the same
             logger.warning("error=<%s> | the summarizer failed", type(error).__name__)
-    return RuleSessionSummarizer()(lines, max_tokens=max_tokens)
+    return ruled
 
 
 def render_lines(lines: Sequence[Line]) -> str:
@@ -514,26 +515,26 @@ def _states_fact(said: SearchableText, text: str, fact: Fact) -> bool:
 
 
 def _complete_summary(
-    summary: SessionSummary, lines: Sequence[Line], max_tokens: int
+    summary: SessionSummary, ruled: SessionSummary, required: Sequence[Fact], max_tokens: int
 ) -> SessionSummary:
     """Add the facts, preferences and open questions that a session's summary lacks.
 
-    Rules find them in the messages, ``lines``. A fact is appended to the summary's text if the text
-    then has at most ``max_tokens`` tokens. Preferences and questions are added to other fields.
+    A required fact is appended to the summary's text if the text then has at most ``max_tokens``
+    tokens. Preferences and questions come from the summary by rules.
     """
     text, preferences = summary.text, dict(summary.preferences)
     questions = list(summary.open_questions)
     values = "\n".join(f"{key} {value}" for key, value in preferences.items())
     told = "\n".join((text, values, *questions))
     said, known = SearchableText(told), SearchableText(values)
-    for fact in _required_facts(lines, max_tokens):
+    for fact in required:
         longer = f"{text.rstrip(' .。')}. {fact.text}"
         if not _states_fact(said, told, fact) and estimate_tokens(longer) <= max_tokens:
             text = longer
-    for key, value in collect_preferences(complete_answers(lines)).items():
+    for key, value in ruled.preferences.items():
         if key not in preferences and not known.mentions(value):
             preferences[key] = value
-    for question in find_open_questions(lines):
+    for question in ruled.open_questions:
         if len(questions) < MOST_OPEN and all(
             term_overlap(question, other) < _SAME_QUESTION for other in questions
         ):

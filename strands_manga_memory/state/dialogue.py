@@ -128,9 +128,8 @@ class DialogueSlot(StateItem):
         elif (kind := self.entity or "") in types and not is_canonical and text != self.value:
             # A user writes "volume 3", a model passes "3".
             value = types.value(kind, text) or types.value(kind, f"{kind} {text}")
-        pattern = None if self.allowed else self.pattern
-        if value and pattern is not None and not re.fullmatch(pattern, value):
-            rule, value = f"a value that matches {pattern!r:.80}", None
+        if value and self.pattern and not self.allowed and not re.fullmatch(self.pattern, value):
+            rule, value = f"a value that matches {self.pattern!r:.80}", None
         if not value:
             raise StateError(f"slot {self.name!r:.80} takes {rule}; got {text!r:.80}")
         return value
