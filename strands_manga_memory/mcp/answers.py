@@ -333,7 +333,8 @@ MAX_TEXT = 1000
 
 CUT = "[cut]"
 
-_TRACEBACK = re.compile(r"Traceback \(most recent call last\):.*", re.DOTALL)
+# Up to the line of the error. A traceback without indented lines is removed to the end of the text.
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\):(?:(?:\n[ \t][^\n]*)+|.*)", re.DOTALL)
 _PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)",
     re.DOTALL,
@@ -374,7 +375,7 @@ _RULES = (
 
 
 def redact_secrets(text: str) -> str:
-    """Remove secrets and tracebacks from an error text, and truncate the text to 1,000 characters.
+    """Remove secrets and frames of tracebacks from an error text; truncate it to 1,000 characters.
 
     These secrets are recognized: values after names such as ``password=``, credentials in URLs,
     known formats of keys, and long runs of hexadecimal or base64 characters. A secret that looks

@@ -50,6 +50,11 @@ def test_what_helps_the_model_stays(text: str) -> None:
     assert redact_secrets(text) == text
 
 
+def test_the_error_below_a_traceback_stays() -> None:
+    frames = 'Traceback (most recent call last):\n  File "/srv/app.py", line 3\n    find()\n'
+    assert redact_secrets(f"{frames}KeyError: 'ORD-1'") == "[cut]\nKeyError: 'ORD-1'"
+
+
 def test_arguments_are_checked() -> None:
     schema = ArgumentSchema(
         {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
