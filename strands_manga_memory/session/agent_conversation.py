@@ -187,7 +187,7 @@ class AgentConversation:
                 raise CorruptRecordError(
                     f"record={record!r} belongs to other ids than those asked for", record=record
                 )
-            self._end_if_expired(inspect=inspect)
+            self.end_if_expired(inspect=inspect)
         for other in others:
             local.merge_shared(other)
         if local.base.is_empty:  # otherwise another writer may have begun the next incarnation
@@ -207,7 +207,7 @@ class AgentConversation:
                 tier.health.record_failure(error)
                 raise
 
-    def _end_if_expired(self, *, inspect: bool) -> None:
+    def end_if_expired(self, *, inspect: bool = False) -> None:
         """End the conversation if its session has expired.
 
         Args:

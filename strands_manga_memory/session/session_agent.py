@@ -176,8 +176,11 @@ class SessionAgent:
         conversation = self.conversation
         conversation.saver.check()
         await self._await_redactions()
-        if conversation.tiers.refresh == "turn" or conversation.storage.is_silent:
+        is_silent = conversation.storage.is_silent
+        if conversation.tiers.refresh == "turn" or is_silent:
             await conversation.saver.wait(conversation.saver.request_refresh())
+        if is_silent and not conversation.local.base.is_empty:
+            await asyncio.to_thread(conversation.end_if_expired)
         if conversation.local.is_dirty or conversation.has_remote_changes:
             self._capture(agent)
             if conversation.local.is_dirty:

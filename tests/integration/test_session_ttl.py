@@ -246,6 +246,22 @@ def test_a_hot_only_session_ends_at_its_time_to_live() -> None:
     assert texts(stores.manager().history()) == ["new", "ok"]
 
 
+@pytest.mark.parametrize("hot", [False, True])
+@pytest.mark.parametrize("refresh", ["never", "turn"])
+def test_a_live_agent_begins_anew_after_the_session_has_ended(*, hot: bool, refresh: str) -> None:
+    """Also without a sweeper or a new agent, which would end the session in the stores."""
+    timed = Timed.made(hot=hot)
+    live = timed.agent(refresh=refresh)
+    live("one")
+    live.state.set("basket", 1)
+    live("and more")
+    timed.settle()
+    timed.clock.advance(86_400 + 3_600)
+    live("two")
+    assert (texts(live.messages), live.state.get()) == (["two", "ok"], {})
+    assert texts(timed.agent().messages) == ["two", "ok"]
+
+
 def test_a_live_agent_begins_anew_after_the_stores_have_let_the_session_go(timed: Timed) -> None:
     """The agent's data are not stored again, because the session may be deleted."""
     live = timed.agent(flush_every=1)
