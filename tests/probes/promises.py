@@ -17,7 +17,7 @@ TOPICS: dict[str, dict[str, list[str]]] = tomllib.loads(
 """Page and tests by topic and by name of a probe, or by the text of a promise without a probe."""
 
 FOLDERS = {
-    "conversation": "Conversation history", "mcp": "Guarded tools", "memory": "User memory",
+    "conversation": "Conversation managers", "mcp": "Guarded tools", "memory": "User memory",
     "messages": "Messages and requests", "ops": "Operation tools", "prompt": "Prompt cache",
     "squad": "Multi-agent", "state": "Task state", "user_data": "User data",
 }  # fmt: skip
@@ -106,7 +106,7 @@ def table() -> str:
         "# Promises",
         "",
         (
-            "Promises of the package with their tests, to look one up. Those of the"
+            "Promises of the package, each with the tests that check it. Those of the"
             " [README](../../README.md#promises) have their tests there, and"
             " [Sessions](sessions.md#guarantees) explains the guarantees of storage."
         ),
