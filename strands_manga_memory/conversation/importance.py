@@ -382,7 +382,7 @@ class FeatureCache:
         return self._cached(message).tokens
 
     def _cached(self, message: Message) -> MessageFeatures:
-        """Return the cached features of a message. Those of a new message are only its tokens."""
+        """Return the cached features of a message. A new message has only its tokens yet."""
         key = _key(message)
         features = self._features.get(key)
         if features is None:

@@ -17,7 +17,7 @@ from strands_manga_memory.messages.texts import head_and_tail
 
 
 def _topics(name: str) -> list[tuple[str, re.Pattern[str]]]:
-    """Return the topics in a list of the packs, and the patterns of their words."""
+    """Return the topics that a list in the packs names, each with a pattern of its words."""
     return [(topic, compile_words(words)) for topic, *words in ANY.groups(f"instructions.{name}")]
 
 

@@ -35,8 +35,8 @@ class Rule:
         unless: Name of a pattern in the section ``around``. If it matches the text around a match,
             the match is invalid. In the table ``answers``: name of a pattern in the section
             ``asked_about``. If it matches the question, the rule is not applied.
-        others: Most other words in a message of small talk that matches. Each Japanese character
-            counts as a word.
+        others: Maximum number of other words in a matching message of small talk. Each Japanese
+            character counts as a word.
     """
 
     key: str
@@ -105,7 +105,7 @@ class LanguagePack:
         return [line.split() for lines in self._values("groups", name) for line in lines]
 
     def canonical_words(self, name: str) -> dict[str, str]:
-        """Return the first word of a group for each word of the groups: "allergy" for "allergies".
+        """Return the first word of each word's group, keyed by word: "allergy" for "allergies".
 
         Raises:
             KeyError: No file has such groups.
@@ -169,7 +169,7 @@ _NOT_IN_A_WORD = "(?:(?<![A-Za-z0-9])|(?![A-Za-z0-9]))"
 
 
 def compile_words(words: Iterable[str]) -> re.Pattern[str]:
-    """Compile a pattern of words, in upper and lower case. English words are found as whole words.
+    """Compile a pattern that finds words in upper or lower case, English words only as whole words.
 
     Of several words that begin at one position, the longest is found.
     """

@@ -438,7 +438,10 @@ PERIODS = ((MemoryType.WEEK, RECENT_DAYS, "%G-W%V"), (MemoryType.MONTH, WEEKS_DA
 
 
 def rollup_id(type_: MemoryType, name_format: str, at: float) -> str:
-    """Return the memory id of the weekly or monthly summary of a time in seconds since 1970."""
+    """Return the memory id of the weekly or monthly summary of the period that contains a time.
+
+    The time is in seconds since 1970.
+    """
     return f"{type_}#{datetime.fromtimestamp(at, UTC):{name_format}}"
 
 

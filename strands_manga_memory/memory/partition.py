@@ -107,7 +107,7 @@ class Range:
 
 
 def of_type(type_: str, limit: int | None = None) -> Range:
-    """Return the range of all memories of a type, or of those with the highest ids."""
+    """Return the range of all memories of a type, or of the ``limit`` ones with the highest ids."""
     return Range(*type_range(type_), limit)
 
 

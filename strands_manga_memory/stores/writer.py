@@ -302,7 +302,8 @@ class Writer:
         unflushed: Conversations that this process has saved in the hot store, but not yet written
             to the durable store. Each storage key is mapped to a function that opens the
             conversation.
-        unsaved: Weak set of the objects that save conversations with changes that no store has.
+        unsaved: Weak set of ``ConversationSaver`` objects: those of conversations with changes that
+            no store has.
     """
 
     def __init__(self, *, threads: int = 8, clock: Callable[[], float] = time.monotonic) -> None:

@@ -152,7 +152,8 @@ class LocalCopy:
     def end_turn(self, **about: Any) -> None:
         """End the open turn, if any, and add values to it, such as the intent (``about``).
 
-        A turn whose beginning was deleted stays open, and loses messages, until ``begin_turn``.
+        If the turn's beginning was deleted, the turn stays open until ``begin_turn``, and messages
+        that are added until then are discarded.
         """
         with self.lock:
             if self.open_key is not None and (turn := self.own_turns.get(self.open_key)):
@@ -275,7 +276,7 @@ class LocalCopy:
     def share(self) -> Record:
         """Return the record with all unsaved changes, for other copies in this process.
 
-        The changes give way to later ones of these copies, as if a tier had stored them.
+        Later changes of these copies replace them, as if a tier had stored the record.
         """
         with self.lock:
             if self.has_changes():
@@ -369,7 +370,10 @@ class LocalCopy:
             self._rebase(before.window, before.incarnation)
 
     def acknowledge(self, record: Record) -> None:
-        """Mark the changes in a record, which a tier has stored, as saved. Keep later changes."""
+        """Mark the changes in a record as saved, because a tier has stored the record.
+
+        Changes that were made after the record was drafted stay unsaved.
+        """
         with self.lock:
             self.answered_at = self._clock()
             (base, draft), before = self._drafted, self.base
@@ -386,7 +390,10 @@ class LocalCopy:
             self._rebase(record.window if is_newest else before.window, record.incarnation)
 
     def set_tier_record(self, tier: str, record: Record) -> None:
-        """Set the last known record of a tier, and ``base.unlogged``: turns that the log lacks."""
+        """Set the last known record of a tier.
+
+        Also update ``base.unlogged``, the turns that the log (list of all turns) lacks.
+        """
         with self.lock:
             self.tier_records[tier], base = record, self.base
             if tier == "durable":
@@ -503,7 +510,10 @@ class LocalCopy:
         return Record(self.next_version(found), incarnation, deleted_below=incarnation)
 
     def _aligned(self, found: Record) -> Record:
-        """Give a record that no tier had yet the incarnation of the record to merge it with."""
+        """Return ``found`` with the incarnation of ``base`` if no tier has stored ``found`` yet.
+
+        If no tier has stored ``base`` yet, ``base`` gets the incarnation of ``found`` instead.
+        """
         base = self.base
         if not (base.incarnation or base.is_empty or found.deletes(base)):
             self.base = replace(base, incarnation=found.incarnation)
