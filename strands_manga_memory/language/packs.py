@@ -82,11 +82,11 @@ class LanguagePack:
 
     def __init__(self, *files: _Entry) -> None:
         self.files = files
+        names = {name for file in files for name in file.get("patterns", {})}
+        vars(self).update({name: Section(name, files) for name in names})
 
     def __getattr__(self, name: str) -> Section:
-        section = Section(name, self.files)
-        setattr(self, name, section)
-        return section
+        raise AttributeError(f"no language pack has the section {name!r}")
 
     def words(self, name: str) -> frozenset[str]:
         """Return a word list, such as ``"search.stop_words"``.

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import logging
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -856,7 +857,7 @@ def stored_summary(url: str) -> dict[str, Any]:
         item = table.get(":u:s", "A:default#HEAD") or {}
     data = item["data"]
     head = json.loads(zlib.decompress(data[7:], wbits=-15) if data[0] == 0xB7 else data)
-    notes = [body for name, body in head["bodies"].items() if name.startswith("note.")]
+    notes = [part["body"] for name, part in head.items() if re.fullmatch(r"body\.\d+", name)]
     found = [note["metadata"]["custom"]["summary"] for note in notes]
     (summary,) = [each for each in found if each != "part"]
     return dict(summary)
