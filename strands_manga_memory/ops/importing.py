@@ -532,7 +532,7 @@ def _parse_conversation(session: Mapping[str, Any]) -> TransferredConversation:
         window=window,
         states=states,
         metadata={key: value for key, value in metadata.items() if key not in COUNTERS},
-        created=metadata.get("created"),
+        created=float(metadata.get("created") or 0.0),
     )
 
 
