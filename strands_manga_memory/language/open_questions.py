@@ -387,7 +387,7 @@ def _implied_statement(asked: Sequence[str], answer: str) -> str:
 
 
 def complete_answers(lines: Iterable[Line]) -> list[str]:
-    """Return the user's messages, with short answers expanded by ``complete_answer``."""
+    """Return the user's messages. Short answers are completed with the assistant's question."""
     texts, question = [], ""
     for role, text in lines:
         if role == "user":

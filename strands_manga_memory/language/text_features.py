@@ -251,7 +251,7 @@ _STOP_WORDS = EN.words("features.stop_words")
 
 
 def text_features(text: str) -> tuple[TextFeatures, frozenset[str]]:
-    """Return the properties of a text, such as a wish or a question, and its content words.
+    """Return the properties of a text, such as whether it is a question, and its content words.
 
     Content words of English are all words except stop words. Content words of Japanese are runs of
     kanji and of katakana. Only the first 4,000 characters of the text are read.

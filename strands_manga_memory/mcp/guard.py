@@ -368,7 +368,10 @@ class Guard:
             self._on_event(event)
 
     def classify_call(self, call: CallOutcome) -> Verdict:
-        """Classify an ended call by the policy's classifier, or else by the built-in rules."""
+        """Return the outcome of an ended call, such as a failure of the tool or of its server.
+
+        The policy's classifier decides. Without one, or if it returns None, built-in rules decide.
+        """
         if self.policy.classify is not None:
             with logged_errors(
                 logger, f"the classifier of {self.tool_name} failed, the built-in rules apply"

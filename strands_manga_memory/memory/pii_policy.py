@@ -99,10 +99,10 @@ class PiiPolicy:
         return f"[{rule.name}]"
 
     def parts_of_data(self, values: Collection[str], text: str) -> set[str]:
-        """Return the values that a text contains only as parts of personal data.
+        """Return those of ``values`` that a text contains only as parts of personal data.
 
-        An example is ``ken`` in ``ken@example.com``. No rule recognizes such a value by itself.
-        ``values`` are values of preferences that were extracted from the text.
+        An example is ``ken`` in ``ken@example.com``. No rule recognizes such a value by itself. The
+        values are those of preferences that were extracted from the text.
         """
 
         def cleaned(one: str) -> str:

@@ -55,10 +55,10 @@ class Statement:
 
     @property
     def slot(self) -> str:
-        """Subject of the preference, such as ``genre``.
+        """Key of the preference. A later preference with the same key replaces this one.
 
-        For a rejected value, the subject is ``dislikes``. Without a subject, the result is a digest
-        of the value.
+        The key is the subject, such as ``genre``, and ``dislikes`` for a rejected value. Without a
+        subject, it is a digest of the value.
         """
         if self.preference.liked is False:
             return DISLIKES

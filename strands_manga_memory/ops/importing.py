@@ -503,7 +503,10 @@ def _deleted_ids(
 def _store_memory(
     record: MemoryRecord, partition: UserPartition
 ) -> Literal["stored", "exists", "left out"]:
-    """Store a memory unless its id exists. Return ``left out`` if the user was deleted."""
+    """Store a memory, and return ``stored``.
+
+    If a memory with its id exists, return ``exists``; if the user was deleted, ``left out``.
+    """
     there: list[MemoryRecord | None] = []
 
     def unless_there(found: MemoryRecord | None) -> MemoryRecord:

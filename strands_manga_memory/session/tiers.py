@@ -181,7 +181,10 @@ class ExpiryEntry:
 
     @classmethod
     def of(cls, item: Item) -> ExpiryEntry:
-        """Convert an item of the table to an entry. A damaged item raises an error."""
+        """Convert an item of the durable table to an entry of the expiry index.
+
+        A damaged item raises an error of ``MALFORMED``, such as a ``KeyError``.
+        """
         ids = {name: item.get(name) for name in _IDS}
         claimed = float(item.get("claimed") or 0.0)
         return cls(ConversationKey.parse(item["conversation"]), int(item["due"]), ids, claimed)

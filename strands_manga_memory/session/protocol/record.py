@@ -360,8 +360,8 @@ class Record:
     def _seen_from(self) -> TurnKey | None:
         """Key of the 100th newest turn in the list ``seen``; None if the list has fewer turns.
 
-        From this turn on, the list has all turns that the record's author (writer) knew. A list of
-        fewer turns has all turns.
+        The list has all turns from this one on that the record's author (writer) knew, but not all
+        older ones. A list of fewer turns is complete.
         """
         return sorted(self.seen)[-SEEN_TURNS] if len(self.seen) >= SEEN_TURNS else None
 
