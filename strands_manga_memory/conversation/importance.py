@@ -358,8 +358,8 @@ class TextStatistics:
 class FeatureCache:
     """Cache of the features of a conversation's messages, such as tokens and importance.
 
-    Features that are not in the cache are measured. Those other than the tokens are measured later,
-    because trimming needs them only if the history exceeds its budget.
+    The tokens of a new message are counted at its first use. Its other features are measured when
+    trimming needs them, which is only if the history exceeds its budget.
 
     If the scorer fails or returns no number, the message gets the score 0.5. Only the first failure
     is logged as a warning.

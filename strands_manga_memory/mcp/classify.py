@@ -54,7 +54,12 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """Classification of a tool call: outcome for the breaker, and code such as ``timeout``."""
+    """Classification of an ended tool call.
+
+    Attributes:
+        outcome: Meaning of the call for the tool's circuit breaker.
+        code: Short reason, such as ``timeout``.
+    """
 
     outcome: Outcome
     code: str

@@ -122,11 +122,11 @@ def delete_word_list(partition: UserPartition) -> None:
 
 
 def _stored_list(partition: UserPartition, oldest: float) -> _Read:
-    """Return a function that reads parts of the stored word list, such as ``words.03``.
+    """Return a function that reads parts of the stored word list (index of the user's memories).
 
-    The function raises ``CorruptRecordError`` if a part is damaged, missing, or of another list
-    than the parts before. A list that was made before the time ``oldest``, in seconds since 1970,
-    counts as missing.
+    The function raises ``CorruptRecordError`` if a part is damaged or missing, or if the list was
+    replaced between two reads. A list that was made before the time ``oldest``, in seconds since
+    1970, counts as missing.
     """
     times, codec, owner = set[float](), partition.codec or Codec(), partition.owner
 

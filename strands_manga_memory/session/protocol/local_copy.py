@@ -274,9 +274,9 @@ class LocalCopy:
             return self.has_changes() or not any(map(base.has_content_of, stored))
 
     def share(self) -> Record:
-        """Return the record with all unsaved changes, for other copies in this process.
+        """Return a record with all unsaved changes, which other copies in this process merge.
 
-        Later changes of these copies replace them, as if a tier had stored the record.
+        From now on, this copy treats the changes as merged: later changes of the others win.
         """
         with self.lock:
             if self.has_changes():

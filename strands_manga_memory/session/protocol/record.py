@@ -143,7 +143,7 @@ def keys_from_text(text: str) -> Iterator[tuple[TurnKey, str]]:
 
 
 def _lengths_to_text(lengths: Mapping[TurnKey, int]) -> str:
-    """Convert the number of messages of each turn to text. Turns of two messages have no note."""
+    """Convert the number of messages of each turn to text, in which the number 2 is left out."""
     usual = {_USUAL_LENGTH: ""}
     return keys_to_text((key, usual.get(n, str(n))) for key, n in sorted(lengths.items()))
 
