@@ -10,11 +10,18 @@ from typing import Any
 import pytest
 from strands.multiagent import GraphBuilder
 
-from strands_manga_memory import SESSIONS, CorruptRecordError, SessionSweeper, TtlPolicy
+from strands_manga_memory import (
+    SESSIONS,
+    ConversationScope,
+    CorruptRecordError,
+    MangaMemory,
+    SessionSweeper,
+    TtlPolicy,
+)
 from strands_manga_memory.exceptions import StoreRefusedError
 from strands_manga_memory.session import EndedConversation
 from strands_manga_memory.stores import HotRecord
-from strands_manga_memory.testing import FakeClock, FaultyTable
+from strands_manga_memory.testing import FakeClock, FaultyTable, ScriptedModel
 from tests.support import WatchedStore, finish_writes, hot_copy
 from tests.unit.session.support import (
     MemoryTable,
@@ -280,6 +287,32 @@ def test_a_live_agent_begins_anew_after_the_stores_have_let_the_session_go(timed
     live("four")
     live._session_manager.flush()
     assert texts(live.messages) == texts(timed.manager().history()) == ["three", "ok", "four", "ok"]
+
+
+@pytest.mark.parametrize("deleter", [0, 1])
+def test_deleted_turns_of_a_silent_agent_do_not_enter_a_later_conversation(
+    deleter: int, tmp_path: Path
+) -> None:
+    """After two days no tombstone is left, and another process has used the session again."""
+    clock = FakeClock()
+    memories = [
+        MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.db", clock=clock) for _ in range(2)
+    ]
+    ids = {"user_id": "u", "session_id": "s"}
+    live = memories[0].agent(ScriptedModel(), **ids)
+    live("old")
+    memories[deleter].delete_session("u", "s")
+    for _ in range(2):
+        clock.advance(100_000)
+        memories[1].sweeper().run_once()
+    memories[1].agent(ScriptedModel(), **ids)("new")
+    live("late")
+    assert texts(live.messages) == ["new", "ok", "late", "ok"]
+    assert same(memories[1].agent(**ids).messages, live.messages)
+    records = memories[1].history(ConversationScope("u", "s")).records
+    assert texts(each["message"] for each in records) == ["new", "ok", "late", "ok"]
+    for memory in memories:
+        memory.close()
 
 
 def test_session_whose_turn_the_table_refuses_does_not_expire() -> None:

@@ -20,7 +20,7 @@ from strands_manga_memory.session.protocol.record import (
     head_record,
     missing_turns,
 )
-from strands_manga_memory.session.protocol.record_join import keys_older_than_seen
+from strands_manga_memory.session.protocol.record_join import join, keys_older_than_seen
 from strands_manga_memory.session.tiers import ConversationKey, Tiers
 from strands_manga_memory.telemetry import FLUSH, record_event
 
@@ -54,11 +54,7 @@ class ConversationStorage:
     """
 
     def __init__(
-        self,
-        conversation_key: ConversationKey,
-        tiers: Tiers,
-        *,
-        ids: Mapping[str, Any],
+        self, conversation_key: ConversationKey, tiers: Tiers, *, ids: Mapping[str, Any]
     ) -> None:
         known = {name: str(value) for name, value in ids.items() if value is not None}
         self.hot = None if tiers.hot is None else HotTier(conversation_key, tiers)
@@ -543,21 +539,24 @@ class ConversationStorage:
     def _revalidate(self) -> None:
         """Read both tiers if this process had no answer from them for hours (``is_silent``).
 
-        If neither tier has the conversation, it was deleted meanwhile. This process's copy, with
-        its unsaved turns, is then discarded.
+        If neither tier has the conversation, it was deleted meanwhile, and this process's copy is
+        discarded. If the tiers know none of its turns, another process has begun a new conversation
+        after the deletion. It replaces the copy, unless the copy has unsaved changes.
         """
         if not self.is_silent:
             return
+        local = self.local
+        known, is_saved = {*local.base.seen}, not local.has_changes()
         error = self.load()
-        if self.nearest.record.incarnation or self.first.record.incarnation:
-            return  # the conversation is in one tier, so it goes on
-        if error is not None:
+        stored = join(self.nearest.record, self.first.record)
+        if error is not None and not stored.incarnation:
             raise error
-        with self.local.lock:
-            self.local.answered_at = self.clock()
-            if self.local.base.incarnation:
-                self.local.dropped += self.local.unsaved_messages
-                self.local.reset_to(Record())
+        with local.lock:
+            local.answered_at = self.clock()
+            is_other = known.isdisjoint(stored.seen) and (is_saved or not stored.incarnation)
+            if local.base.incarnation and is_other:
+                local.dropped += local.unsaved_messages
+                local.reset_to(stored)
 
     def _ended(self, record: Record, keys: Iterable[TurnKey]) -> set[TurnKey]:
         """Return those of ``keys`` whose turns get no more messages.
