@@ -85,6 +85,7 @@ def test_lists_that_name_very_many_messages_take_little_memory(world: World) -> 
     key = parts["head"]["seen"].split()[0].partition(":")[0]
     for damage in (
         {"window": f"{key}:{many}"},
+        {"window": f"{key}:0 :{many}-"},
         {"window": ["1"]},
         {"seen": f"{key}:{many}", "window": f"{key}:0"},
         {"seen": f"{key}:{many} +1:-{many}", "window": f"{key}:0"},

@@ -23,10 +23,10 @@ from __future__ import annotations
 import logging
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from hashlib import blake2b
-from itertools import count
+from itertools import count, islice, pairwise
 from typing import Any
 
 import orjson
@@ -34,11 +34,14 @@ from pydantic import TypeAdapter
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.session.protocol.record import (
+    MAX_MESSAGES,
+    Lengths,
     Record,
     Slot,
     StateValue,
     Turn,
     TurnKey,
+    Window,
     keys_from_text,
     keys_to_text,
 )
@@ -165,29 +168,59 @@ def open_turn(read: Callable[[], bytes], tier: str, storage_key: str, codec: Cod
 # Records
 
 
-def _window_to_text(window: Sequence[Slot]) -> str:
-    """Convert an agent's history to text, such as ``:* +41.5c8e01f2:0 :1 +2:0*``.
+def _window_to_text(window: Window, seen: Lengths) -> str:
+    """Convert an agent's history to text, such as ``:* +41.5c8e01f2:0* +9:1-``.
 
-    This text has a message that the conversation manager wrote, the first two messages of a turn,
-    and the edited first message of the next turn.
+    This text has a message that the conversation manager wrote, the edited first message of a turn,
+    and all further messages up to the second one of a later turn. ``seen`` has the number of
+    messages of each turn.
     """
-    return keys_to_text(
-        (key, f"{'' if key is None else number}{'' if body is None else '*'}")
-        for key, number, body in window
-    )
+    entries: list[tuple[TurnKey | None, str]] = []
+    following, before = _messages_after(seen), Slot(None)
+    for slot in window:
+        number = "" if slot.key is None else slot.number
+        if slot == following(before):
+            if entries[-1][1].endswith("-"):
+                entries.pop()
+            entries.append((slot.key, f"{number}-"))
+        else:
+            entries.append((slot.key, f"{number}{'' if slot.body is None else '*'}"))
+        before = slot
+    return keys_to_text(entries)
 
 
-def _window_from_text(text: str, parts: Mapping[str, Any]) -> Iterator[Slot]:
+def _window_from_text(text: str, seen: Lengths, parts: Mapping[str, Any]) -> Iterator[Slot]:
     """Convert the text of ``_window_to_text`` back to an agent's history.
 
     ``parts`` are the parts of the record, of which some have the bodies of edited messages.
     """
-    notes = count(1)
+    notes, following, slot = count(1), _messages_after(seen), Slot(None)
     for key, note in keys_from_text(text):
+        if note.endswith("-"):
+            last = key, int(note.removesuffix("-"))
+            while slot[:2] != last:
+                yield (slot := following(slot))
+            continue
         slot = Slot(None) if note == "*" else Slot(key, int(note.removesuffix("*")))
         if note.endswith("*"):
             slot = slot._replace(body=json_bytes(parts[_body_part(slot, notes)]["body"]))
         yield slot
+
+
+def _messages_after(seen: Lengths) -> Callable[[Slot], Slot]:
+    """Return a function that returns the next message of the turns ``seen``, sorted by key.
+
+    After the last message, the function returns a slot without a turn.
+    """
+    keys = dict(pairwise(sorted(seen)))
+
+    def following(slot: Slot) -> Slot:
+        key, number, _ = slot
+        if key is None:
+            return Slot(None)
+        return Slot(key, number + 1) if number + 1 < seen.get(key, 0) else Slot(keys.get(key))
+
+    return following
 
 
 def _body_part(slot: Slot, notes: Iterator[int]) -> str:
@@ -202,7 +235,10 @@ def record_to_parts(record: Record) -> dict[str, bytes]:
     """Convert the record of a conversation, without its turns, to the JSON texts of its parts."""
     apart = {"window", "turns", "states"}
     fields = _RECORD.dump_python(record, exclude=apart, exclude_defaults=True)
-    fields |= {"version": list(record.version), "window": _window_to_text(record.window)}
+    fields |= {
+        "version": list(record.version),
+        "window": _window_to_text(record.window, record.seen),
+    }
     parts: dict[str, Any] = {}
     for name, value in fields.items():
         part = ENDED if record.is_empty else name if name in _APART else HEAD
@@ -223,8 +259,11 @@ def record_from_parts(parts: Mapping[str, Any]) -> Record:
     Turns and state values that ``parts`` lacks are missing in the result.
     """
     fields = {name: one for part in parts if "." not in part for name, one in parts[part].items()}
-    window = tuple(_window_from_text(fields.pop("window"), parts))
+    text = fields.pop("window")
     record = _RECORD.validate_python({**fields, "version": fields["version"]})
+    window = tuple(islice(_window_from_text(text, record.seen, parts), MAX_MESSAGES + 1))
+    if len(window) > MAX_MESSAGES:
+        raise ValueError(f"the history has over {MAX_MESSAGES} messages")
     found = (part for name, part in parts.items() if name.startswith("state."))
     states = sorted((str(part["name"]), _STATE.validate_python(part)) for part in found)
     turns = {turn_key(name): part for name, part in parts.items()}
