@@ -172,14 +172,15 @@ def printed_by(*arguments: object, **settings: Any) -> str:
 
 
 def stub_tool(name: str, answer: Any) -> Any:
-    """Return a tool without arguments that returns an answer, calls a function or raises."""
+    """Return a tool that calls a function, returns an answer or raises an exception."""
 
     def use() -> Any:
         if isinstance(answer, Exception):
             raise answer
-        return answer() if callable(answer) else answer
+        return answer
 
-    return tool(use, name=name, description=name)
+    function: Any = answer if callable(answer) else use
+    return tool(function, name=name, description=name)
 
 
 class SmallModel(ScriptedModel):
