@@ -1,4 +1,7 @@
-"""Checks of arguments. Each error contains ``name``, the name of the wrong argument."""
+"""Checks of arguments. A failed check raises an error with the name of the wrong argument.
+
+A check takes the argument's name and its value: ``check_int("limit", limit, minimum=1)``.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,8 @@ def checked(call: Callable[P, _T]) -> Callable[P, _T]:
 
     Raises:
         TypeError: An argument is unknown, missing or given twice.
-        ValueError: An argument has a wrong type. The message shows no secret key.
+        ValueError: An argument has a wrong type. The message shows the value, unless it may
+            be a secret key.
     """
     parameters = inspect.signature(call).parameters
     takes_others = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
@@ -87,7 +91,7 @@ def with_repr(*names: str) -> Callable[[type[_T]], type[_T]]:
 
 
 def with_known_fields(kind: type[_T]) -> type[_T]:
-    """Decorate a dataclass so that the error for an unknown argument suggests the closest field."""
+    """Decorate a dataclass so that the error for an unknown argument suggests a similar name."""
     create = vars(kind)["__init__"]
     parameters = inspect.signature(create).parameters
 
@@ -174,8 +178,8 @@ def unknown_setting_text(name: str, known: Iterable[str], others: Iterable[str] 
         name: The unknown name.
         known: Names that the called function accepts. The text lists all of them if no name is
             close.
-        others: Names that another function accepts, such as ``memory.agent``. The text suggests the
-            closest of them, but never lists them.
+        others: Further names, accepted by a related function. The text suggests the closest name of
+            ``known`` and ``others``, but never lists ``others``.
     """
     known = [each for each in known if each != "self"]
     close = difflib.get_close_matches(name, [*known, *others], n=1)
@@ -265,8 +269,8 @@ def check_callable(name: str, value: _T, description: str = "a function") -> _T:
 def check_method(name: str, value: Any, method: str, description: str = "") -> Any:
     """Return ``value`` if it has the method ``method``; otherwise raise a ValueError.
 
-    ``method`` is written with parameters, such as ``count(message)``. The error contains
-    ``description``, or else ``method``.
+    ``method`` is the method's name with its parameters, such as ``count(message)``. The error
+    contains ``description`` or, without a description, ``method``.
     """
     if not callable(getattr(value, method.partition("(")[0], None)):
         expected = f"be {description}" if description else f"have a method {method}"

@@ -37,7 +37,7 @@ def is_on_event_loop() -> bool:
 
 
 def in_thread(call: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """Return an asynchronous version of a blocking function, which runs in a thread."""
+    """Return an asynchronous function that runs a blocking function in a thread."""
 
     @functools.wraps(call)
     async def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -110,7 +110,7 @@ _left_behind: set[asyncio.Task[None]] = set()
 
 
 def _replace_thread_pool(loop: asyncio.AbstractEventLoop) -> None:
-    """Give an event loop a new thread pool, because a thread of the old one may be stuck.
+    """Give an event loop a new thread pool, because a thread of the old pool may be stuck.
 
     Otherwise, the event loop would wait at its end for the stuck thread.
     """
@@ -118,7 +118,7 @@ def _replace_thread_pool(loop: asyncio.AbstractEventLoop) -> None:
 
 
 _SLICE_SECONDS = 0.01
-"""Longest single wait of ``wait_until_done`` in seconds. If it takes longer, the process paused."""
+"""Seconds between the checks of ``wait_until_done``. Any longer time counts as a pause."""
 
 
 async def wait_until_done(
@@ -132,8 +132,8 @@ async def wait_until_done(
     Args:
         future: Future of the work. Its error, if any, is not raised here.
         remaining: Callback that takes the total seconds of pauses so far, and returns the seconds
-            that are left to wait; 0 ends the wait. To extend the wait by the pauses, the callback
-            adds their seconds to its result.
+            that are left to wait; 0 ends the wait. For example, ``lambda paused: max(0.0, end +
+            paused - time.monotonic())`` extends the wait by all pauses.
         limit: Maximum seconds of the wait, including pauses.
 
     Returns:
@@ -166,10 +166,10 @@ def as_asyncio_future(future: Future[Any]) -> asyncio.Future[None]:
 
 
 class BackgroundRead:
-    """Background reader of a store or service, so that callers wait only until a deadline.
+    """Background reader of a store or service, for whose data callers wait until a deadline.
 
-    A read (call of ``read``) that exceeds the deadline continues in the background. Until this read
-    ends, no new read starts.
+    Each read is a call of ``read``. A read that exceeds the deadline continues in the background.
+    No new read starts until the running read has ended.
 
     Args:
         read: Function that reads the data and stores the result itself. It may block.
@@ -177,11 +177,11 @@ class BackgroundRead:
         deadline: Seconds that a caller waits.
         key: Key of the read. Reads with the same key run one after another.
         hot: Hot store that ``read`` uses, or None. If this store is in the memory of this process,
-            ``read`` runs in the caller's thread. For 0.1 s to 5 s after a failure of this store,
-            callers do not wait for a read.
+            ``read`` runs in the caller's thread. After a failure of this store, callers do not wait
+            for reads that start within the next 0.1 s to 5 s.
 
     Attributes:
-        writer: Background threads that run the read.
+        writer: Queue of background work, whose threads run the read.
         health: Availability of the hot store.
     """
 
@@ -234,7 +234,11 @@ class BackgroundRead:
             telemetry.count_missed_deadline(self._name)
 
     def _start(self) -> Future[Any] | None:
-        """Call ``read`` in a thread. Return its future, or None if the caller must not wait."""
+        """Call ``read`` in a thread. Return its future; None if the caller must not wait.
+
+        The result is None after a recent failure of the hot store, while an earlier call runs, and
+        if ``read`` was run in the caller's thread.
+        """
         if self._hot is not None and not self._hot.survives_process:
             self._read()
         elif self._running is None or self._running.done():

@@ -13,7 +13,7 @@ MAX_ID_CHARACTERS = 1024
 """Longest id that is accepted, in characters."""
 
 MAX_ENCODED_BYTES = 200
-"""Most bytes of an encoded id. A longer one becomes a readable prefix and a SHA-256."""
+"""Maximum bytes of an encoded id. A longer id becomes a readable prefix and a SHA-256."""
 
 _PREFIX_BYTES = 96
 _IS_STORAGE_ID = "is the id under which stores keep it; pass the ConversationScope itself"

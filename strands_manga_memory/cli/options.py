@@ -153,8 +153,8 @@ def open_conversation(
 
     Raises:
         BadParameter: The session has several agents, and ``agent`` is None.
-        CorruptRecordError: A conversation of the session is damaged. If ``agent`` is given and its
-            own conversation is not damaged, there is no error.
+        CorruptRecordError: A conversation of the session is damaged. With ``agent``, the error is
+            raised only if the agent's conversation is damaged or missing.
         ValueError: The session is not stored, or does not have the given agent.
     """
     target = session_target(session, user, tenant)

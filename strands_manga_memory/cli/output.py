@@ -28,11 +28,11 @@ _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *ran
 """Escapes of control characters, with which stored text could control the terminal."""
 
 _WHOLE = 24
-"""Longest cell, in characters, for which a table column is not narrowed."""
+"""Number of characters up to which a table column is as wide as its longest cell."""
 
 _literal_console = partial(Console, highlight=False, markup=False, emoji=False)
-"""Creates a console that prints ids and texts literally, also ``[red]`` and ``:key:``, which Rich
-would replace.
+"""Constructor of a console that prints ids and texts literally, also ``[red]`` and ``:key:``, which
+Rich would replace.
 """
 
 messages = _literal_console(stderr=True)
@@ -70,7 +70,7 @@ def print_table(
     *,
     right: Sequence[int] = (),
 ) -> None:
-    """Print a table that fits the terminal. Columns at the indexes ``right`` are aligned right."""
+    """Print a table that fits the terminal. ``right`` lists indexes of right-aligned columns."""
     table = Table(title=title, title_justify="left", expand=False)
     for number, heading in enumerate(headings):
         # The widest columns shrink first. A column of short cells keeps its width, so that no

@@ -32,7 +32,7 @@ from strands_manga_memory.messages.message_parts import GUARD
 
 PARTIAL_CHARACTERS = 500
 MOST_RESULTS, MOST_BYTES = 1_024, 65_536
-"""Most results of a ``ResultCache``, and most bytes of a result."""
+"""Maximum number of results in a ``ResultCache``, and maximum bytes of a result."""
 
 Key = tuple[str, str, str, str, str]
 """Tenant, user, server, tool, and canonical JSON of the arguments."""
@@ -166,8 +166,8 @@ class ToolFailure:
         """Return the failure as data for the model.
 
         The data have the error code and the seconds until a retry (None if an operator must act
-        first). The possibility of side effects and the names of alternative tools are included only
-        if there are any.
+        first). ``side_effects_unknown`` is included only if True, and ``alternatives``, the names
+        of other tools, only if there are any.
         """
         return {
             "code": self.code,
@@ -329,7 +329,7 @@ def _ago(seconds: float) -> str:
 
 
 MAX_TEXT = 1000
-"""Most characters of an error text."""
+"""Maximum number of characters of an error text for the model."""
 
 CUT = "[cut]"
 

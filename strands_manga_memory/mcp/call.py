@@ -54,7 +54,7 @@ from strands_manga_memory.telemetry import BREAKER_CHECK, record_event
 _PARTIAL_EVENTS = 20
 _LET_THROUGH, _REJECTED = {"outcome": "let_through"}, {"outcome": "rejected"}
 _MESSAGE_CHARACTERS = 4_000
-"""Most characters of a progress message that are kept."""
+"""Number of characters to which a progress message is truncated."""
 
 _CALLER_IS_WRONG = {BAD_ARGUMENTS.code, UNKNOWN_TOOL.code}
 _NO_SIDE_EFFECTS = {TOOL_ERROR.code, *_CALLER_IS_WRONG}
@@ -88,8 +88,8 @@ class Call:
         cancel_signal: Event that is set when the agent is cancelled, or None.
         result: Final event of the call. None before the end, and after an interrupt by the tool.
         verdict: Classification of the call. None if the call was rejected or interrupted.
-        replaceable_failure: Failure that the result of a fallback tool or a cached result may
-            replace, or None.
+        replaceable_failure: Failure of the call, if the result of a fallback tool or a cached
+            result may be returned instead; otherwise None.
     """
 
     def __init__(
@@ -333,7 +333,7 @@ class Call:
 def result_event(
     result: Mapping[str, Any], exception: BaseException | None = None
 ) -> ToolResultEvent:
-    """Return the final event of a tool call: its result, and the exception that caused it."""
+    """Return the final event of a tool call: its result and, if it failed, its exception."""
     return ToolResultEvent(
         cast("ToolResult", result),
         exception=exception if isinstance(exception, Exception) else None,

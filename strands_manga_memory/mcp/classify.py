@@ -161,7 +161,7 @@ _BAD_ARGUMENTS_TEXT = re.compile(
     r"^(MCP error -32602: )?(Input validation error|Invalid arguments for tool)\b", re.IGNORECASE
 )
 MOST_CHARACTERS = 10_000
-"""Most characters of an error text that are examined, because the rules run on the event loop."""
+"""Maximum examined characters of an error text, because the rules run on the event loop."""
 
 _DECORATED_ARGUMENTS_TEXT = (  # error of a function decorated with @tool
     "Validation failed for input parameters"

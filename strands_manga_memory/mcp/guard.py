@@ -56,11 +56,11 @@ class BreakerPolicy:
         tool_errors: Meaning of a result with ``isError``. ``"failure"`` (default) counts the result
             as a failure, ``"ignore"`` does not. Use ``"ignore"`` for tools that report findings as
             errors.
-        users: Number of users who must have got errors before errors open the breaker. Default 2,
-            because one user's errors may come from wrong arguments, such as unknown order ids. If
-            fewer users have called the tool so far, errors of all of them are enough, and the first
-            call of another user closes the breaker again. Other failures, such as timeouts, and
-            errors of unknown users count regardless of the number of users.
+        users: Number of different users who must have got errors from the tool before errors open
+            the breaker. Default 2, because one user's errors may come from wrong arguments, such as
+            unknown order ids. While fewer users have called the tool, the breaker opens if all of
+            them got errors; the first call of another user closes it again. Timeouts, other
+            failures, and errors of unknown users count regardless of the number of users.
         classify: Function that takes a ``CallOutcome`` and returns a ``Verdict``, or None to apply
             the built-in rules. Default: the built-in rules.
         read_only: Whether the tool only reads, so that an earlier result may replace a failed call.
@@ -385,9 +385,9 @@ class Guard:
     def acquire_permit(self, user: Hashable | None) -> Permit | None:
         """Return a permit of the tool's circuit breaker, or None if the breaker rejects the call.
 
-        An open breaker rejects calls, with one exception: the first call of a new user closes it if
-        fewer than ``policy.users`` users have called the tool before, and only their errors have
-        opened it. The tool may work, because such errors may come from wrong arguments.
+        An open breaker rejects calls, with one exception. The first call of a new user closes the
+        breaker, if fewer than ``policy.users`` users have called the tool before, and only their
+        errors have opened the breaker. Such errors may come from wrong arguments.
         """
         permit = self.breaker.try_acquire()
         is_new = user is not None and user not in self._callers
@@ -401,9 +401,9 @@ class Guard:
         """Report the outcome of a user's call to the circuit breaker of the tool.
 
         One user's errors may come from wrong arguments, such as an unknown order id. Errors
-        therefore open the breaker only if ``policy.users`` different users got errors or, while
-        fewer users have called the tool, if all of them got errors. Timeouts, other failures of the
-        tool, and errors of unknown users count regardless of the number of users.
+        therefore open the breaker only if ``policy.users`` different users got errors. While fewer
+        users have called the tool, errors of all of them are enough. Timeouts, other failures of
+        the tool, and errors of unknown users count regardless of the number of users.
         """
         if user is not None and len(self._callers) < self.policy.users:
             self._callers.add(user)

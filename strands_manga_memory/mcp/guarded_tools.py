@@ -28,7 +28,7 @@ class ToolOwner(Protocol):
     """Owner of guarded tools, such as their provider, which is notified of calls."""
 
     def on_call(self, invocation_state: Mapping[str, Any]) -> None:
-        """Handle the start of a call of a guarded tool, such as by updating the agent's tools.
+        """Handle the start of a guarded tool's call: for example, update the agent's tools.
 
         ``invocation_state`` contains the calling agent.
         """

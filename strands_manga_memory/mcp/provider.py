@@ -31,7 +31,7 @@ Fallbacks = AgentTool | str | Sequence[AgentTool | str]
 """A tool, the name of another tool of the same server, or several of them in order."""
 
 _REFRESH_AT_MOST_EVERY = 5.0
-"""Least seconds from a read of the tool list to the next read because of an unknown tool."""
+"""Minimum seconds between a read of the tool list and a read because of an unknown tool."""
 
 
 class GuardedMCPTools(ToolProvider, HookProvider):
@@ -279,9 +279,9 @@ class GuardedMCPTools(ToolProvider, HookProvider):
     # --- notifications of tools (ToolOwner)--------------------------------------------------------
 
     def on_call(self, invocation_state: Mapping[str, Any]) -> None:
-        """Update an agent's MCP tools at its first call of such a tool.
+        """Update the tools of an agent that calls a tool of this provider for the first time.
 
-        The agent is also registered, so that later changes of the server's tools update it.
+        Later changes of the server's tools update the agent, too.
         """
         agent = invocation_state.get("agent")
         if isinstance(agent, Agent) and agent not in self._agents:

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 _numbers = itertools.count(1)
 _MOST_BACKOFF = 30.0
-"""Most seconds between two attempts to connect."""
+"""Longest pause between two attempts to connect, in seconds."""
 _DROPPED_TOGETHER = 0.5
 """Seconds within which response streams that end without an answer count as one failure of the
 server.
@@ -109,7 +109,7 @@ class ServerSupervisor:
 
     @property
     def is_up(self) -> bool:
-        """Whether the MCP server was connected at the last call or connection attempt."""
+        """Whether the MCP server was connected at the latest call or connection attempt."""
         return self._next_attempt is None
 
     @property
@@ -264,7 +264,8 @@ class ServerSupervisor:
     def record_lost_answer(self) -> bool:
         """Record that a response stream ended without an answer. Return whether the server failed.
 
-        The server has failed if another stream ended without an answer in the last half second.
+        The server counts as failed if another stream ended without an answer within the half second
+        before.
         With version 1.x of the MCP SDK, a server that dies ends all its calls at once, while a
         proxy that cuts off a slow answer ends only this call.
         """

@@ -286,7 +286,7 @@ class Difference:
         what: Name of the compared quantity.
         paper: Value of the quantity by ``CostModel.paper``.
         measured: Value of the quantity by ``CostModel.measured``.
-        why: Reason of the difference.
+        why: Reason for the difference.
     """
 
     what: str

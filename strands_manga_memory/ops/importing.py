@@ -248,8 +248,8 @@ def _to_conversation(
 ) -> TransferredConversation | None:
     """Return a conversation to store, made of the messages and states of an agent in the source.
 
-    ``states`` replace states of the agent. Return None if there are neither messages nor agent
-    state.
+    Each of ``states`` replaces the agent's state of the same name. Return None if the agent has
+    neither messages nor values in ``agent.state``.
     """
     snapshot = agent.take_snapshot(preset="session", exclude=["messages"]).data
     states = {name: state for name, state in {**snapshot, **states}.items() if state}

@@ -87,8 +87,8 @@ class Inspection:
         tools: Statistics of each called tool in the log, keyed by tool name. ``calls`` and
             ``errors`` are numbers. The other values describe the tool's circuit breaker after the
             last call: ``state``, ``failures`` (number in succession), ``retry_after`` (seconds from
-            now) and ``rejected_at`` (time of the last rejected call, in seconds since 1970). Each
-            of these is None if no call in the log shows it.
+            now) and ``rejected_at`` (time of the last rejected call, in seconds since 1970). A
+            value that no call in the log shows is None.
     """
 
     conversation: str

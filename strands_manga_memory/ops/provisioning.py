@@ -13,8 +13,8 @@ from strands_manga_memory.stores.table import TableSchema
 
 SESSION_ACTIONS = ("BatchGetItem", "BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query")
 MEMORY_ACTIONS = (*SESSION_ACTIONS, "ConditionCheckItem")
-"""DynamoDB actions that workers and sweepers need on the sessions table (``SESSION_ACTIONS``) and
-on the memory table.
+"""DynamoDB actions that workers and sweepers need on the memory table.
+On the sessions table, ``SESSION_ACTIONS`` are enough.
 """
 
 SETUP_ACTIONS = ("CreateTable", "DescribeTable", "DescribeTimeToLive", "UpdateTimeToLive")

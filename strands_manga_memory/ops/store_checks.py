@@ -65,7 +65,7 @@ def problem(check: str, detail: str, remedy: str) -> Finding:
 
 
 def _check_calls(tier: str, steps: Mapping[str, Callable[[], object]]) -> Finding:
-    """Make calls to a store, and return the result of this check: first failure, or success.
+    """Make calls to a store until a call fails. Return the failure, or the success of all calls.
 
     ``steps`` has a function for each call, keyed by the name of the call.
     """

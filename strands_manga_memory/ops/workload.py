@@ -124,7 +124,7 @@ class SessionUse:
 
     Attributes:
         write_units: Number of DynamoDB write units, including indexes.
-        index_write_units: Number of these write units for the two indexes of the memory table.
+        index_write_units: Part of ``write_units`` that the two indexes of the memory table use.
         read_units: Number of DynamoDB read units.
         session_bytes: Bytes of the session in the sessions table.
         memory_bytes: Bytes of the session's memories in the memory table, including both indexes.

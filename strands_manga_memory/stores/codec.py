@@ -30,10 +30,10 @@ from strands_manga_memory.messages import text_of
 logger = logging.getLogger(__name__)
 
 MAX_LEVELS = 100
-"""Most levels of a value that is stored as JSON, far fewer than the stack allows."""
+"""Maximum number of nested levels in a value that is stored as JSON."""
 
 _MAX_BITS = 63
-"""Most bits of an integer in JSON, because some JSON readers change larger integers."""
+"""Maximum bits of an integer in JSON, because some JSON readers change larger integers."""
 
 _KEYS = frozenset({str})
 _PLAIN: frozenset[type] = frozenset({str, bool, type(None)})
@@ -367,7 +367,7 @@ _LEVEL = 6
 
 
 def compress(payload: bytes) -> bytes | None:
-    """Compress bytes. Return None if this saves no space, or for over 64 MiB of bytes."""
+    """Compress bytes. Return None if the result is not smaller, or for over 64 MiB."""
     if len(payload) > MAX_DECOMPRESSED:
         return None
     data = zlib.compress(payload, _LEVEL, wbits=-15)
@@ -379,8 +379,8 @@ def compress(payload: bytes) -> bytes | None:
 def decompress(payload: bytes) -> bytes:
     """Decompress bytes from ``compress``, with protection against decompression bombs.
 
-    The result may have 16 times the size of ``payload``, or 1 KiB if this is more. It never has
-    over 64 MiB.
+    The result has at most 16 times the size of ``payload``, or at most 1 KiB if that is more. The
+    limit is never over 64 MiB.
 
     Raises:
         ValueError: The bytes are truncated, or the result exceeds the limit.

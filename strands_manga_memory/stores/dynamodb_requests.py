@@ -285,7 +285,7 @@ def table_definition(schema: TableSchema, name: str) -> dict[str, Any]:
 
 
 def key_names(table: Mapping[str, Any], index: Mapping[str, Any] | None = None) -> list[str]:
-    """Return a text, such as ``sk (S, RANGE)``, for each key of a DynamoDB table or index.
+    """Return the keys of a DynamoDB table or index as texts, such as ``sk (S, RANGE)``.
 
     Args:
         table: The table, as ``describe_table`` returns it.

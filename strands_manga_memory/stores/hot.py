@@ -39,9 +39,9 @@ class HotWrite:
     are recognized.
 
     Args:
-        expect: Epoch and version that the stored conversation must have. None: the store must have
-            nothing under this name, or only a tombstone (record of a deletion) with a lower epoch,
-            which the write replaces.
+        expect: Epoch and version that the stored conversation must have. None: the store must not
+            have the conversation, or only its tombstone (record of a deletion) with an epoch below
+            ``epoch``, which the write replaces.
         epoch: Epoch after the write.
         version: Version after the write, from ``new_version``. If the store already has this epoch
             and version, an earlier attempt of the write has succeeded.

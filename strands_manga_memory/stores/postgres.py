@@ -61,7 +61,7 @@ class PostgresTable(SQLTable):
             ``postgresql://user:password@host:5432/database?sslmode=verify-full``.
         schema: Names of the table and its keys. Default ``SESSIONS``.
         deadline: Longest time of an operation in seconds. Default 2. The wait for a free connection
-            is not included. It takes at most ``deadline`` seconds, or 2 seconds if this is longer.
+            is not included. It may take another ``deadline`` seconds, or 2 seconds if this is more.
 
     Attributes:
         schema: Names of the table and its keys.
@@ -90,7 +90,7 @@ class PostgresTable(SQLTable):
         self._deadline = deadline
         self._lock = threading.Lock()
         self.failure: tuple[float, psycopg.Error | None] = (-math.inf, None)
-        """Time and error of the last failed connection attempt."""
+        """Time and error of the latest failed connection attempt."""
         renew_in_child(self)
 
     def __repr__(self) -> str:
@@ -310,7 +310,7 @@ _LEAST_CONNECT_SECONDS = 2
 _TRUSTED_SECONDS = 1.0
 """Longest idle time, in seconds, after which a connection is used without a test query."""
 _CHECK_SECONDS, _CHECK_SHARE = 0.5, 0.25
-"""Longest test of an idle connection: 0.5 s, and at most a quarter of the deadline."""
+"""Longest test of an idle connection: 0.5 s, or a quarter of the deadline if that is less."""
 _POLL_SECONDS = 0.05
 """Interval in seconds at which waiting threads check whether a connection attempt failed."""
 

@@ -69,11 +69,12 @@ class Condition:
     """Condition on the stored record, which is checked in the same atomic step as a write.
 
     For example, ``Condition(equals={"version": 3})`` allows a write only if the stored record has
-    version 3. ``Condition(absent=True)`` allows a write only if there is no record. An existing
-    record meets a condition only if ``equals`` or ``below`` is given.
+    version 3. ``Condition(absent=True)`` allows a write only if there is no record. With ``absent``
+    and ``equals``, a write is allowed in both cases. Without ``equals`` and ``below``, no existing
+    record meets the condition.
 
     Attributes:
-        absent: Whether the write is also allowed if there is no record.
+        absent: Whether the write is allowed if there is no record.
         equals: Values that an existing record must have, keyed by attribute name. The value None
             also accepts a missing attribute.
         below: Upper limits of numbers in an existing record, keyed by attribute name. Each number
@@ -216,7 +217,7 @@ def delete_rows(table: Table, rows: Iterable[Item]) -> None:
 
 
 MAX_TRANSACT = 100
-"""Most writes of one ``transact`` call, a limit of DynamoDB."""
+"""Maximum number of writes in a ``transact`` call, a limit of DynamoDB."""
 
 
 def key_of(schema: TableSchema, item: Item) -> Key:
@@ -291,7 +292,7 @@ def parse_item(data: bytes, key: Key, schema: TableSchema) -> Item:
 
 
 _PAGE = 64
-"""Most records that a query reads at once."""
+"""Maximum number of records that a query reads at once."""
 
 
 class SQLTable:

@@ -45,10 +45,10 @@ _INLINE = 8_192
 """Largest value, in bytes, that is neither split into parts nor cached in the hot store."""
 
 _PART = 350_000
-"""Most bytes of a part, below the 400,000 of a DynamoDB record."""
+"""Maximum bytes of a part, below the 400,000 of a DynamoDB record."""
 
 _LARGEST_HOT = 8 * 1024 * 1024
-"""Most bytes of a value in the hot tier."""
+"""Largest value, in bytes, that is cached in the hot store."""
 
 _HOT_SECONDS = 1_800.0
 """Time that a large value stays in the hot tier."""
@@ -63,7 +63,7 @@ _LONGEST_WRITE = 3_600.0
 """Age in seconds at which parts without a main record can be deleted: no write takes longer."""
 
 _TRIES = 8
-"""Most attempts to write a value while other processes write the same key."""
+"""Maximum number of attempts to write a value while other processes write the same key."""
 
 
 class TieredStorage(Storage):
@@ -72,7 +72,7 @@ class TieredStorage(Storage):
     Use this class wherever Strands takes a storage, such as ``SnapshotSessionManager`` or
     ``Agent(storage=)``. When ``write`` returns, the value is in the durable table. Each read asks
     the table for the current version of the value, so that it never returns outdated data. Values
-    of over 8 KiB are then read from the hot store, if that has a copy of this version.
+    of over 8 KiB are then read from the hot store, if it has a copy of the current version.
 
     Each user has separate keys. The rules for keys are those of Strands' own storages: repeated
     ``/`` are collapsed, and ``..`` and backslashes are rejected.
@@ -318,8 +318,8 @@ class TieredStorage(Storage):
     def _key_in(self, item: Item) -> str:
         """Return the key of a stored value, given the value's main record in the table.
 
-        If the record is damaged, the key is taken from the record's sort key. A key of over 830
-        bytes is then shortened.
+        For a damaged record, the result is the key in the record's sort key, which contains only
+        the shortened form of a key of over 830 bytes.
         """
         return str(item.get("key") or item[self._table.schema.sort].removeprefix("k/"))
 
@@ -357,7 +357,7 @@ class TieredStorage(Storage):
         return None
 
     def _put_in_hot(self, item: Item, sealed: bytes) -> None:
-        """Cache a large value in the hot store. Values below 8 KiB or over 8 MiB are not cached."""
+        """Cache a value of over 8 KiB in the hot store, unless it has over 8 MiB."""
         if "data" not in item and len(sealed) <= _LARGEST_HOT:
             self._use_hot(
                 lambda hot: hot.put_value(self._storage_key(item), sealed, ttl=_HOT_SECONDS)

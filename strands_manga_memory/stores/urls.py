@@ -70,7 +70,8 @@ def users_table_url(
         memories: Argument ``memories`` of ``MangaMemory``: a URL, True for a table in the same file
             or service as the conversations, False or None for no table.
         durable: URL of the table of conversations. If ``memories`` is True, the result is this URL.
-            In a URL of DynamoDB, the name of the table is left out, so that the default applies.
+            From a URL of DynamoDB, the table's name is removed, because the memory table has its
+            own default name.
     """
     if memories is not True:
         return memories or None
@@ -80,7 +81,7 @@ def users_table_url(
 
 @checked
 def open_hot_store(url: str) -> HotStore:
-    """Return the hot store, for the conversations in use, that a URL names.
+    """Return the hot store (the store of the conversations in use) that a URL names.
 
     The URL has one of these forms (``rediss`` instead of ``redis`` means TLS):
 

@@ -39,20 +39,20 @@ _NO_ANSWER = "no answer"
 _MOST_CHARACTERS = 300
 _LONGEST_WAIT = 5.0
 _SHORTEST_ANSWER = 0.05
-"""Shortest time, in seconds, that a caller waits for a store."""
+"""Shortest wait, in seconds, that ``TierHealth.wait_limit`` allows in an outage."""
 
 
 class TierHealth:
     """Availability of a store (the hot or the durable one), like a circuit breaker.
 
-    Callers report whether their calls failed or succeeded. After a failure, callers must wait
-    before the next call, and only one of them may call at a time. The wait is 0.1 s at first, and
-    doubles after each failed attempt, up to 5 s. A success ends the outage. The first failure of an
-    outage is logged with its cause and, if known, a remedy. Later failures with the same cause are
-    not logged.
+    Callers report whether their calls failed or succeeded. After a failure, ``may_call`` allows no
+    call for 0.1 s, and then one call at a time. The wait doubles after each failed attempt, up to
+    5 s. A success ends the outage. The first failure of an outage is logged with its cause and, if
+    known, a remedy. Later failures with the same cause are not logged.
 
-    An object with ``shared`` is for one conversation. It counts only errors of single records, and
-    passes all other errors to ``shared``, which counts them for all conversations of the process.
+    With ``shared``, the object is for a single conversation. It counts only errors of the
+    conversation's records, and reports all other errors to ``shared``, the object for all
+    conversations of the process.
 
     Args:
         tier: Name of the store in logs: ``hot`` or ``durable``. Default: no log is written.
@@ -90,7 +90,7 @@ class TierHealth:
 
     @property
     def is_up(self) -> bool:
-        """Whether the last call of the store succeeded. True before the first call."""
+        """Whether the latest call of the store succeeded. True before the first call."""
         return self._breaker.failures == 0 and (self._shared is None or self._shared.is_up)
 
     @property
@@ -302,7 +302,7 @@ class Writer:
         unflushed: Conversations that this process has saved in the hot store, but not yet written
             to the durable store. Each storage key is mapped to a function that opens the
             conversation.
-        unsaved: Weak set of ``ConversationSaver`` objects: those of conversations with changes that
+        unsaved: Weak set of the ``ConversationSaver`` objects whose conversations have changes that
             no store has.
     """
 
@@ -422,7 +422,7 @@ class Writer:
 
     @property
     def has_repeated(self) -> bool:
-        """Whether work that ``repeat`` queued has not succeeded yet."""
+        """Whether a function that ``repeat`` queued still waits or runs."""
         return bool(self._repeated)
 
     def cancel_later(self, key: Hashable) -> None:

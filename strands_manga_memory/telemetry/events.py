@@ -37,8 +37,8 @@ class Event:
 
     Args:
         name: Name of the event in the statistics, such as ``turn``. The span has the same name with
-            a prefix: ``manga_memory.turn``. Only for calls of stores, the names differ:
-            ``hot.write`` in the statistics, for example, and ``write conversations`` for the span.
+            a prefix: ``manga_memory.turn``. Calls of stores have other names: for example,
+            ``hot.write`` in the statistics, and ``write conversations`` for the span.
         duration: Histogram of the event's duration in seconds; None for events without a duration.
         counts: Metrics of the values that the event records besides its duration, keyed by the name
             of the value, such as ``tokens``.

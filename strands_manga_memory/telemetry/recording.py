@@ -253,7 +253,7 @@ def observe_tiers() -> Iterator[_Sample]:
 
 
 def in_current_context(work: Callable[[], _T]) -> Callable[[], _T]:
-    """Wrap a function so that its spans, on any thread, become children of the caller's span."""
+    """Wrap a function so that its spans, on any thread, become children of the current span."""
     return partial(contextvars.copy_context().run, work)
 
 
