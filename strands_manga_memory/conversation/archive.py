@@ -94,7 +94,7 @@ class RecallHit:
             conversation.
         message: The message.
         score: How well the message fits the question. Higher is better.
-        is_by_words: Whether the message was found by its words alone, and not by its vector.
+        is_by_words: Whether the message was found only by its words, and not by its meaning.
     """
 
     number: int
@@ -128,9 +128,9 @@ class MessageArchive:
     the messages of another user.
 
     Args:
-        embed: Function that turns a list of texts into vectors of one length. It may block. The
-            BM25 score of a message is raised by its similarity to the question, by at most 0.25.
-            None: search with BM25 alone.
+        embed: Function that turns a list of texts into vectors of one length. It may block. A
+            message found by its meaning gets up to 0.25 in addition to its BM25 score, which is 0
+            if no word matches. None: search by words alone.
         source: Function that returns the messages from before the start of this process. It is
             called once, and once more after the archive was emptied. A failed call is repeated at
             most twice.

@@ -23,7 +23,7 @@ from strands_manga_memory.lifecycle import at_fork
 _T = TypeVar("_T")
 
 MOST_AT_A_TIME = 8
-"""Largest number of runs at the same time in this process. Further runs wait."""
+"""Largest number of coroutines at the same time in this process. Further coroutines wait."""
 
 _slots = threading.BoundedSemaphore(MOST_AT_A_TIME)
 

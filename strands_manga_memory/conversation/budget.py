@@ -96,7 +96,7 @@ def budget_plan(
 ) -> BudgetPlan:
     """Plan the number of tokens for each part of a model request.
 
-    The current message and its tool results count twice: as messages of ``history``, and as
+    The current message and the tool results for its answer count twice: in ``history``, and in
     ``current`` and ``tool_results``. They thus fit even if earlier messages fill the history. The
     total is an upper bound of the size of a request.
 
@@ -121,7 +121,7 @@ UNKNOWN_WINDOW = 128_000
 CUSHION = 13_000
 RESERVED_FOR_SUMMARY = 20_000
 FULL_RESERVES_FROM = 100_000
-"""Context window, in tokens, below which both reserves shrink in proportion to the window."""
+"""Window, in tokens, below which ``CUSHION`` and ``RESERVED_FOR_SUMMARY`` shrink with its size."""
 
 _TARGET = 0.75
 _HARD = 0.95

@@ -490,9 +490,9 @@ class TieredCompactionConversationManager(StackedConversationManager):
         return self._stats
 
     def thresholds(self, agent: Agent) -> Thresholds:
-        """Return the sizes of a request, in tokens, at which the history is made smaller.
+        """Return the sizes of a request, in tokens, that control the compaction of the history.
 
-        The sizes depend on the context window.
+        They are computed from the context window, see ``budget.thresholds``.
         """
         return thresholds(self._window or window_of(agent.model), trigger=self._share)
 
@@ -529,9 +529,9 @@ class TieredCompactionConversationManager(StackedConversationManager):
                 )
 
     def _compact(self, agent: Agent) -> bool:
-        """Run the stages if the history is too large.
+        """Run the stages if the history is too large. Return whether the compaction failed.
 
-        Return whether this failed: the history was changed, but has not become smaller.
+        A compaction fails if it changes the history without making it smaller.
         """
         bounds = self._set_limits(agent)
         history, before = agent.messages[:], self._tokens(agent)

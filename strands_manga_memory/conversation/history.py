@@ -367,10 +367,9 @@ class LogTail:
     def restore(self, log: Sequence[Message]) -> None:
         """Add messages from the session's log that were evicted or truncated before a restart.
 
-        Nothing is added if ``log`` and this copy do not match: they have no message in common, they
-        have their common messages in another order, or ``log`` lacks a message that stands between
-        two common messages in this copy. If ``log`` begins with a tool result, this result is not
-        added, because its call is missing.
+        Nothing is added unless ``log`` and this copy match: they have messages in common, in the
+        same order, and ``log`` has all messages that this copy has between the common messages. A
+        tool result at the beginning of ``log`` is not added, because its call is missing.
 
         Args:
             log: Latest messages of the conversation's log, oldest first.
@@ -415,7 +414,8 @@ class LogTail:
     ) -> list[Message]:
         """Return the current and evicted messages, from which a new history can be selected.
 
-        If the evicted messages have too many tokens, the largest of them are removed for good.
+        If the evicted messages have far more tokens than three times ``budget`` (or 32,768 if that
+        is less), the largest of them are removed from this copy for good.
 
         Args:
             history: The current history.

@@ -188,7 +188,7 @@ SIGNAL_WEIGHTS = {
 """Weights of the properties of a message (signals) that decide whether it stays in the history."""
 
 HALF_LIFE = 3.0
-"""Number of exchanges in which the recency of a message halves."""
+"""Number of turns after which the recency of a message is half as large."""
 
 
 # --- Features -------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ _PLACEHOLDER: Message = {"role": "assistant", "content": [{"text": PLACEHOLDER}]
 _NEUTRAL_SCORE = 0.5
 
 _text_features = functools.lru_cache(8_192)(text_features)
-"""Cached, because an agent that is built for each turn measures the same texts again."""
+"""``text_features`` with a cache, for agents that are built for each turn and read texts again."""
 
 
 @dataclass(eq=False, slots=True)
@@ -213,7 +213,7 @@ class MessageFeatures:
         act: Dialogue act of the message. For tool messages ``"tool_use"`` or ``"tool_result"``.
             Empty if only the tokens were counted yet.
         role: ``"user"`` or ``"assistant"``.
-        traits: Properties of the text that do not depend on other messages, such as names.
+        traits: Properties that depend on the text alone, such as the number of names in it.
         answers: Whether the message may answer a question: the previous message ends with a
             question and is not a recommendation.
         new: Number of words of the message that no earlier message of the conversation has.
@@ -241,8 +241,8 @@ def signals_of(features: MessageFeatures, *, service_style: float, age: float) -
 
     Args:
         features: Measured properties of the message, such as its tokens and importance score.
-        service_style: Style of the assistant, from 0 (companion) to 1 (help desk). Messages of the
-            user do not depend on it.
+        service_style: Style of the assistant, from 0 (companion) to 1 (help desk). It has no effect
+            on messages of the user.
         age: Number of turns that began after the turn of the message.
     """
     traits, fresh = features.traits, 0.5 ** (age / HALF_LIFE)
@@ -320,7 +320,7 @@ class TextStatistics:
         self._tokens = {"user": 0, "assistant": 0}
 
     def learn(self, features: MessageFeatures, words: Iterable[str]) -> int:
-        """Add a message with these features and words. Return the number of its new words.
+        """Add the features and words of a message. Return the number of words that are new.
 
         A new word is in no earlier message.
         """
@@ -382,7 +382,7 @@ class FeatureCache:
         return self._cached(message).tokens
 
     def _cached(self, message: Message) -> MessageFeatures:
-        """Return the cached features of a message. A new message has only its tokens yet."""
+        """Return the cached features of a message. If it is new, only its tokens are counted."""
         key = _key(message)
         features = self._features.get(key)
         if features is None:

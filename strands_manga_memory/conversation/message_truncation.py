@@ -177,7 +177,7 @@ class MessageTruncator:
                 self._replace(at, index, [noted])
 
     def _blocks(self, positions: Iterable[int]) -> Iterator[tuple[int, int, dict[str, Any]]]:
-        """Yield the content blocks that may change, with their positions."""
+        """Yield each block that may change, after the position of its message and its own index."""
         for at in positions:
             if at not in self._locked:
                 for index, block in enumerate(self.messages[at]["content"]):
@@ -319,9 +319,10 @@ def condensed_message(message: Message) -> Message | None:
 
 
 def _is_small_talk(text: str) -> bool:
-    """Return whether a user's text is only small talk, or has no recognizable content.
+    """Return whether a user's text is only small talk, or contains nothing that rules recognize.
 
-    The result is False for any text of more than 200 characters.
+    Rules recognize, for example, a number, a name or a wish. The result is False for any text of
+    more than 200 characters.
     """
     if len(text) > _LONGEST_SMALL_TALK:
         return False
@@ -334,9 +335,11 @@ def _important_passages(text: str, name: str) -> str:
     """Return the important passages of a user's long text, such as wishes and corrections.
 
     The passages have at most 600 characters in total. A truncation marker shows the number of
-    removed characters, and the short name of the message. If there is no important passage of at
-    most 600 characters, the text is truncated to about 600 characters, or returned unchanged if it
-    has no recognized purpose. A text of at most 2,000 bytes is always returned unchanged.
+    removed characters, and the short name of the message. A text of at most 2,000 bytes is returned
+    unchanged.
+
+    If no important passage has at most 600 characters, the whole text is truncated to about 600
+    characters if rules recognize its purpose. Otherwise, it stays unchanged.
     """
     if len(text.encode(errors="replace")) <= _LONG_TEXT:
         return text

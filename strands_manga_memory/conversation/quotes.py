@@ -190,11 +190,11 @@ def _is_omitted(
 ) -> bool:
     """Return whether a passage is left out of a quote, because it is known or outdated.
 
-    A passage is known if the request shows it already: ``own`` is the text that the request shows
-    of the same message, and ``known`` all text that it shows. Short passages in ``known`` alone are
-    not left out. A passage of the assistant or of a tool is outdated if a later message repeats it
-    with other numbers, such as a new price. A passage of the user is never outdated: "I bought
-    volume 2" does not correct "I bought volume 1".
+    A passage is known if it is in ``own``, the text that the request shows of the same message, or
+    if it is not short and is in ``known``, all text that the request shows. A passage of the
+    assistant or of a tool is outdated if a later message repeats it with other numbers, such as a
+    new price. A passage of the user is never outdated: "I bought volume 2" does not correct "I
+    bought volume 1".
     """
     plain = passage.strip()
     is_outdated = (

@@ -58,12 +58,12 @@ logger = logging.getLogger(__name__)
 _MOST_TOKENS = 1_024
 
 _NEIGHBOUR_SHARES = ((0, 1.0), (-1, 0.5), (1, 0.5), (-2, 0.2), (2, 0.2))
-"""Share of a message's score that its neighbours get, by distance.
+"""Shares of a message's score that it and its neighbours get, as pairs (distance, share).
 An answer often lacks the words of the question before it.
 """
 
 _CONTINUES_SHARE, _CONTINUES_BYTES = 0.2, 300
-"""Least share of the best score, and most bytes, of a message that continues a found neighbour."""
+"""Least score (as a share of the best) and most bytes of a message that continues a neighbour."""
 
 _QUESTION_WORTH = 0.7
 """Factor for the score of a question, since a question seldom answers another question."""
@@ -89,7 +89,7 @@ class HistoryRecall(Plugin):
     """Plugin that quotes earlier messages that fit the user's question, within a budget of tokens.
 
     The quotes are added to the requests of the current turn and are never stored. They precede the
-    user's text in the message that opened the turn. Each quote is escaped, and names the speaker
+    user's text in the message that began the turn. Each quote is escaped, and names the speaker
     and the time in UTC.
 
     A message fits if it contains a content word of the question (a word about its subject, not
@@ -330,10 +330,10 @@ def _expand(
         first: Hits of the first search, the best first.
 
     Returns:
-        Two dictionaries, keyed by message number: scores, and the found messages with the messages
-        before and after the best of them. A score is the sum of both searches, and raised by a part
-        of the neighbours' scores. An answer thus gets a high score even if only the question before
-        it has the searched words.
+        Scores and messages, each keyed by message number. The messages are those that either search
+        found, and the neighbours (messages before and after) of the best. The score of a message is
+        the sum of its scores in both searches and of a part of its neighbours' scores. An answer
+        thus gets a high score even if only the question before it has the searched words.
     """
     scores = {hit.number: hit.score for hit in first}
     found = {hit.number: hit.message for hit in first}
@@ -362,8 +362,8 @@ def _continues_neighbour(
     Args:
         number: Number of the message.
         found: Messages that the search has found, and their neighbours, keyed by number.
-        related: Numbers of the messages that have a word of the user's question. A message that is
-            continued must be one of them.
+        related: Numbers of the messages that have a word of the user's question. Only the subject
+            of these messages can be continued.
     """
     message = found[number]
     near = [found[each] for each in (number - 1, number + 1) if each in related]

@@ -2,7 +2,7 @@
 
 Three kinds of messages always stay:
 
-- the first turn up to its final answer, without tool calls and their results
+- the first turn up to and including its final answer, but without tool calls and their results
 - the current turn
 - messages that the application has pinned (protected from eviction)
 
@@ -262,8 +262,8 @@ def _required(
 ) -> tuple[dict[int, str], frozenset[int]]:
     """Find the messages of a history that always stay, and those that must not be truncated.
 
-    These messages always stay: the first turn up to its final answer, the current turn, and pinned
-    messages. These messages must not be truncated:
+    These messages always stay: the first turn up to and including its final answer (without tool
+    calls and results), the current turn, and pinned messages. These messages must not be truncated:
 
     - pinned messages
     - the last message of the history, if it has tool calls, because they may be about to run
@@ -326,12 +326,11 @@ def _make_room(
 
     Args:
         truncator: The messages to keep.
-        required: Reason why each of these messages is kept, keyed by position.
+        required: Reason why each message always stays, keyed by position.
         cycles: Positions of each tool call of the current turn with its result.
         others: The optional messages. No more room is made than they need.
         budget: Maximum tokens of the messages that always stay.
-        fill_to: Maximum tokens of these messages and the optional ones together. At most
-            ``budget``.
+        fill_to: Maximum tokens of all kept messages, with the optional ones. At most ``budget``.
         headroom: Part of ``fill_to`` that is reserved for the user's message of the current turn.
     """
     demand = dict.fromkeys(Band, 0)

@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 
 Strategy = Literal["background", "async", "inline"]
-"""Wait for a due summary: none, in the next model call, or before the end of the same turn."""
+"""Way to wait for a due summary: not at all, in the next model call, or at the end of the turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +55,7 @@ class SummaryTrigger:
         tokens: Size of the history, in tokens, at which older turns are summarized. Default 8,000.
             None: nearly twice the size that the history may have after a summary, but at most half
             of the model's context window.
-        turns: Number of turns that have no summary yet, at which older turns are summarized.
-            Default 20.
+        turns: Number of turns without a summary at which older turns are summarized. Default 20.
         keep_recent_turns: Number of latest turns that are not summarized, including the current
             turn. Default 3.
 
@@ -156,9 +155,9 @@ def split_history(history: Sequence[Message], keep_recent_turns: int) -> Summary
 def split_at(history: Sequence[Message], split: int) -> SummarySpan:
     """Divide a history at a position into old messages, to be summarized, and recent messages.
 
-    The messages before position ``split`` are old. Messages in a turn with a pinned message stay in
-    the history even if a summary covers them. Such covered messages are not summarized again, and
-    those that directly precede ``split`` count as recent.
+    The messages before position ``split`` are old. Some of them may have been summarized already,
+    but are still in the history because a message of their turn is pinned. They are not summarized
+    again. Those of them directly before ``split`` count as recent.
 
     Raises:
         CorruptRecordError: The summary record is malformed, or has another format version.

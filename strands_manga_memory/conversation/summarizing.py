@@ -117,8 +117,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     Attributes:
         trigger_tokens: Tokens of the history at which older turns are summarized.
-        trigger_turns: Number of turns that have no summary yet, at which older turns are
-            summarized.
+        trigger_turns: Number of turns without a summary at which older turns are summarized.
 
     Raises:
         ValueError: An argument is out of range or has the wrong type. From the agent's constructor:
@@ -182,12 +181,12 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _derive_limits(self, window: int | None) -> None:
         """Set the token limits of history, summary and facts for a context window.
 
-        When the history reaches ``trigger_tokens``, a summary is started in the background. The
-        size is ``SummaryTrigger.tokens``. If that is None, the size is nearly twice the budget of
-        the history, but at most half of the context ``window``.
+        When the history reaches ``trigger_tokens``, a summary is started in the background. This
+        limit is ``SummaryTrigger.tokens`` or, if that is None, nearly twice the budget of the
+        history, but at most half of the context ``window``.
 
-        When the history exceeds ``hard_tokens``, one and a half times this size, a model call waits
-        for the summary.
+        When the history exceeds ``hard_tokens``, one and a half times ``trigger_tokens``, a model
+        call waits for the summary.
         """
         follows_window = self.trimmer.follows_window
         tokens, budget = self._trigger.tokens, self.trimmer.max_tokens
@@ -411,8 +410,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         Args:
             agent: The agent. Its list of messages is changed in place.
             budget: Maximum tokens of the new history. The list of facts is limited accordingly.
-            only_unsummarized: If true, turns are replaced whenever some old turns have no summary
-                yet. If false, turns are replaced only if the history becomes smaller.
+            only_unsummarized: If true, turns are replaced if some of them have no summary yet, even
+                if the history does not become smaller. If false, turns are replaced if the history
+                becomes smaller, even if all of them have a summary.
         """
         with logged_errors(logger, "the facts could not be written, leaving the history unchanged"):
             history = agent.messages[:]

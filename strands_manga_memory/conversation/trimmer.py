@@ -192,8 +192,7 @@ class Trimmer:
 
         Trimming is due if the history has too many tokens or turns. With ``trim_every``, it is also
         due at the start of a turn if the history fills more than about half of its budget, and the
-        previous turn had large tool results. The answer of that turn has used these results, and
-        their room is now needed for other messages.
+        previous turn had large tool results, which are no longer needed in full.
         """
         in_tokens = self.calibration.to_local_tokens
         full = in_tokens(max(self.limit, self.high_water_mark - self.reserved))
@@ -211,10 +210,10 @@ class Trimmer:
         return self.features.total(list(filter(tool_result_ids, before))) >= in_tokens(large)
 
     def _headroom(self, messages: Sequence[Message], budget: int) -> tuple[int, bool]:
-        """Return the tokens by which the user's latest message raises a budget.
+        """Return the tokens by which the user's latest message raises a budget, and a flag.
 
-        The rules are those of :meth:`headroom`, but all tokens are counted locally, not by the
-        model. The second result is whether the raised budget has room for the whole message.
+        The flag is True if the raised budget has room for the whole message. The rules are those of
+        :meth:`headroom`, but all tokens are counted locally, not by the model.
         """
         latest, agent = next(filter(is_turn_start, reversed(messages)), None), self.agent
         if latest is None or agent is None:
@@ -279,8 +278,8 @@ class Trimmer:
     def would_block_loop(self, messages: Sequence[Message]) -> bool:
         """Return whether trimming in this thread would block a running event loop for long.
 
-        This is so if many messages must be counted or selected, or if the session's log must be
-        read.
+        Trimming takes long if many messages must be counted or selected, or if the session's log
+        must be read.
         """
         if not is_on_event_loop():
             return False

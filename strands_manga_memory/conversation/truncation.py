@@ -247,8 +247,8 @@ class _Node:
         is_listed: Whether the value is in a list.
         has_key: Whether an id or a name identifies the list item that contains the value.
         has_error: Whether the list item that contains the value reports an error.
-        left_out: Number of neighboring list items for which this node stands, because they never
-            stay. 0 for a node that stands for one value.
+        left_out: Number of list items for which this node stands: neighboring items that are always
+            left out. 0 for a node that stands for one value.
         members: Values in an object or list, by name or position.
     """
 
@@ -425,7 +425,8 @@ class _JsonText:
     def render(self, count: int | None = None, characters: int = _STRINGS[0]) -> str:
         """Return the text with only the first ``count`` leaves (numbers, strings and the like).
 
-        If ``count`` is None, all leaves stay. Strings have at most ``characters`` characters.
+        The order is that of ``_leaves``. If ``count`` is None, all leaves stay. Strings have at
+        most ``characters`` characters.
         """
         kept: set[_Node] = set()
         for leaf in self._leaves[:count]:
@@ -469,7 +470,10 @@ def _pruned(node: _Node, kept: Collection[_Node], characters: int) -> Any:
 
 
 def _has_items(value: Any) -> bool:
-    """Return whether a JSON value is a list, or an object that is shortened like a list."""
+    """Return whether a JSON value is a list, or an object that is shortened like a list.
+
+    Such an object has more than 24 members, or was shortened before.
+    """
     return isinstance(value, list) or len(value) > _LARGE_OBJECT_MEMBERS or _OMISSION_KEY in value
 
 
@@ -491,7 +495,7 @@ def _has_error(value: Any) -> bool:
 
 
 def _shared_members(items: Sequence[Any]) -> frozenset[str]:
-    """Return the names of the members that have one value in all objects, such as a shop id."""
+    """Return the names of the members that are equal in all objects, such as a shop id."""
     objects = [item for item in items if isinstance(item, dict)]
     return frozenset(
         name
@@ -504,7 +508,7 @@ def _ranks(value: dict[str, Any], shared: Collection[str], *, has_key: bool) -> 
     """Return the rank of each member of an object.
 
     Usually, one member becomes the key, which identifies the object in a list: an id or a name.
-    Members in ``shared`` have one value in all objects of the list, so they cannot be the key. If
+    Members in ``shared`` are equal in all objects of the list, so they cannot be the key. If
     ``has_key`` is true, the object needs no key, and no member becomes the key.
     """
     ranks = {name: _rank_of(name, each) for name, each in value.items()}
