@@ -3,10 +3,10 @@
 There are two kinds of added text. Placeholders replace removed content. Tagged blocks, such as
 ``<context>``, hold data for one request, and are not in the history.
 
-Plugins add sections, such as quotes, to the ``<context>`` block, which precedes the text in the
-user's message that began the turn. The sections have a fixed order and share one token budget. The
-metadata of this message contains the number of added content blocks, so that ``without_injected``
-can remove these blocks.
+Plugins add sections, such as quotes, to the ``<context>`` block. The sections have a fixed order
+and share one token budget. The block precedes the text in the user's message that began the turn.
+The metadata of the message contains the number of added content blocks, so that
+``without_injected`` can remove them.
 """
 
 from __future__ import annotations
@@ -230,9 +230,9 @@ CONTEXT_FRAME = f"{_HEAD}\n{_FOOT}\n\n"
 def opening_position(messages: Sequence[Message]) -> int | None:
     """Return the position of the user's message that began the current turn.
 
-    This is the last message that can begin a turn, see ``is_turn_start``. The result is None if
-    there is no such message. It is also None if the history ends with an assistant message, because
-    no message of the user then waits for an answer.
+    The last message that can begin a turn (see ``is_turn_start``) began the current turn. The
+    result is None if there is no such message, or if the history ends with an assistant message,
+    because no message of the user then waits for an answer.
     """
     if not messages or messages[-1]["role"] != "user":
         return None
@@ -271,7 +271,7 @@ class InjectedBlocks(NamedTuple):
     """Content blocks that plugins inject into the messages of one request, but not the history.
 
     Attributes:
-        before: Blocks before the user's text in the message that opened the turn.
+        before: Blocks before the user's text in the message that began the turn.
         after: Blocks at the end of the last message.
     """
 

@@ -13,8 +13,8 @@ from strands_manga_memory.messages.texts import SENTENCE_END, shorten_line
 
 _FAILURES = 200
 _WASTE = 8
-"""Most characters that failed attempts to parse JSON may read, for each character of the text.
-Text after that counts as prose.
+"""Limit of failed attempts to parse JSON: together, they read at most 8 times the text's length.
+The rest of the text then counts as prose.
 """
 
 _SHORTEST = 12

@@ -132,8 +132,8 @@ def _string(value: Any) -> str:
 def blocks_of(content: Any) -> list[dict[str, Any]]:
     """Return the content of a tool result as a list of blocks.
 
-    A dict is already a block. A text becomes a text block, and None is left out. Any other value
-    becomes a JSON block.
+    Each item of a list becomes a block. Content that is not a list becomes one block. A dict stays
+    unchanged, a text becomes a text block, and any other value a JSON block. None is left out.
     """
     return [
         item if isinstance(item, dict) else {"text" if isinstance(item, str) else "json": item}
@@ -195,7 +195,7 @@ def is_turn_start(message: Message) -> bool:
 
 
 def mark_within_turn(message: Message) -> None:
-    """Mark a user message that Strands has added within a turn, such as a request for a format."""
+    """Mark a user message that Strands adds within a turn, such as to get structured output."""
     metadata: Any = message.setdefault("metadata", {})
     metadata["custom"] = {**custom_metadata(message), _WITHIN_TURN: True}
 
@@ -212,9 +212,8 @@ def starts_turn(message: Message, previous: Message | None) -> bool:
 def turns(messages: Sequence[Message]) -> list[range]:
     """Divide a history into turns, as ranges of message positions.
 
-    A range begins with each message for which ``is_turn_start`` is true. Unlike in ``starts_turn``,
-    consecutive user messages are thus separate turns. Messages before the first turn are a range,
-    too.
+    Each message for which ``is_turn_start`` is true begins a range. Consecutive user messages are
+    thus separate turns, unlike in ``starts_turn``. Messages before the first turn are a range, too.
     """
     bounds = [at for at, message in enumerate(messages) if at == 0 or is_turn_start(message)]
     return list(map(range, bounds, [*bounds[1:], len(messages)]))

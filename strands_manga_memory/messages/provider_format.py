@@ -217,8 +217,8 @@ def _calls_with_results(messages: list[Message]) -> dict[int, list[tuple[str, de
     """Find the tool calls of each message of a history, and their results.
 
     A result belongs to the latest earlier message with a tool call of the same id. If a call has
-    several results, only the last result is used. Several calls of a message with the same id share
-    one queue of results, from which each call takes the next result.
+    several results, only the last result is used. If several calls of one message have the same id,
+    they share a queue with one result for each call.
 
     Returns:
         Calls of each message with calls, keyed by the position of the message. For each call: an id

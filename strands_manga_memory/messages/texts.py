@@ -68,7 +68,7 @@ def find_matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]
 
     The matches are those of ``re.finditer``. A text of over 4,500 characters is searched in parts
     of 4,000 characters. In such a text, a match may be missed if the pattern must read more than
-    500 characters after the part in which the match begins.
+    500 characters to find it.
     """
     return pattern.finditer(text) if len(text) <= _PART + _BEYOND else _find_in_parts(pattern, text)
 

@@ -46,7 +46,7 @@ class InstructionFiles:
     - Files that this process can change, if the agent has a tool that is not read-only: an attacker
       could use the tool to rewrite the model's instructions.
 
-    A tool is read-only if ``read_only`` has its name, or if its MCP server declares
+    A tool is read-only if ``read_only`` contains its name, or if its MCP server declares
     ``readOnlyHint`` without ``destructiveHint``.
 
     Args:

@@ -127,7 +127,7 @@ class SessionChatStorage(ChatStorage):
         new_message: ConversationMessage | TimestampedMessage,
         max_history_size: int | None = None,
     ) -> list[ConversationMessage]:
-        """Store a message of an agent of another framework than Strands, and wait for the save.
+        """Store a message to or from an agent that does not use Strands, and wait for the save.
 
         Args:
             user_id: Id of the user.
@@ -185,7 +185,7 @@ class SessionChatStorage(ChatStorage):
             session_id: Id of the session, unique within the user.
             agent_id: Id of the agent.
             max_history_size: Maximum number of messages; odd numbers are rounded down. Default: the
-                maximum that ``save_chat_message`` has got for the agent, or else 100. A number
+                maximum in the agent's last call of ``save_chat_message``, or else 100. A number
                 above the default has no effect.
 
         Raises:
@@ -216,7 +216,7 @@ class SessionChatStorage(ChatStorage):
         yet.
 
         While the durable store is unavailable, the result contains only agents that this object has
-        used, and only messages of their current histories.
+        used, and of each agent only the messages in its window (the messages that its model sees).
 
         Raises:
             ValueError: An id is not allowed.

@@ -41,8 +41,8 @@ class ConversationTurns:
 
     Args:
         hot: Hot store of the leases; None for requests of this process only.
-        lease: Seconds until the lease of a dead process expires. A running request renews its lease
-            each third of this time. Default 2.
+        lease: Seconds until the lease of a dead process expires. Default 2. A running request
+            renews its lease whenever a third of this time has passed.
 
     Raises:
         ValueError: ``lease`` is not above 0.
