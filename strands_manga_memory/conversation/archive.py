@@ -184,8 +184,8 @@ class MessageArchive:
     def _search_vectors(self, embed: Embed, question: str, limit: int) -> dict[int, float]:
         """Return at most ``limit`` messages with a similar meaning to a question, and their scores.
 
-        The scores are keyed by message number. The most similar message has the score 1, and a
-        message of average similarity would have 0. Messages below the average are left out.
+        The scores are keyed by message number. The most similar message has the score 1. A score
+        near 0 means average similarity. Messages of average or less similarity are left out.
         """
         numbers = list(self._messages)[-_MOST_EMBEDDED:]
         missing = [number for number in numbers if number not in self._vectors]

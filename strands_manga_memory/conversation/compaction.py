@@ -162,7 +162,8 @@ class MicroCompaction:
     (protected) messages stay unchanged.
 
     Args:
-        characters: Most characters kept of each tool result. Default 400.
+        characters: Maximum characters of the tool results of a message, for each result. Default
+            400: two results have at most 800 characters in total.
 
     Raises:
         ValueError: ``characters`` is less than 200.

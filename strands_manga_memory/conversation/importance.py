@@ -273,7 +273,7 @@ def signals_of(features: MessageFeatures, *, service_style: float, age: float) -
 def size_of(value: Any) -> int:
     """Estimate the size of a message or of another nested value.
 
-    A character of a text and a byte count as 1. Every other item, such as a number, counts as 8.
+    Each character of a text and each byte counts as 1. Every other item, such as a number, as 8.
     """
     size, left = 0, [value]
     while left:

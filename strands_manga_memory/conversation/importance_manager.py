@@ -494,8 +494,8 @@ class StackedConversationManager(ConversationManager):
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
         """Do the work of this manager before a model call.
 
-        By default, this is the work of :meth:`_manage`, which is also done after an invocation. The
-        wrapped managers do their own work later.
+        By default, :meth:`_manage` is called, which is also called after an invocation. The wrapped
+        managers do their own work later.
         """
         await self._history.run_off_loop(event.agent.messages, partial(self._manage, event.agent))
 
@@ -515,9 +515,10 @@ class StackedConversationManager(ConversationManager):
             await self._history.run_off_loop(messages, partial(self._manage, event.agent))
 
     def _manage(self, agent: Agent) -> None:
-        """Do the work of this manager after an invocation, such as starting a summary.
+        """Do the work of this manager, such as starting a summary, and not of wrapped managers.
 
-        Subclasses override this method, which does nothing by default.
+        The method is called after an invocation and, by default, before a model call. Subclasses
+        override it. By default, it does nothing.
         """
 
     def get_state(self) -> dict[str, Any]:

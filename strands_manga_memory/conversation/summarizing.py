@@ -107,10 +107,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             that is less. A given manager without a fixed budget (``max_tokens=None``) gets at most
             this default budget.
         log: Function that returns all raw messages of the conversation, as a session stores them,
-            such as ``session_manager.history``. Old summary text is rewritten from these messages.
-            Without a log, the oldest sentences of a full summary text are removed, and their facts
-            are listed below the text.
-        cache: Cache that keeps summary texts for 24 hours, by content. Default: no cache.
+            such as ``session_manager.history``. When older parts of a summary are merged, their
+            text is rewritten from these messages. Without a log, older parts lose sentences when
+            the summary is full, and the facts in these sentences are listed below the text.
+        cache: Cache of summary texts, for equal requests to the summarizer. Default: no cache.
         clock: Function that returns monotonic seconds.
         proactive_compression: Whether to reduce the history when the model's context window is
             almost full, as in Strands' own managers.

@@ -1,7 +1,7 @@
 """Stored record of a conversation's summary, and the messages that show it to the model.
 
-The record is stored in the metadata of one of these messages, so that both are always stored
-together.
+The record is stored in the metadata of one of these messages, so that the record and the messages
+are always stored together.
 """
 
 from __future__ import annotations

@@ -242,8 +242,8 @@ class _Node:
         value: The value.
         parent: Object or list that contains the value. None for a document.
         rank: Rank of a leaf, or of the leaves in a list.
-        order: Number of the list item that contains the value. Truncation keeps the items with the
-            lowest numbers first.
+        order: Priority of the list item that contains the value. Truncation keeps the items with
+            the lowest numbers first.
         is_listed: Whether the value is in a list.
         has_key: Whether an id or a name identifies the list item that contains the value.
         has_error: Whether the list item that contains the value reports an error.
