@@ -173,6 +173,7 @@ class ConversationStorage:
                 turns=turns,
                 # until a head lists the turns; otherwise, no later head could list them
                 unlogged=set(turns),
+                last_used=max((at for turn in turns.values() for at in turn.times), default=0.0),
             )
             self.local.merge_record(unlisted, {})
 
@@ -188,7 +189,7 @@ class ConversationStorage:
                     if forgotten:
                         turns = durable.get_turns(incarnation, forgotten)
                         logged = {key: len(turn.messages) for key, turn in turns.items()}
-                local.merge_record(found, logged)
+                local.merge_record(found, logged, is_head=tier is durable)
                 local.set_tier_record(tier.name, found)
                 if durable is tier and (possibly_lost := local.possibly_lost):
                     incarnation = local.base.incarnation
@@ -497,6 +498,7 @@ class ConversationStorage:
             self.read_hot(touch=False)
         if self.durable is not None:
             self.read_head()
+            self.read_unlisted_turns()
             if self._is_unused(unused_since):
                 self.flush()
         with self.local.lock:

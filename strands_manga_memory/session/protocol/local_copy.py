@@ -339,13 +339,17 @@ class LocalCopy:
             is_closed=False,
         ).normalize()
 
-    def merge_record(self, found: Record, logged: Mapping[TurnKey, int]) -> None:
+    def merge_record(
+        self, found: Record, logged: Mapping[TurnKey, int], *, is_head: bool = False
+    ) -> None:
         """Merge the record (state of the conversation) that a tier has into this copy.
 
         Args:
             found: Record that was read from the tier.
             logged: Lengths of turns that are too old for the newer record's list ``seen``, but were
                 found in the log. They have left the history, and are not added to it again.
+            is_head: Whether ``found`` is the durable tier's record. A turn that it lists as
+                unlogged is not in the log any more if the tier was restored from a backup.
         """
         with self.lock:
             if self.answered_at is None or found.incarnation:
@@ -353,8 +357,10 @@ class LocalCopy:
             if not found.incarnation and found.is_empty:
                 return
             self._note_times(found)
-            found = self._aligned(found)
-            before, joined = self.base, join(found, self.base, logged)
+            found, before = self._aligned(found), self.base
+            if is_head and found.incarnation == before.incarnation:
+                before = replace(before, unlogged=before.unlogged | found.unlogged)
+            joined = join(found, before, logged)
             is_own = found.version.tag in self._own_tags
             if self.check_merge and not is_own and before.incarnation in (0, joined.incarnation):
                 mine = replace(before, incarnation=joined.incarnation)

@@ -80,9 +80,9 @@ class Said:
     Attributes:
         is_unlisted: Whether the log alone had it when the hot tier went back to a copy: a reader of
             both tiers may lack it.
-        ended_by: Incarnation of an expiry that both tiers had lost when the turn was acknowledged,
-            and that a process still knew; 0 if there was none. If the expiry comes back, the turn
-            is over if the log has it.
+        ended_by: Incarnation of an expiry that both tiers have lost; 0 if there was none when the
+            turn was acknowledged or later. If a process has read the expiry and writes it again,
+            the turn is over if the log has it.
     """
 
     key: TurnKey
@@ -180,7 +180,7 @@ class World:
         self.is_rolled_back = self.is_lossy = False
         self.gone_back: set[TurnKey] = set()
         self._holders: dict[str, Process] = {}
-        self.losses = self.head_incarnation = self.deleted_below = 0
+        self.losses = self.restores = self.head_incarnation = self.deleted_below = 0
         self.rewinds: dict[str, Record] = {}
         self.expiries: set[int] = set()
         self.calls: Counter[str] = Counter()
@@ -293,7 +293,7 @@ class World:
         over = [
             said
             for said in self.said.values()
-            if said.incarnation < incarnation and 0 < said.ended_by <= incarnation
+            if said.acked_in < incarnation and 0 < said.ended_by <= incarnation
         ]
         logged = self.durable.logged_texts() if over else set()
         for said in over:
@@ -574,8 +574,7 @@ class World:
         if not (self.expiries and self.is_lossy and self.is_rolled_back):
             return 0
         stored = max(self._read_hot().incarnation, self._read_head().incarnation)
-        known = max(process.storage.local.base.incarnation for process in self.processes)
-        return min((number for number in self.expiries if stored < number <= known), default=0)
+        return min((number for number in self.expiries if number > stored), default=0)
 
     def deleted_since(self, said: Said) -> bool:
         """Tell whether the conversation may have been deleted since a turn was said."""
@@ -633,7 +632,7 @@ class World:
 
     def delete(self, process: Process) -> None:
         """A process deletes the conversation."""
-        before = list(self.said.values())
+        before, restores = list(self.said.values()), self.restores
         self.deleting += 1
         for said in before:
             said.is_excused = True
@@ -651,7 +650,8 @@ class World:
                     ended = process.storage.local.base.incarnation
                     for said in before:
                         survives = said.is_first and not (said.acked and said.acked_in < ended)
-                        said.deleted_at = 0 if survives else self.tick
+                        may_be_back = survives or restores != self.restores
+                        said.deleted_at = 0 if may_be_back else self.tick
                     process.known -= {said.key for said in before}
 
         self.act(process, "delete", work)
@@ -754,6 +754,7 @@ class World:
         copies = self.durable_copies
         self.durable.go_back(copies[number % len(copies)] if number >= 0 and copies else None)
         self.is_rolled_back = True
+        self.restores += 1
         for said in self.said.values():
             said.deleted_at = 0
         self._note_loss("durable")
@@ -771,8 +772,10 @@ class World:
         for process in self.processes:
             process.is_troubled = True
         self.forgive_losses()
+        lost_expiry = self._lost_expiry()
         for said in self.said.values():
             said.stable_at = _NEVER
+            said.ended_by = said.ended_by or lost_expiry
 
     # Steps
 

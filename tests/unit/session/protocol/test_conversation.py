@@ -1,10 +1,12 @@
-"""Requests and bytes of a conversation's turns, with many live agents and earlier writers."""
+"""Requests, bytes and expiry of a conversation with many live agents and earlier writers."""
 
 from typing import Any
 
 import pytest
 
 from strands_manga_memory.session.protocol.conversation_storage import ConversationStorage
+from strands_manga_memory.session.protocol.durable_tier import DurableTier
+from strands_manga_memory.session.protocol.record import Turn, TurnKey
 from strands_manga_memory.session.tiers import ConversationKey, Tiers
 from strands_manga_memory.stores.codec import dump
 from strands_manga_memory.testing import FakeClock
@@ -66,6 +68,22 @@ def turn(storage: ConversationStorage, number: int) -> None:
     save(storage)
     if storage.is_flush_due:
         storage.flush()
+
+
+def test_turn_of_an_interrupted_flush_counts_as_use_of_the_session() -> None:
+    """A turn that only the log has is found before the session ends by age."""
+    stores = Stores()
+    writer = stores.storage()
+    turn(writer, 1)
+    writer.flush()
+    used = writer.local.base.last_used
+    tiers = Tiers.of(stores.hot, stores.durable, clock=FakeClock())
+    log = DurableTier(ConversationKey("s", "A:a"), tiers, {})
+    log.put_turn(1, key := TurnKey(int(used + 50) * 1000, "w"), Turn((dump("hi"),), (used + 50,)))
+    assert not stores.storage().expire(unused_since=used + 10)
+    ending = stores.storage()
+    assert ending.expire(unused_since=used + 60)
+    assert key in ending.local.base.seen
 
 
 @pytest.mark.parametrize("writers", [1, 8, 50])

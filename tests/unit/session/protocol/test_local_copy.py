@@ -3,7 +3,14 @@
 from dataclasses import replace
 
 from strands_manga_memory.session.protocol.local_copy import MAX_EVICTED, LocalCopy
-from strands_manga_memory.session.protocol.record import Record, Slot, Turn, TurnKey, Version
+from strands_manga_memory.session.protocol.record import (
+    Record,
+    Slot,
+    Turn,
+    TurnKey,
+    Version,
+    missing_turns,
+)
 
 
 def test_new_keys_and_versions_are_above_all_that_a_record_lists() -> None:
@@ -21,6 +28,18 @@ def test_new_keys_and_versions_are_above_all_that_a_record_lists() -> None:
         slot = local.append(b"another question")
         assert slot.key.time > 30
         assert local.draft().version > (slot.key.time, "")
+
+
+def test_turn_that_a_restored_table_lacks_is_logged_again() -> None:
+    """The head's writer has seen the restored log; this copy has not, and evicts the turn."""
+    key, turn = TurnKey(1, "a"), Turn((b"question",), (1.0,))
+    known = Record(Version(1, "a"), 1, seen={key: 1})
+    head = replace(known, version=Version(2, "b"), turns={key: turn}, unlogged={key})
+    local = LocalCopy(clock=lambda: 1000.0)
+    local.merge_record(known, {})
+    local.merge_record(head, {}, is_head=True)
+    local.set_tier_record("durable", head)
+    assert missing_turns(local.base, head) == {key}
 
 
 def test_keys_of_quick_turns_are_not_ahead_of_the_clock() -> None:
