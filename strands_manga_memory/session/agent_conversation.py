@@ -547,7 +547,7 @@ class AgentConversation:
         with self.lock:
             local, record, created = self.local, self.local.record, self.local.base.created
             unchanged = [slot for slot in local.window if slot.key and slot.body is None]
-            times = (local.time(slot) for slot in unchanged)
+            times = (local.original(slot)[1] for slot in unchanged)
             return SessionStats(
                 turns=record.turn_count,
                 messages=record.message_count,

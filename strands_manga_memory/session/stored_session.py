@@ -279,7 +279,7 @@ class StoredSession:
         with conversation.lock:
             local = conversation.local
             slots = [slot for slot in local.window if slot.key and slot.body is None]
-            held = [(local.message(slot), local.time(slot)) for slot in slots]
+            held = [local.original(slot) for slot in slots]
         yield from ({"message": load(data), "at": at} for data, at in held if data is not None)
 
     def agents(self) -> list[str]:

@@ -149,10 +149,7 @@ class ConversationStorage:
         return self._merge(hot, partial(hot.read, touch=touch))
 
     def read_head(self) -> Record:
-        """Read and return the durable tier's record. Merge it into this process's copy.
-
-        The record is the state of the conversation.
-        """
+        """Read and return the durable tier's record, and merge it into this process's copy."""
         return self._merge(self._durable(), self._durable().read)
 
     def read_unlisted_turns(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from strands_manga_memory.session.protocol.record import (
     CONTINUES,
     NO_VERSION,
+    Lengths,
     Record,
     Replacement,
     Slot,
@@ -128,7 +129,7 @@ class LocalCopy:
             if turn is None:  # the turn's beginning was deleted
                 self.dropped += 1
                 return None
-            times = (*turn.times, self._clock() if at is None else at)
+            times = (*turn.times, round(self._clock() if at is None else at, 3))
             self.own_turns[key] = replace(turn, messages=(*turn.messages, message), times=times)
             slot = Slot(key, len(turn.messages))
             self.view = (*self.view, slot)
@@ -221,13 +222,13 @@ class LocalCopy:
 
     def message(self, slot: Slot) -> Any:
         """Return the serialized message that a slot refers to; None if it is not in memory."""
-        return slot.body or self._found(slot)[0]
+        return slot.body or self.original(slot)[0]
 
-    def time(self, slot: Slot) -> float | None:
-        """Return a message's time in seconds since 1970; None if the message is not in memory."""
-        return self._found(slot)[1]
+    def original(self, slot: Slot) -> tuple[Any, float | None]:
+        """Return the unedited, serialized message of a turn, and its time in seconds since 1970.
 
-    def _found(self, slot: Slot) -> tuple[Any, float | None]:
+        Both are None if the message is not in memory, or belongs to no turn.
+        """
         key, number, _ = slot
         if key is None:
             return None, None
@@ -339,9 +340,7 @@ class LocalCopy:
             is_closed=False,
         ).normalize()
 
-    def merge_record(
-        self, found: Record, logged: Mapping[TurnKey, int], *, is_head: bool = False
-    ) -> None:
+    def merge_record(self, found: Record, logged: Lengths, *, is_head: bool = False) -> None:
         """Merge the record (state of the conversation) that a tier has into this copy.
 
         Args:

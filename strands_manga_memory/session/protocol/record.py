@@ -155,10 +155,6 @@ def _lengths_from_text(text: str) -> dict[TurnKey, int]:
     return lengths
 
 
-def _rounded(times: Iterable[float]) -> list[float]:
-    return [round(at, 3) for at in times]
-
-
 Dumped = Annotated[
     Any, PlainValidator(json_bytes), PlainSerializer(orjson.Fragment, return_type=Any)
 ]
@@ -233,7 +229,7 @@ class Turn:
     """
 
     messages: tuple[Dumped, ...] = ()
-    times: Annotated[tuple[float, ...], PlainSerializer(_rounded)] = ()
+    times: tuple[float, ...] = ()
     redacted: Mapping[int, int] = field(default_factory=dict)
     is_open: bool = False
     about: Mapping[str, Value] = field(default_factory=dict)
@@ -383,7 +379,7 @@ class Record:
 
     def redact_turn(self, key: TurnKey, turn: Turn) -> Turn:
         """Return a copy of a turn, in which this record's redactions replace redacted messages."""
-        return turn.redact(self.redactions[key]) if key in self.redactions else turn
+        return turn.redact(self.redactions.get(key, {}))
 
     def removes(self, key: TurnKey, turn: Turn) -> bool:
         """Return whether a rewind of the conversation removed a turn.

@@ -176,15 +176,14 @@ def _window_to_text(window: Window, seen: Lengths) -> str:
     messages of each turn.
     """
     entries: list[tuple[TurnKey | None, str]] = []
-    following, before = _messages_after(seen), Slot(None)
+    following, before = _following_messages(seen), Slot(None)
     for slot in window:
+        is_next = slot == following.get(before[:2])
+        if is_next and entries[-1][1].endswith("-"):
+            entries.pop()
         number = "" if slot.key is None else slot.number
-        if slot == following(before):
-            if entries[-1][1].endswith("-"):
-                entries.pop()
-            entries.append((slot.key, f"{number}-"))
-        else:
-            entries.append((slot.key, f"{number}{'' if slot.body is None else '*'}"))
+        mark = "-" if is_next else "" if slot.body is None else "*"
+        entries.append((slot.key, f"{number}{mark}"))
         before = slot
     return keys_to_text(entries)
 
@@ -194,12 +193,12 @@ def _window_from_text(text: str, seen: Lengths, parts: Mapping[str, Any]) -> Ite
 
     ``parts`` are the parts of the record, of which some have the bodies of edited messages.
     """
-    notes, following, slot = count(1), _messages_after(seen), Slot(None)
+    notes, following, slot = count(1), _following_messages(seen), Slot(None)
     for key, note in keys_from_text(text):
         if note.endswith("-"):
             last = key, int(note.removesuffix("-"))
             while slot[:2] != last:
-                yield (slot := following(slot))
+                yield (slot := following[slot[:2]])
             continue
         slot = Slot(None) if note == "*" else Slot(key, int(note.removesuffix("*")))
         if note.endswith("*"):
@@ -207,20 +206,10 @@ def _window_from_text(text: str, seen: Lengths, parts: Mapping[str, Any]) -> Ite
         yield slot
 
 
-def _messages_after(seen: Lengths) -> Callable[[Slot], Slot]:
-    """Return a function that returns the next message of the turns ``seen``, sorted by key.
-
-    After the last message, the function returns a slot without a turn.
-    """
-    keys = dict(pairwise(sorted(seen)))
-
-    def following(slot: Slot) -> Slot:
-        key, number, _ = slot
-        if key is None:
-            return Slot(None)
-        return Slot(key, number + 1) if number + 1 < seen.get(key, 0) else Slot(keys.get(key))
-
-    return following
+def _following_messages(seen: Lengths) -> dict[tuple[TurnKey | None, int], Slot]:
+    """Return the next message of the turns ``seen`` for each message, by turn key and index."""
+    known = [Slot(key, number) for key in sorted(seen) for number in range(seen[key])]
+    return {before[:2]: after for before, after in pairwise(known)}
 
 
 def _body_part(slot: Slot, notes: Iterator[int]) -> str:
