@@ -16,7 +16,7 @@ from strands_manga_memory.stores import USER_MEMORY, Codec, RedisHotStore, SQLit
 from strands_manga_memory.stores.codec import dump, load, parsing
 from strands_manga_memory.testing import ScriptedModel
 from tests.faults.hostile import planted
-from tests.support import finish_writes
+from tests.support import settle
 
 SCOPE = ConversationScope("u1", "s1", tenant="acme")
 _CODEC = Codec()
@@ -30,7 +30,7 @@ class World:
         self.client: Any = client
         self.prefix = prefix
         self.durable, self.memories = durable, memories
-        self._opened: list[SQLiteTable] = []
+        self._memories: list[MangaMemory] = []
         self.planted: tuple[Any, ...] = ()
         agent = self.agent(self.memory())
         for text in (
@@ -62,10 +62,11 @@ class World:
         durable, memories = self.durable, self.memories
         if isinstance(durable, SQLiteTable) and isinstance(memories, SQLiteTable):
             durable, memories = SQLiteTable(durable.path), SQLiteTable(memories.path, USER_MEMORY)
-            self._opened += durable, memories
-        return MangaMemory.open(
+        memory = MangaMemory.open(
             hot, durable, memories=memories, create_tables=False, hot_deadline=10.0
         )
+        self._memories.append(memory)
+        return memory
 
     def agent(self, memory: MangaMemory) -> Agent:
         arguments = memory.agent_kwargs(
@@ -74,11 +75,13 @@ class World:
         return Agent(model=ScriptedModel(), callback_handler=None, **arguments)
 
     def settle(self) -> None:
-        memory = self.memory()
-        for pair in ((memory.hot, memory.durable), (None, memory.memories), (memory.hot, None)):
-            finish_writes(*pair)
-        while self._opened:
-            self._opened.pop().close()
+        """Wait until nothing is written any more, also not by earlier uses of damaged records."""
+        settle(*self._memories)
+        for memory in self._memories:
+            for table in (memory.durable, memory.memories):
+                if isinstance(table, SQLiteTable):
+                    table.close()
+        self._memories.clear()
 
     def _everything(self) -> tuple[dict[bytes, Any], list[tuple[Table, Any]]]:
         hashes = {
