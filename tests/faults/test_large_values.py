@@ -4,19 +4,38 @@ import asyncio
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+import pytest
+from botocore.config import Config
 from strands import tool
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 
 from strands_manga_memory import AesGcmCipher, Codec, ConversationScope, MangaMemory
-from strands_manga_memory.stores import open_table
+from strands_manga_memory.stores import dynamodb_requests, open_table
 from tests.faults import talk
 from tests.faults.conftest import NewProcess
 from tests.faults.talk import Stores
 
+PATIENCE = 60.0
+"""Seconds for an answer: on a busy machine, the DynamoDB server needs seconds for large values."""
+
 RESULT = os.urandom(800_000).hex()
 IMAGE = os.urandom(400_000)
+
+
+@pytest.fixture(autouse=True)
+def _patient_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    def patient(**settings: Any) -> Config:
+        return Config(**{**settings, "read_timeout": PATIENCE})
+
+    monkeypatch.setattr(dynamodb_requests, "Config", patient)
+
+
+@pytest.fixture
+def new_process(new_process: NewProcess) -> NewProcess:
+    return partial(new_process, hot_deadline=PATIENCE, durable_deadline=PATIENCE)
 
 
 @tool(name="lookup")
@@ -140,9 +159,8 @@ def test_two_writers_store_one_large_message(new_process: NewProcess, services: 
 def test_large_values_are_encrypted_and_forgotten_with_the_user(services: Stores) -> None:
     secret = "the secret of the blade " + os.urandom(400_000).hex()
     codec = Codec(cipher=AesGcmCipher({"k1": b"1" * 32}, current="k1"))
-    with MangaMemory.open(
-        services.hot, services.durable, memories=False, codec=codec, hot_deadline=10.0
-    ) as memory:
+    patient = {"codec": codec, "hot_deadline": PATIENCE, "durable_deadline": PATIENCE}
+    with MangaMemory.open(services.hot, services.durable, memories=False, **patient) as memory:
         ids = {"user_id": "u1", "session_id": "s1"}
         agent = memory.agent(talk.ScriptedModel(), **ids)
         agent(secret)
@@ -151,7 +169,7 @@ def test_large_values_are_encrypted_and_forgotten_with_the_user(services: Stores
         rows = list(memory.durable.query(ConversationScope("u1", "s1").storage_session_id))
         assert any("~" in str(row["sk"]) for row in rows)
         assert not any(b"secret" in v for row in rows for v in row.values() if isinstance(v, bytes))
-        with MangaMemory.open(None, services.durable, memories=False, codec=codec) as other:
+        with MangaMemory.open(None, services.durable, memories=False, **patient) as other:
             assert memory.export_user("u1")["sessions"]
             assert other.agent(talk.ScriptedModel(), **ids).messages == agent.messages
         agent._session_manager.close()
