@@ -2,18 +2,26 @@
 
 import itertools
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
+from botocore.config import Config
 from strands import Agent
 
 from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.session import TieredSessionManager, session_agent
-from strands_manga_memory.stores import HotStore, Table, open_hot_store, open_table
+from strands_manga_memory.stores import (
+    HotStore,
+    Table,
+    dynamodb_requests,
+    open_hot_store,
+    open_table,
+)
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable
 from tests import servers
 from tests.faults import talk
@@ -24,6 +32,21 @@ from tests.faults.talk import Stores
 def _turns_are_saved_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn held up by a busy machine must not be saved in parts while calls are counted."""
     monkeypatch.setattr(session_agent, "_PENDING_SECONDS", 1.0)
+
+
+PATIENCE = 60.0
+"""Seconds for an answer: on a busy machine, the DynamoDB server needs seconds."""
+
+
+@contextmanager
+def patient_clients() -> Iterator[None]:
+    """Let the DynamoDB clients of URLs that are opened meanwhile wait patiently for an answer."""
+
+    def patient(**settings: Any) -> Config:
+        return Config(**{**settings, "read_timeout": PATIENCE})
+
+    with mock.patch.object(dynamodb_requests, "Config", patient):
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +69,8 @@ def stores(request: pytest.FixtureRequest) -> Stores:
 
 
 def _with_table(stores: Stores) -> Stores:
-    table = open_table(stores.durable)
+    with patient_clients():
+        table = open_table(stores.durable)
     table.create_if_missing()
     table.close()
     return stores
@@ -118,6 +142,27 @@ def check_turns(new_process: NewProcess, stores: Stores, *turns: tuple[str, str]
         assert sorted(talk.marks(found.agent.messages).elements()) == wanted
         assert talk.problems(found.agent.messages) == []
         assert talk.split_pairs(found.log()) == []
+
+
+class Far:
+    """Valkey and DynamoDB behind proxies that can misbehave, and both without a proxy."""
+
+    def __init__(
+        self, stack: ExitStack, valkey: servers.Valkey, dynamodb: servers.DynamoDB, direct: Stores
+    ) -> None:
+        self.direct = direct
+        self.hot = stack.enter_context(servers.FaultyProxy(valkey.host, valkey.port))
+        self.durable = stack.enter_context(servers.FaultyProxy(dynamodb.host, dynamodb.port))
+        durable_url = direct.durable.replace(f":{dynamodb.port}", f":{self.durable.port}")
+        self.stores = Stores(f"redis://127.0.0.1:{self.hot.port}/0", durable_url)
+
+
+@pytest.fixture
+def far(
+    valkey_server: servers.Valkey, dynamodb_server: servers.DynamoDB, services: Stores
+) -> Iterator[Far]:
+    with ExitStack() as stack:
+        yield Far(stack, valkey_server, dynamodb_server, services)
 
 
 SESSION = "s"

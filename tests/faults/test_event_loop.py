@@ -3,8 +3,6 @@
 import asyncio
 import ctypes
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -12,31 +10,15 @@ import pytest
 from strands_manga_memory.stores import open_hot_store
 from tests import clocks, servers
 from tests.faults import talk
-from tests.faults.conftest import NewProcess
+from tests.faults.conftest import Far, NewProcess
 from tests.faults.talk import Stores
 
 AWAY = 0.2
-Far = tuple[Stores, servers.FaultyProxy, servers.FaultyProxy]
 TRIES = 4
 
 
-@pytest.fixture
-def far(
-    valkey_server: servers.Valkey, dynamodb_server: servers.DynamoDB, services: Stores
-) -> Iterator[tuple[Stores, Any, Any]]:
-    """Valkey and DynamoDB behind proxies that can hold answers back."""
-    with ExitStack() as stack:
-        hot = stack.enter_context(servers.FaultyProxy(valkey_server.host, valkey_server.port))
-        durable = stack.enter_context(
-            servers.FaultyProxy(dynamodb_server.host, dynamodb_server.port)
-        )
-        durable_url = services.durable.replace(f":{dynamodb_server.port}", f":{durable.port}")
-        yield Stores(f"redis://127.0.0.1:{hot.port}/0", durable_url), hot, durable
-
-
 def test_the_loop_runs_on_with_stores_200_ms_away(new_process: NewProcess, far: Far) -> None:
-    stores, hot, durable = far
-    process = new_process(stores, flush_every=1, hot=open_hot_store(stores.hot or ""))
+    process = new_process(far.stores, flush_every=1)
     process.agent("t0 tool")
     process.settle()
 
@@ -53,17 +35,16 @@ def test_the_loop_runs_on_with_stores_200_ms_away(new_process: NewProcess, far: 
             ours.append(await longest(process.agent, f"t{number + 1}"))
         return min(ours), min(theirs)
 
-    hot.delay = durable.delay = AWAY
+    far.hot.delay = far.durable.delay = AWAY
     ours, theirs = asyncio.run(run())
-    hot.delay = durable.delay = 0.0
+    far.hot.delay = far.durable.delay = 0.0
     assert ours < 0.010 + theirs
     assert talk.problems(process.agent.messages) == []
 
 
 def test_a_dead_hot_tier_costs_one_deadline_once(new_process: NewProcess, far: Far) -> None:
     """The tier accepts connections without answers: only the first turn waits."""
-    stores, hot, _ = far
-    process = new_process(stores, hot_deadline=0.25)
+    process = new_process(far.stores, hot_deadline=0.25)
     process.agent("t0 text")
     process.settle()
 
@@ -71,7 +52,7 @@ def test_a_dead_hot_tier_costs_one_deadline_once(new_process: NewProcess, far: F
         return process.stats()["hot"] == "up"
 
     servers.wait_until(is_up, "the use of the hot tier")
-    hot.blackhole()
+    far.hot.blackhole()
     start = time.monotonic()
     asyncio.run(process.agent.invoke_async("t1 text"))
     assert time.monotonic() - start >= 0.2
@@ -79,11 +60,11 @@ def test_a_dead_hot_tier_costs_one_deadline_once(new_process: NewProcess, far: F
         for number in range(2, 8):
             asyncio.run(process.agent.invoke_async(f"t{number} text"))
     assert idle.seconds < 0.125
-    hot.passing()
+    far.hot.passing()
     servers.wait_until(is_up, "the return of the hot tier")
     process.manager.flush()
     wanted = sorted(mark for number in range(8) for mark in talk.wanted_marks(f"t{number}", "text"))
-    assert sorted(talk.marks(new_process(stores).log()).elements()) == wanted
+    assert sorted(talk.marks(new_process(far.stores).log()).elements()) == wanted
 
 
 def test_a_process_that_is_held_up_takes_no_tier_for_dead(

@@ -8,29 +8,23 @@ from functools import partial
 from typing import Any
 
 import pytest
-from botocore.config import Config
 from strands import tool
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 
 from strands_manga_memory import AesGcmCipher, Codec, ConversationScope, MangaMemory
-from strands_manga_memory.stores import dynamodb_requests, open_table
+from strands_manga_memory.stores import open_table
 from tests.faults import talk
-from tests.faults.conftest import NewProcess
+from tests.faults.conftest import PATIENCE, NewProcess, patient_clients
 from tests.faults.talk import Stores
-
-PATIENCE = 60.0
-"""Seconds for an answer: on a busy machine, the DynamoDB server needs seconds for large values."""
 
 RESULT = os.urandom(800_000).hex()
 IMAGE = os.urandom(400_000)
 
 
 @pytest.fixture(autouse=True)
-def _patient_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    def patient(**settings: Any) -> Config:
-        return Config(**{**settings, "read_timeout": PATIENCE})
-
-    monkeypatch.setattr(dynamodb_requests, "Config", patient)
+def _patient_clients() -> Iterator[None]:
+    with patient_clients():
+        yield
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -13,7 +11,7 @@ from strands_manga_memory import ConversationScope, MangaMemory
 from strands_manga_memory.stores import Codec, open_hot_store, open_table
 from tests import clocks, servers
 from tests.faults import talk
-from tests.faults.conftest import NewProcess, Process
+from tests.faults.conftest import Far, NewProcess, Process, patient_clients
 from tests.faults.talk import Stores
 from tests.support import GuardedModel
 
@@ -26,30 +24,10 @@ AWAY = 0.2
 """Seconds for which an answer of a slow store is held back."""
 
 
-class Way:
-    """Valkey and DynamoDB behind proxies that can misbehave, and both without a proxy."""
-
-    def __init__(
-        self, stack: ExitStack, valkey: servers.Valkey, dynamodb: servers.DynamoDB, direct: Stores
-    ) -> None:
-        self.direct = direct
-        self.hot = stack.enter_context(servers.FaultyProxy(valkey.host, valkey.port))
-        self.durable = stack.enter_context(servers.FaultyProxy(dynamodb.host, dynamodb.port))
-        durable_url = direct.durable.replace(f":{dynamodb.port}", f":{self.durable.port}")
-        self.stores = Stores(f"redis://127.0.0.1:{self.hot.port}/0", durable_url)
-
-
-@pytest.fixture
-def way(
-    valkey_server: servers.Valkey, dynamodb_server: servers.DynamoDB, services: Stores
-) -> Iterator[Way]:
-    with ExitStack() as stack:
-        yield Way(stack, valkey_server, dynamodb_server, services)
-
-
 def everything_stored(session: str, stores: Stores) -> str:
     """Return all that both tiers hold of a session."""
-    hot, durable = open_hot_store(stores.hot or ""), open_table(stores.durable)
+    with patient_clients():
+        hot, durable = open_hot_store(stores.hot or ""), open_table(stores.durable)
     client = hot.client
     found = (
         [client.hgetall(key) for key in client.scan_iter(f"*:c:{session}/*")],
@@ -87,30 +65,30 @@ def store_before_the_answer(process: Process) -> None:
     "slow", [*(pytest.param(tier, marks=pytest.mark.long) for tier in ("hot", "durable")), "both"]
 )
 def test_redaction_does_not_block_the_event_loop(
-    new_process: NewProcess, way: Way, unique: str, slow: str
+    new_process: NewProcess, far: Far, unique: str, slow: str
 ) -> None:
     """With slow stores the call returns at once; the turn ends with both tiers redacted."""
-    process = new_process(way.stores, **PLAIN)
+    process = new_process(far.stores, **PLAIN)
     process.agent.model = GuardedModel(talk.reply, secret=SECRET, shown=f"a1 text {REDACTED}")
     process.agent("a0 text")
     store_before_the_answer(process)
     seconds, redact = redaction_seconds(process), process.manager.redact_latest_message
 
     def slow_down(*arguments: Any) -> None:
-        assert SECRET in everything_stored(unique, way.direct)
-        for name, proxy in (("hot", way.hot), ("durable", way.durable)):
+        assert SECRET in everything_stored(unique, far.direct)
+        for name, proxy in (("hot", far.hot), ("durable", far.durable)):
             proxy.delay = AWAY if slow in (name, "both") else 0.0
         redact(*arguments)
 
     process.manager.redact_latest_message = slow_down
     asyncio.run(process.agent.invoke_async(f"a1 text {SECRET}"))
-    assert SECRET not in everything_stored(unique, way.direct)
-    way.hot.delay = way.durable.delay = 0.0
+    assert SECRET not in everything_stored(unique, far.direct)
+    far.hot.delay = far.durable.delay = 0.0
     assert len(seconds) == 1
     assert seconds[0] < AWAY / 3
     process.agent("a2 text")
     process.manager.flush()
-    assert SECRET not in everything_stored(unique, way.direct)
+    assert SECRET not in everything_stored(unique, far.direct)
     assert sorted(talk.marks(process.log())) == sorted(
         mark for tag in ("a0", "a1", "a2") for mark in talk.wanted_marks(tag, "text")
     )
@@ -118,17 +96,17 @@ def test_redaction_does_not_block_the_event_loop(
 
 @pytest.mark.parametrize("down", ["hot", "durable", pytest.param("both", marks=pytest.mark.long)])
 def test_redaction_in_an_outage_reaches_each_tier_later(
-    new_process: NewProcess, way: Way, unique: str, down: str
+    new_process: NewProcess, far: Far, unique: str, down: str
 ) -> None:
     """A tier gets the redacted form once it answers; the loop does not wait."""
-    process = new_process(way.stores, hot_deadline=0.2, durable_deadline=0.5, **PLAIN)
+    process = new_process(far.stores, hot_deadline=0.2, durable_deadline=0.5, **PLAIN)
     process.agent.model = GuardedModel(talk.reply, secret=SECRET, shown=f"a1 text {REDACTED}")
     process.agent("a0 text")
     store_before_the_answer(process)
     seconds, redact = redaction_seconds(process), process.manager.redact_latest_message
 
     def cut_off(*arguments: Any) -> None:
-        for name, proxy in (("hot", way.hot), ("durable", way.durable)):
+        for name, proxy in (("hot", far.hot), ("durable", far.durable)):
             if down in (name, "both"):
                 proxy.blackhole()
         redact(*arguments)
@@ -137,20 +115,21 @@ def test_redaction_in_an_outage_reaches_each_tier_later(
     asyncio.run(process.agent.invoke_async(f"a1 text {SECRET}"))
     assert seconds[0] < 0.1
     assert SECRET not in json.dumps(process.agent.messages)
-    way.hot.passing()
-    way.durable.passing()
+    far.hot.passing()
+    far.durable.passing()
     servers.wait_until(
-        lambda: SECRET not in everything_stored(unique, way.direct),
+        lambda: SECRET not in everything_stored(unique, far.direct),
         "the redaction in both tiers",
     )
-    other = new_process(way.direct, **PLAIN)
+    with patient_clients():
+        other = new_process(far.direct, **PLAIN)
     assert SECRET not in str([other.agent.messages, other.log()])
     assert REDACTED in str(other.log())
 
 
-def test_no_write_after_a_redaction_has_the_original(new_process: NewProcess, way: Way) -> None:
+def test_no_write_after_a_redaction_has_the_original(new_process: NewProcess, far: Far) -> None:
     """Saves and flushes that were requested before store the redacted form."""
-    process = new_process(way.stores, flush_every=1, **PLAIN)
+    process = new_process(far.stores, flush_every=1, **PLAIN)
     process.agent.model = GuardedModel(talk.reply, secret=SECRET, shown=f"a1 text {REDACTED}")
     process.agent("a0 text")
     written: list[str] = []
@@ -177,23 +156,23 @@ def test_no_write_after_a_redaction_has_the_original(new_process: NewProcess, wa
             is_redacted.append(True)
 
     process.manager.redact_latest_message = redact_and_note
-    way.hot.delay = way.durable.delay = 0.05
+    far.hot.delay = far.durable.delay = 0.05
     asyncio.run(process.agent.invoke_async(f"a1 text {SECRET}"))
     process.agent("a2 text")
     process.manager.flush()
-    way.hot.delay = way.durable.delay = 0.0
+    far.hot.delay = far.durable.delay = 0.0
     assert REDACTED in str(written)
     assert SECRET not in str(written)
 
 
 def test_redaction_with_memories_summaries_and_recall_keeps_no_original(
-    unique: str, way: Way, dynamodb_server: servers.DynamoDB
+    unique: str, far: Far, dynamodb_server: servers.DynamoDB
 ) -> None:
     """The durable tier is away during the redaction."""
     model = GuardedModel(lambda messages: "a answer", secret=SECRET, shown=f"a1 text {REDACTED}")
     memory = MangaMemory.open(
-        way.stores.hot or "",
-        way.stores.durable,
+        far.stores.hot or "",
+        far.stores.durable,
         memories=True,
         hot_deadline=0.5,
         durable_deadline=0.5,
@@ -203,9 +182,9 @@ def test_redaction_with_memories_summaries_and_recall_keeps_no_original(
     agent = memory.agent(model, user_id=unique, session_id=unique, history="summarize", recall=True)
     agent("hello there")
     agent._session_manager.flush()
-    way.durable.blackhole()
+    far.durable.blackhole()
     asyncio.run(agent.invoke_async(f"I love the genre {SECRET} and my author is {SECRET}."))
-    way.durable.passing()
+    far.durable.passing()
     for number in range(4):
         agent(f"which card number did I say, number {number}?")
     agent._session_manager.flush()
@@ -218,7 +197,7 @@ def test_redaction_with_memories_summaries_and_recall_keeps_no_original(
     memory.close()
 
     client = dynamodb_server.client()
-    found = [everything_stored(scope.storage_session_id, way.direct)]
+    found = [everything_stored(scope.storage_session_id, far.direct)]
     for name in client.list_tables()["TableNames"]:
         pages = client.get_paginator("scan").paginate(TableName=name)
         found += [str(item) for page in pages for item in page["Items"] if unique in str(item)]
