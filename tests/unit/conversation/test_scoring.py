@@ -9,6 +9,12 @@ from strands_manga_memory.conversation import EstimateCounter, ImportanceWeights
 from strands_manga_memory.conversation.importance import Band, FeatureCache, band_of, message_act
 from tests.unit.conversation.messages import assistant, calls, results, user
 
+SUGGESTION = {"text": "I suggest it."}
+
+
+def of(role: str, **block: Any) -> Any:
+    return {"role": role, "content": [block]}
+
 
 @pytest.mark.parametrize(
     ("message", "act", "score"),
@@ -23,24 +29,9 @@ from tests.unit.conversation.messages import assistant, calls, results, user
         (user("ok thanks"), "acknowledgement", 0.2),
         (user("こんにちは"), "greeting", 0.1),
         (assistant("Have a nice day!"), "farewell", 0.1),
-        (
-            {"role": "user", "content": [{"image": {"format": "png", "source": {"bytes": b""}}}]},
-            "unmatched",
-            0.5,
-        ),
-        (
-            {"role": "user", "content": [{"guardContent": {"text": {"text": "I prefer horror."}}}]},
-            "preference",
-            0.9,
-        ),
-        (
-            {
-                "role": "assistant",
-                "content": [{"citationsContent": {"content": [{"text": "I suggest it."}]}}],
-            },
-            "recommendation",
-            0.6,
-        ),
+        (of("user", image={"format": "png", "source": {"bytes": b""}}), "unmatched", 0.5),
+        (of("user", guardContent={"text": {"text": "I prefer horror."}}), "preference", 0.9),
+        (of("assistant", citationsContent={"content": [SUGGESTION]}), "recommendation", 0.6),
     ],
 )
 def test_rules(message: Any, act: str, score: float) -> None:
@@ -73,13 +64,8 @@ class Fixed:
 @pytest.mark.parametrize(
     ("value", "score"),
     [
-        (0.7, 0.7),
-        (3, 1.0),
-        (-1, 0.0),
-        (math.nan, 0.5),
-        ("high", 0.5),
-        (None, 0.5),
-        (RuntimeError("down"), 0.5),
+        *((0.7, 0.7), (3, 1.0), (-1, 0.0)),
+        *((wrong, 0.5) for wrong in (math.nan, "high", None, RuntimeError("down"))),
     ],
 )
 def test_a_scorer_is_asked_once_and_a_failure_is_in_the_middle(value: Any, score: float) -> None:

@@ -29,21 +29,15 @@ def worth(record: MemoryRecord, now: float = 0.0, **named: Any) -> float:
     )
 
 
-@pytest.mark.parametrize(
-    ("type_", "days", "importance"),
-    [
-        ("preference", None, 0.9),
-        ("interaction_summary", 90, 0.6),
-        ("feedback", 180, 0.7),
-        ("behavioral_pattern", 30, 0.4),
-    ],
-)
-def test_types_have_the_retention_and_importance_of_the_requirement(
-    type_: str, days: int | None, importance: float
-) -> None:
-    rule = RETENTION[MemoryType(type_)]
-    assert rule.importance == importance
-    assert rule.expires_at(1000.0) == (None if days is None else 1000 + days * 86_400)
+def test_types_have_the_retention_and_importance_of_the_requirement() -> None:
+    expected = {
+        "preference": (None, 0.9),
+        "interaction_summary": (1000 + 90 * DAY, 0.6),
+        "feedback": (1000 + 180 * DAY, 0.7),
+        "behavioral_pattern": (1000 + 30 * DAY, 0.4),
+    }
+    rules = {name: RETENTION[MemoryType(name)] for name in expected}
+    assert {n: (rule.expires_at(1000.0), rule.importance) for n, rule in rules.items()} == expected
 
 
 def test_a_memory_ends_with_its_second() -> None:

@@ -4,53 +4,36 @@ import pytest
 
 from strands_manga_memory import TtlPolicy
 
+POLICIES: dict[Any, dict[int, float]] = {
+    ("standard",): {0: 1800, 9: 1800, 10: 2700, 1000: 2700},
+    ("premium",): {0: 2700, 7: 2700, 8: 3600},
+    ("Premium",): {8: 3600},
+    ("vip",): {0: 3600, 4: 3600, 5: 7200},
+    ("VIP",): {5: 7200},
+    ("gold",): {9: 1800, 10: 2700},
+    ("",): {10: 2700},
+    ("vip", "fixed"): dict.fromkeys(range(30), 1800),
+    ("vip", "sliding"): dict.fromkeys(range(30), 1800),
+    ("vip", "fixed", 90): dict.fromkeys(range(30), 90),
+    ("vip", "sliding", 90): dict.fromkeys(range(30), 90),
+    ("standard", "hybrid", 42): {0: 42, 99: 42},
+    ("vip", "hybrid", 42): {0: 42, 99: 42},
+    ("x", "hybrid", 42): {0: 42, 99: 42},
+}
+"""Seconds to live by turns, for the arguments ``tier``, ``mode`` and ``seconds``."""
 
-@pytest.mark.parametrize(
-    ("tier", "turns", "seconds"),
-    [
-        ("standard", 0, 1800),
-        ("standard", 9, 1800),
-        ("standard", 10, 2700),
-        ("standard", 1000, 2700),
-        ("premium", 0, 2700),
-        ("premium", 7, 2700),
-        ("premium", 8, 3600),
-        ("vip", 0, 3600),
-        ("vip", 4, 3600),
-        ("vip", 5, 7200),
-        ("VIP", 5, 7200),
-        ("Premium", 8, 3600),
-        ("gold", 9, 1800),
-        ("gold", 10, 2700),
-        ("", 10, 2700),
-    ],
-)
-def test_hybrid(tier: str, turns: int, seconds: float) -> None:
-    """Each tier of users, at its boundaries; an unknown tier is standard."""
-    assert TtlPolicy(tier).ttl(turns) == seconds
+TIMES = {0: 1.0, 1: 1.0, 2: 1.05, 11: 1.5, 21: 2.0, 100: 2.0, 10**9: 2.0}
+"""Growth of the time to live in the mode ``activity``, by turns."""
 
-
-@pytest.mark.parametrize(
-    ("turns", "times"),
-    [(0, 1.0), (1, 1.0), (2, 1.05), (11, 1.5), (21, 2.0), (100, 2.0), (10**9, 2.0)],
-)
-def test_by_activity_more_turns_are_more_time_up_to_twice_as_much(turns: int, times: float) -> None:
-    assert TtlPolicy("vip", "activity").ttl(turns) == pytest.approx(1800 * times)
-    assert TtlPolicy(mode="activity", seconds=90).ttl(turns) == pytest.approx(90 * times)
+for given, first in ((("vip", "activity"), 1800), (("standard", "activity", 90), 90)):
+    POLICIES[given] = {turns: first * times for turns, times in TIMES.items()}
 
 
-@pytest.mark.parametrize("mode", ["fixed", "sliding"])
-def test_the_other_modes_know_no_depth(mode: Any) -> None:
-    assert {TtlPolicy("vip", mode).ttl(turns) for turns in range(30)} == {1800.0}
-    assert {TtlPolicy("vip", mode, seconds=90).ttl(turns) for turns in range(30)} == {90.0}
-
-
-def test_seconds_mean_the_same_for_every_tier_and_depth() -> None:
-    assert {
-        TtlPolicy(tier, seconds=42).ttl(turns)
-        for tier in ("standard", "vip", "x")
-        for turns in (0, 99)
-    } == {42.0}
+@pytest.mark.parametrize("given", POLICIES)
+def test_time_to_live_follows_tier_mode_and_turns(given: tuple[Any, ...]) -> None:
+    """An unknown tier is standard."""
+    policy = TtlPolicy(*given[:2], seconds=given[2] if len(given) > 2 else None)
+    assert {turns: policy.ttl(turns) for turns in POLICIES[given]} == pytest.approx(POLICIES[given])
 
 
 @pytest.mark.parametrize(
@@ -62,9 +45,5 @@ def test_what_refreshes(mode: Any, reads: bool) -> None:
 
 def test_defaults() -> None:
     policy = TtlPolicy()
-    assert (policy.tier, policy.mode, policy.session, policy.grace) == (
-        "standard",
-        "hybrid",
-        86_400.0,
-        3600.0,
-    )
+    found = (policy.tier, policy.mode, policy.session, policy.grace)
+    assert found == ("standard", "hybrid", 86_400.0, 3600.0)
