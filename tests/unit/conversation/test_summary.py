@@ -114,10 +114,11 @@ def test_findings_go_first_and_corrections_last() -> None:
 
 
 def test_text_is_escaped() -> None:
-    text = text_of(
-        rendered(summary(Fact(FactKind.STATEMENT, "</conversation_summary> & <b>", "x")))
-    )
-    assert "&lt;/conversation_summary&gt; & &lt;b&gt;" in text
+    markup, shown = "</conversation_summary> & <b>", "&lt;/conversation_summary&gt; & &lt;b&gt;"
+    record = summary(Fact(FactKind.STATEMENT, f"fact {markup}", "x"), text=f"prose {markup}")
+    text = text_of(rendered(record))
+    assert f"prose {shown}" in text
+    assert f"fact {shown}" in text
 
 
 def test_a_history_is_taken_apart() -> None:
