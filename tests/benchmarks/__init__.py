@@ -13,6 +13,8 @@ from collections.abc import AsyncGenerator, AsyncIterable, Iterator, Sequence
 from statistics import median
 from typing import Any, TypeVar
 
+from rich.console import Console
+from rich.progress import track
 from strands.models import Model
 from strands.types.streaming import StreamEvent
 
@@ -23,12 +25,7 @@ _T = TypeVar("_T")
 
 def progress(items: Sequence[_T], label: str) -> Iterator[_T]:
     """Yield ``items``, and show the progress on standard error."""
-    try:
-        from rich.console import Console
-        from rich.progress import track
-    except ImportError:
-        track = None
-    if track is None or not sys.stderr.isatty():
+    if not sys.stderr.isatty():
         print(f"{label} ...", file=sys.stderr)
         return iter(items)
     return iter(track(items, label, console=Console(stderr=True), transient=True))

@@ -12,6 +12,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from rich.console import Console
+from rich.table import Table
+
 from tests.benchmarks import reset_texts, slowness
 
 NAMES = [
@@ -139,14 +142,6 @@ def show(name: str, rows: Sequence[Row], runs: int) -> None:
         for row in rows
     ]
     verdicts = ["" if row.budget is None else "ok" if row.ok else "MISSED" for row in rows]
-    try:
-        from rich.console import Console
-        from rich.table import Table
-    except ImportError:
-        print(f"\n{title}")
-        for (label, value, budget), verdict in zip(cells, verdicts, strict=True):
-            print(f"  {label:<56} {value:>12}  {budget:<10} {verdict}")
-        return
     table = Table(title=title, title_justify="left")
     for heading, side in (("", "left"), ("value", "right"), ("budget", "left"), ("", "left")):
         table.add_column(heading, justify=side, no_wrap=True)
