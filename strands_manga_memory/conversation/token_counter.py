@@ -184,10 +184,10 @@ def _block_tokens(block: Any, text_tokens: Callable[[str], int]) -> int:
     JSON is counted as ``json.dumps`` writes it, with escaped non-ASCII characters. For providers
     that do not escape them, the count is too high. A block of unexpected shape is counted as JSON.
     """
-    if not isinstance(block, dict):
-        return _all_text(block, text_tokens)
     tokens = 0
     try:
+        if not isinstance(block, dict):
+            return _all_text(block, text_tokens)
         for kind, value in block.items():
             if kind == "json" or (kind == "text" and not isinstance(value, str)):
                 tokens += text_tokens(as_json(value))
@@ -207,7 +207,7 @@ def _block_tokens(block: Any, text_tokens: Callable[[str], int]) -> int:
                 tokens += _medium_tokens(kind, value, text_tokens)
             elif kind != "cachePoint":
                 tokens += _all_text(value, text_tokens)
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         return text_tokens(as_json(block))
     return tokens
 

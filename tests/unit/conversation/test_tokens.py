@@ -173,6 +173,13 @@ def test_every_kind_of_content_counts(block: Any, tokens: int) -> None:
     assert EXACT.count({"role": "user", "content": [block]}) == tokens
 
 
+def test_a_block_of_an_unknown_kind_counts_however_deep_it_is() -> None:
+    value: Any = "in stock"
+    for _ in range(3_000):
+        value = [value]
+    assert EXACT.count({"role": "user", "content": [{"somethingNew": value}]}) > 2
+
+
 def test_blank_text_of_the_assistant_counts_as_what_strands_sends_for_it() -> None:
     for content in ([], [{"text": " "}]):
         assert EXACT.count({"role": "assistant", "content": content}) == of("[blank text]")
