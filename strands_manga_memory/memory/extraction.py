@@ -76,8 +76,8 @@ def extract_by_model(
 ) -> dict[str, list[Preference]]:
     """Return the preferences that a model finds in messages, keyed by message id.
 
-    A preference is left out unless the message contains the words of its value. Sentences with a
-    wish for a limited time ("until Friday") do not count.
+    A preference is left out unless the message contains the words of its value. Sentences that are
+    true only for a time, such as "No horror until Friday.", are not searched for these words.
     """
     lines = [
         (id_, head_and_tail(text))
@@ -105,13 +105,13 @@ def extract_by_model(
 def extract_by_rules(
     texts: Mapping[str, Sequence[str]], questions: Mapping[str, str]
 ) -> list[Preference]:
-    """Extract the preferences that the last of a user's messages states, by rules.
+    """Extract the preferences in the latest of a user's messages, by rules.
 
     Args:
-        texts: Texts of the message, after those of up to two earlier messages, its context. They
-            are keyed by message id.
-        questions: Assistant's text before each message, keyed by message id. With it, short answers
-            are completed.
+        texts: Texts of up to three messages, keyed by message id, the latest message last. The
+            earlier messages are only context.
+        questions: Text of the assistant before each message, keyed by message id. It completes
+            short answers: "Kenji" becomes "My name is Kenji.".
     """
     *before, said = (
         [complete_answer(text, questions.get(id_, "")) for text in each]
@@ -181,11 +181,11 @@ def _states_value(text: str, preference: Preference) -> bool:
 def passages_of(utterances: Sequence[Utterance]) -> list[str]:
     """Split the messages of a session into passages that are short enough to be quoted.
 
-    Turns of small talk are left out. A correction by the user is added to the passage that it
-    corrects, so that no outdated value is recalled alone:
+    Turns of small talk are left out. A correction by the user is added to an earlier passage, so
+    that a quote of the passage has the corrected value, too:
 
-    - The corrected passage is the latest one that shares a number of two or more digits with the
-      correction. If there is none, it is the last passage.
+    - It is added to the latest passage that has a number of the correction, such as ``12``. If
+      there is none, it is added to the last passage.
     - If both are too long together, only the user's words are kept.
     - If these are still too long, the correction becomes a passage of its own.
     """

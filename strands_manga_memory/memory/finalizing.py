@@ -63,7 +63,9 @@ _SUMMARY_TOKENS = 60
 """Most tokens of a session's summary, enough for about two sentences."""
 
 _ROLLUP_TOKENS = {MemoryType.WEEK: MAX_WEEKS_TOKENS // 5, MemoryType.MONTH: MAX_MONTHS_TOKENS // 4}
-"""Most tokens of a weekly and of a monthly summary. A context has room for 5 and for 4 of them."""
+"""Most tokens of a weekly and of a monthly summary.
+A text about the user has space for 5 weekly and 4 monthly summaries.
+"""
 
 _MAX_TOPICS = 5
 
@@ -76,7 +78,8 @@ _OPEN_CHARACTERS = 120
 
 _LONG_SESSION = 3 * 3600.0
 """Seconds since the first message after which a session counts as long.
-A word list that was made during a long session may lack its memories, and is deleted.
+The user's word list, an index of memories, is deleted after a long session. If the list was made
+during the session, it may lack the session's memories.
 """
 
 

@@ -101,8 +101,8 @@ class ProfileState:
     ) -> ProfileState:
         """Return a copy with further stated preferences and removals.
 
-        Of the known and the new statements, the copy has the latest 30 that are later than
-        ``since``, in seconds since 1970, and that no removal removes.
+        Removed statements, and those up to the time ``since`` (in seconds since 1970), are left
+        out. Of the others, known and new, the copy has the latest 30.
         """
         void = latest_removals([*self.removals, *removals])
         stated = valid(merged(self.statements, statements), void)
@@ -111,7 +111,7 @@ class ProfileState:
 
 
 STATE = TypeAdapter(ProfileState)
-"""Conversion of a user's record to and from dicts and lists, the form that is stored."""
+"""Converter between a ``ProfileState`` and the dicts and lists that are stored."""
 
 
 class HotProfile:
@@ -163,8 +163,8 @@ class HotProfile:
 
         Args:
             change: Function from the current state to the next state, called again after a
-                conflict. If the function returns None, nothing is written. If it empties
-                ``removed``, or if the record is new, ``removed`` gets a new random text.
+                conflict. If it returns None, nothing is written. If the record is new, or if
+                ``removed`` is empty in the next state, ``removed`` gets a new random text.
             drops: Whether to remove the cache of the user's memories from the record.
 
         Raises:

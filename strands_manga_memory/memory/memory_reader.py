@@ -107,9 +107,9 @@ class MemoryReader:
     def start(self) -> None:
         """Read the user's memories into this process at the start of a session.
 
-        The memories of the system prompt are read before the call returns. They are not read again
-        if this process has a current copy that no session has started with. Recent facts and
-        messages are then read in the background.
+        The memories of the system prompt are read before the call returns. The first session does
+        not read them again if this process has read them already, as for a search. Recent facts and
+        messages are read afterwards, in the background.
         """
         copy = self._read() if self._has_session else self._current()
         self._has_session = True
@@ -166,14 +166,16 @@ class MemoryReader:
         return [replace(hit, content=self.pii.opened(hit.content)) for hit in hits]
 
     def context(self, max_tokens: int) -> AgentContext:
-        """Render the memories of the user as a text of at most ``max_tokens`` tokens for an agent.
+        """Return the text about the user for an agent, with at most ``max_tokens`` tokens.
 
-        The 10 most important preferences are written in full, the rest in the short form
-        ``key=value``. Of equally important ones, the latest comes first. Accesses do not change the
-        order. Then come the open questions of the last 7 days, the summaries of the latest 5
-        sessions with an importance of 0.5 or more, and weekly and monthly summaries. If a subject,
-        such as ``genre``, has no stored preference, the preference in the user's profile in another
-        service is used.
+        The text contains in this order:
+
+        - Preferences, the most important first; of equal importance, the latest first. The first 10
+          are written in full, the rest as ``key=value``. Subjects without a stored preference, such
+          as ``genre``, get their value from the user's profile in another service.
+        - Open questions of the last 7 days.
+        - Up to 5 session summaries with an importance of 0.5 or more, the latest first.
+        - Weekly and monthly summaries.
         """
         copy, now = self._current(), self.partition.clock()
         records = list(copy.snapshot.records.values())

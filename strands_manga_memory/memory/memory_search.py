@@ -234,9 +234,9 @@ class Snapshot:
     def answers(self, query: str, hits: Sequence[Hit]) -> bool:
         """Return whether the results answer the query, so that no further search is needed.
 
-        One result must have 3 content words of the query, or all of them if there are fewer. When
-        texts are compared by vectors, any result is enough. A query without content words always
-        counts as answered.
+        If texts are compared by vectors, any result is enough. Otherwise, one result must have 3
+        content words of the query (such as nouns and names), or all of them if there are fewer. A
+        query without content words counts as answered.
         """
         if self._embed is not None:
             return bool(hits)
@@ -308,7 +308,7 @@ def extract_user_query(context: InjectionQueryContext, **_: Any) -> str | None:
 
 
 def user_query(messages: Sequence[Message]) -> str | None:
-    """Return the user's text that began the last turn, as a query for a memory search.
+    """Return the user's text that began the current turn, as a query for a memory search.
 
     The result is None if the text is empty or only small talk.
     """

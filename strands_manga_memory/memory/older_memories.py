@@ -46,7 +46,7 @@ _WORDS = f"{INTERNAL}words#"
 _SECONDS = 7 * DAY
 """Seconds until a stored list is made again from all memories."""
 _SHARDS, _ROWS = 32, 512
-"""Number of parts that hold the words of a list, and memories in each part that holds ids."""
+"""Number of parts with the words of a list, and number of ids in each part with memory ids."""
 _MAX_BYTES, _MAX_ROWS = 2_800_000, 64 * _ROWS - 1
 """Most bytes and memories of a list, as DynamoDB limits a transaction to 4 MB in 100 items."""
 _MAX_FOUND = 64
@@ -70,8 +70,8 @@ def find_older(
 
     The first call reads all memories, and stores an index of their words (the word list). For seven
     days, later calls in all processes read only the list and the memories that they return. The
-    list lacks memories that were stored after it was made. If this process may not have read all of
-    these, the call makes a new list. A call that makes a list also returns all preferences.
+    list lacks memories that were stored after it was made. If this process may lack some of these
+    memories, too, the call makes a new list. A call that makes a list also returns all preferences.
 
     Args:
         partition: Access to the memories of the user.

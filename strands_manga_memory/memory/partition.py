@@ -107,7 +107,7 @@ class Range:
 
 
 def of_type(type_: str, limit: int | None = None) -> Range:
-    """Return the range of all memories of a type, or of the ``limit`` ones with the highest ids."""
+    """Return the range of a type's memories: all, or the ``limit`` memories with highest ids."""
     return Range(*type_range(type_), limit)
 
 
@@ -132,10 +132,12 @@ _RECENT = Range(f"{MemoryType.PATTERN}#", f"{MemoryType.EPISODE}$", 24, SHOWN_AT
 """Range of sort keys that searches read, besides the latest facts and feedback."""
 
 _MIN_RECALLED = 8
-"""Fewest memories of a type that a recall reads. A recall of 10 memories, for example, reads 20."""
+"""Least number of memories of each type that a recall reads. It usually reads twice its limit."""
 
 _MAX_FINALIZED, _MAX_FINALIZED_OF_AGE = 128, 32
-"""Most session summaries that finalizing reads: of all ages, and of a given age or more."""
+"""Number of the latest session summaries that finalizing reads at first.
+The second number is for sessions that are old enough for a weekly or monthly summary.
+"""
 
 MAX_COVERED = 400
 """Most sessions that a weekly or monthly summary lists."""
@@ -178,8 +180,8 @@ class UserPartition:
         Args:
             ranges: Ranges of sort keys. Default: all memories of the user.
             ids: Ids of further memories to read.
-            are_all: False if the table may have further memories that belong to ``ids``. The result
-                is then marked as partial.
+            are_all: Whether ``ids`` has the ids of all memories of its kind. If False, the result
+                is marked as partial.
 
         Raises:
             CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong
@@ -232,14 +234,14 @@ class UserPartition:
     def load_context(self, ages: Mapping[MemoryType, float]) -> PartitionContent:
         """Read the summaries that are needed to make memories from an ended conversation.
 
-        All weekly and monthly summaries are read, and the latest session summaries: 128 less the
-        number of monthly summaries. If there are more session summaries, older ones are also read:
-        up to 400 that no weekly summary includes yet, and up to 400 that no monthly summary
-        includes yet. The ids of expired memories are read, too.
+        These are all weekly and monthly summaries, and the latest session summaries, usually over
+        120. If there are more session summaries, older ones are also read: up to 400 that no weekly
+        summary includes yet, and up to 400 that no monthly summary includes yet. The result has the
+        ids of expired memories, too.
 
         Args:
-            ages: Age in seconds from which on a session is included in a weekly or monthly summary,
-                keyed by the type of this summary.
+            ages: Least age, in seconds, of the sessions in a weekly and in a monthly summary, keyed
+                by the type of the weekly or monthly summary.
 
         Raises:
             CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong

@@ -101,7 +101,7 @@ class PiiPolicy:
     def parts_of_data(self, values: Collection[str], text: str) -> set[str]:
         """Return those of ``values`` that a text contains only as parts of personal data.
 
-        An example is ``ken`` in ``ken@example.com``. No rule recognizes such a value by itself. The
+        An example is ``ken`` in ``ken@example.com``, if the text has ``ken`` nowhere else. The
         values are those of preferences that were extracted from the text.
         """
 

@@ -102,8 +102,8 @@ class PreferenceLog:
         importance: Importance of the records.
         send_later: Function that sends the user's signals (reports of preferences) to another
             service in the background. None: there is no such service.
-        on_change: Function to call after a change of memories in the table was published. It is not
-            called for new statements alone.
+        on_change: Function to call after a change of the user's memories. It is not called if the
+            user only stated preferences in messages.
     """
 
     partition: UserPartition
@@ -211,10 +211,11 @@ class PreferenceLog:
     def add_deletions(self, deletions: Mapping[str, float]) -> None:
         """Record deletions of memories, so that earlier messages do not create them again.
 
-        A damaged log is left unchanged, and the memories can be deleted nevertheless.
+        If the log is damaged, nothing is recorded, and no error is raised.
 
         Args:
-            deletions: Times in seconds since 1970, keyed by digests of memory ids.
+            deletions: Time of each deletion, in seconds since 1970, keyed by the digest of the
+                memory's id.
         """
 
         def add(item: Item) -> Item:
@@ -283,8 +284,8 @@ class PreferenceLog:
             revisions: Revisions of the log before and after the change. If the revision in the hot
                 tier is not the one before the change, the hot tier lacks a change by another
                 process. Its revision then becomes random, so that agents read the table.
-            is_removal: Whether memories were removed that are not in ``removals``. After any
-                removal, agents read their text about the user again.
+            is_removal: Whether further memories were removed, in addition to ``removals``. After
+                any removal, agents read their text about the user again.
             drops_context: Whether to remove the stored text about the user, so that the next
                 session start makes it from the table again.
         """
@@ -491,8 +492,8 @@ def bucket_of(owner: Owner) -> str:
 def revision_of(item: Item | None, erased: Item | None) -> str:
     """Return the revision of a user's preference log, a text without meaning.
 
-    If the revision differs from an earlier one, agents must read the user's memories again. Each
-    deletion of all data of the user changes it, too. Pass the result of ``read_items``.
+    If the revision has changed, agents must read the user's memories again. A deletion of all data
+    of the user also changes it. The arguments are the two values that ``read_items`` returns.
     """
     return f"{(item or {}).get('revision') or ''}{(erased or {}).get('mark') or ''}"
 

@@ -277,8 +277,8 @@ _LATEST = 253_402_300_799.0
 def ended_at(record: MemoryRecord) -> float:
     """Return the time when the session of a memory ended, in seconds since 1970.
 
-    A weekly or monthly summary has the end of its last session. A memory without a session has the
-    time of its last update.
+    For a weekly or monthly summary, it is the end of the last session. For a memory without a
+    session, it is the time of the last update.
     """
     at = record.metadata.get("ended_at", record.updated_at)
     return float(at) if _is_time(at) else min(record.updated_at, _LATEST)
@@ -500,7 +500,7 @@ def episode_id(summary_id: str, part: int) -> str:
 
 
 def episodes_of(summary_id: str) -> str:
-    """Return the part that the ids of a session's stored messages share, without the last ``#``."""
+    """Return the prefix of the ids of a session's stored messages, without the ``#`` at its end."""
     return f"{MemoryType.EPISODE}#{summary_id.partition('#')[2].replace('#', '.')}"
 
 

@@ -107,7 +107,8 @@ class Removal:
         - The deletion of a preference applies to the statements about its subject, such as
           ``genre``, and to statements about other subjects that state one of its values.
         - The deletion of a dislike applies only to dislikes. Other deletions apply to no dislikes.
-        - A deletion does not apply to a statement that only ends an earlier preference.
+        - A deletion does not apply to a statement that only ends an earlier preference, such as
+          "Horror is fine again."
         """
         if statement.at > self.at:
             return False
@@ -202,9 +203,9 @@ class PreferenceSignal:
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """Value of a slot (subject such as ``genre``) and the stated preference that last set it.
+    """Current value of a slot (subject such as ``genre``), and the statement that it comes from.
 
-    If a preference is stated again, the later statement counts.
+    If several statements have the value, it is the latest of them.
     """
 
     value: str
@@ -284,8 +285,8 @@ class PreferenceChange:
         statements: Preferences that new messages state.
         removals: Deletions and retractions, which remove statements of earlier messages.
         record: Record of a preference that ``UserMemoryStore.prefer`` set, or None.
-        dropped: Id of a preference record to delete, or None. It also deletes a value that
-            ``UserMemoryStore.prefer`` set, which ``removals`` do not affect.
+        dropped: Id of a preference record to delete, or None. Its value is deleted even if
+            ``UserMemoryStore.prefer`` set it. ``removals`` delete only values from messages.
         signals: Reports of the statements and retractions to another service.
         sent: Ids of signals that the other service has accepted. They are deleted.
     """
@@ -359,7 +360,7 @@ class LoggedChanges:
 
         A signal reports a stated preference to another service. Sent signals, and signals of
         removed statements, are left out. If more than 400 signals remain, those whose statement
-        has left the log are left out, too. New signals are numbered.
+        is no longer in the log are left out, too. New signals get numbers.
 
         Args:
             change: The change of the log. It names new and sent signals.
@@ -392,7 +393,7 @@ class LoggedChanges:
 
 
 LOG = TypeAdapter(LoggedChanges)
-"""Conversion of a user's preference log to and from dicts and lists, the form that is stored."""
+"""Converter between ``LoggedChanges`` and the dicts and lists that are stored."""
 
 
 def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:

@@ -93,7 +93,7 @@ class UserMemoryStore(MemoryStore):
     Args:
         table: Table of the schema ``USER_MEMORY``, such as ``open_table(url, USER_MEMORY)``.
         user_id: User id, unique within the tenant.
-        tenant: Tenant of the user. Users without one are separate from those of all tenants.
+        tenant: Tenant of the user. None: a user without a tenant, separate from all tenants.
         clock: Function that returns seconds since 1970.
         name: Name of the store in the tools of the manager. Default ``user_memory``.
         description: Description of the store in the tools of the manager.
@@ -383,7 +383,7 @@ class UserMemoryStore(MemoryStore):
                 messages, open questions, and weekly and monthly summaries).
             min_importance: Minimum importance of a memory.
             limit: Maximum number of results after the filters. None means no limit.
-            query: Text to which the first results are most similar.
+            query: Text to compare with the memories. Similar memories come first.
             metadata: Required metadata values, such as ``{"topics": "Uzumaki"}``.
             since: Start of a period, in seconds since 1970. The memory's session must have ended in
                 the period. A memory without a session must have been last updated in it.
