@@ -59,11 +59,11 @@ class ActiveEntity(StateItem):
 
     @property
     def display_text(self) -> str:
-        """Text that shows the entity to the model, such as ``One Piece`` for ``one piece``.
+        """Text that the model sees for the entity, such as ``One Piece`` for ``one piece``.
 
-        Usually, the model sees ``value``. It sees ``text``, as written in the message, for a date.
-        It also sees ``text`` if ``value`` differs only in quotation marks, case or other signs that
-        ``normalized`` makes the same.
+        It is ``text``, as written in the message, if the entity is a date, or if ``text`` and
+        ``value`` differ only in case, quotation marks or other details that ``normalized`` removes.
+        Otherwise, it is ``value``.
         """
         written = self.text.strip(_QUOTATION_MARKS)
         is_shown = self.type == "date" or self.value in (written.casefold(), normalized(written))

@@ -298,7 +298,7 @@ class StateCoordinator(Plugin):
 
     @property
     def shown_text(self) -> str:
-        """State as text in the last request to the model; empty before the first request."""
+        """Text that showed the state in the latest request to the model; empty without requests."""
         return self._rendered
 
     def retract(self, *message_ids: str) -> bool:

@@ -59,7 +59,8 @@ class DialogueSlot(StateItem):
             ``allowed``.
         value: The value, or None.
         is_confirmed: Whether the value is confirmed, and not inferred.
-        source: ``tracking_id`` of the message that contained the value; empty after a method call.
+        source: ``tracking_id`` of the message that contained the value; empty if the value was set
+            by a method, such as ``Dialogue.fill_slot``.
     """
 
     name: str = Field(pattern=r"^[\w.-]{1,60}$")
@@ -217,7 +218,7 @@ class Dialogue(StatePart):
         agent: Agent that serves the user.
         slots: Slots of the intent, keyed by name.
         clarifications: Pending questions to the user, the next question first.
-        turns: Number of user requests since this part of the state was created.
+        turns: Stored number of user requests, as in ``turn_count``; 0 if no number is stored.
     """
 
     KEY: ClassVar[str] = "manga_state.conversation"
@@ -271,9 +272,10 @@ class Dialogue(StatePart):
 
     @property
     def to_ask(self) -> list[Clarification | DialogueSlot]:
-        """Questions added with ``ask``, and then required slots without a confirmed value.
+        """Questions and slots that the agent still has to ask the user about, in this order.
 
-        Slots without a question are left out.
+        Questions added with ``ask`` come first. Then come required slots without a confirmed value,
+        except those whose attribute ``question`` is empty.
         """
         asked: list[Clarification | DialogueSlot] = [*self.clarifications, *self.missing]
         return [each for each in asked if each.question]

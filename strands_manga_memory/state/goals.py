@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 MAX_KINDS, ARCHIVED_PATTERNS = 20, 5
 MAX_SUBTASKS, MAX_FINDINGS = 50, 10
 MAX_LINES = 3
-"""Maximum number of items of one kind that are shown to the model."""
+"""Maximum number of items of one kind, such as findings, that are shown to the model."""
 
 _VARIABLE = re.compile(
     r"0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}|\d+(?:[.,:]\d+)*|'[^']*'|\"[^\"]*\"", re.IGNORECASE
@@ -44,10 +44,10 @@ def added_finding(known: tuple[str, ...], text: str, limit: int) -> tuple[str, .
 
 
 def counted_kind(counts: Mapping[str, object], kind: str) -> str:
-    """Return the key of ``counts`` whose count increases for a new case of ``kind``.
+    """Return the key under which ``counts`` counts an event of a kind, such as a tool's name.
 
-    ``kind`` is, for example, a tool name or an error text. The key is usually ``kind`` itself. If
-    ``counts`` has 20 keys already, all further kinds share the key ``other``.
+    The key is usually ``kind`` itself. If ``counts`` has 20 keys already, all further kinds share
+    the key ``other``.
     """
     return kind if kind in counts or len(counts) < MAX_KINDS else "other"
 

@@ -34,7 +34,7 @@ P = ParamSpec("P")
 _Result = TypeVar("_Result")
 _Part = TypeVar("_Part", bound="StatePart")
 Values = Mapping[str, Any]
-"""Values of the fields of a part, keyed by field."""
+"""Values of the fields of a part of the state, keyed by field."""
 
 HOT_DEADLINE = 0.05
 
@@ -42,7 +42,7 @@ _MAX_ATTEMPTS = 8
 """Most attempts to replace shared state that other agents keep changing."""
 
 SHARED_TTL = 86_400.0
-"""Seconds that shared state and announced changes are stored. Sessions should not live longer."""
+"""Seconds from the last write until the hot store deletes shared state and announced changes."""
 
 REVISION = "manga_state.revision"
 """Key in ``agent.state`` of the revision number of the latest shared state that was merged."""
@@ -58,7 +58,7 @@ class StatePart(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     KEY: ClassVar[str]
-    """Key in ``agent.state``."""
+    """Key of this part in ``agent.state``, such as ``manga_state.goals``."""
 
     VERSION: ClassVar[int] = 1
 
@@ -80,8 +80,7 @@ class StatePart(BaseModel):
     def stored(self) -> str:
         """Return this part of the state as JSON text, to be stored in ``agent.state``.
 
-        The text contains the version of its format, and leaves out default values. Strands copies
-        and checks the nested values of a dict at each save, so a text is faster.
+        The text contains the version of its format, and leaves out default values.
         """
         text = self.model_dump_json(exclude_defaults=True)
         comma = "," if len(text) > 2 else ""
@@ -120,8 +119,9 @@ class StatePart(BaseModel):
     def merge(self, base: Values, other: Values) -> None:
         """Merge the changes that another agent made to its copy of this part of the state.
 
-        Mappings are merged key by key, and tuples item by item. Increases of a count by both agents
-        are added. If both agents changed any other value, the value of this agent is kept.
+        Mappings are merged key by key, and tuples item by item. If both agents changed a number,
+        both changes are added to its earlier value. If both changed another value, such as a text,
+        this agent's value is kept.
 
         Args:
             base: Values before the changes of both agents, keyed by field.
@@ -511,7 +511,7 @@ class SessionState:
             return False
 
     def _remember(self, shared: Mapping[str, Values], revision: int) -> None:
-        """Remember the values of the shared state, to find later which ones this agent changes."""
+        """Remember the values of the shared state, to find this agent's later changes of them."""
         with self.lock:
             self._shared, self._is_new = {**self._shared, **shared}, False
             self._revision = revision

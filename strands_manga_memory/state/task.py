@@ -123,8 +123,8 @@ class TaskState:
             oldest step without an undo function is removed.
         dropped: Number of steps that were removed from ``steps`` because of the limit.
         findings: Findings without repetitions.
-        successes: Number of successes, keyed by tool name. Other steps than tool calls are keyed by
-            their text without numbers and ids.
+        successes: Number of successes, keyed by tool name. For a step that is not a tool call, the
+            key is its text without numbers and ids.
         errors: Number of errors, keyed by tool name and error text, without numbers and ids.
         plan_changes: The last 20 reasons for changes of the plan.
     """
@@ -265,9 +265,9 @@ class TaskState:
     def roll_back(self) -> list[TaskStep]:
         """Undo the completed steps of the task by their ``undo`` functions, the last step first.
 
-        A completed step without an ``undo`` function is only marked as rolled back if it is a tool
-        call, and stays unchanged otherwise. If an ``undo`` function fails, its error is stored in
-        the step, and the other steps are still undone.
+        A completed tool call without an ``undo`` function is marked as rolled back, but nothing is
+        undone. Other steps without an ``undo`` function stay unchanged. If an ``undo`` function
+        fails, its error is stored in the step, and the other steps are still undone.
 
         Returns:
             The updated steps, including those with an error, in the order in which they were
