@@ -57,13 +57,13 @@ def check_options(
     call: Callable[..., object] | None = None,
     agent_method: Callable[..., object] | None = None,
 ) -> None:
-    """Raise a ``SettingsError`` if keyword arguments are unknown. It suggests the closest names.
+    """Raise a ``SettingsError`` with suggestions if keyword arguments are unknown.
 
     Args:
         given: Names of the given arguments.
-        known: Accepted names.
-        call: Function or class that got the arguments. The error also suggests its parameters.
-        agent_method: Method that builds an agent. For a name that this method accepts, the error
+        known: Accepted names, which the error suggests if they are similar.
+        call: Function or class whose parameters the error suggests, too.
+        agent_method: Method that builds an agent. If this method accepts an unknown name, the error
             says that the name belongs to ``memory.agent``.
     """
     unknown = set(given).difference(known)
@@ -332,9 +332,9 @@ def make_prompt_plugins(
     instructions: bool | prompt.InstructionFiles,  # noqa: FBT001 - as agent_kwargs takes it
     cache_monitor: prompt.PromptCacheMonitor | None,
 ) -> list[Plugin]:
-    """Return the plugins that add instruction files to a prompt, and that count cached tokens.
+    """Return the plugin that adds instruction files to a prompt, and ``cache_monitor`` if given.
 
-    ``instructions`` is True for the files in the default folders, and False for no files.
+    ``instructions`` are the files. True: the files in the default folders. False: no files.
 
     Raises:
         ValueError: An argument has a wrong type.

@@ -210,7 +210,7 @@ class MangaMemory:
         and your ``context_manager`` replaces the package's ``conversation_manager``.
 
         Args:
-            scope: The conversation, instead of the four ids.
+            scope: The conversation, in place of the next four arguments.
             user_id: The user.
             session_id: The session, unique within the user.
             agent_id: The agent, unique within the session. Default ``default``, the id of Strands.
@@ -220,11 +220,11 @@ class MangaMemory:
             history: Method that limits the agent's history.
 
                 - ``importance`` (default): the history fits ``max_tokens`` at every model call.
-                - ``summarize``: a checked summary replaces old turns at 20 turns without a summary,
-                  or at about twice ``max_tokens``: 8,000 tokens by default, at most half the
-                  model's context window. The last 3 turns and pinned messages stay. After a
-                  response, the ``aux_model`` writes the summary. Default: ``summary_model`` of the
-                  settings, else the agent's model.
+                - ``summarize``: a checked summary replaces old turns when 20 turns have no summary,
+                  or when the history has about twice ``max_tokens`` (8,000 tokens by default, but
+                  at most half the model's context window). The last 3 turns and pinned messages
+                  stay. The ``aux_model`` writes the summary after a response. Without it, the
+                  ``summary_model`` of the settings does so, or else the agent's model.
                 - ``compact``: the history grows until a request comes near the context window, and
                   then shrinks in stages.
             max_tokens: Most tokens of the history. Default: a quarter of the model's context
@@ -310,7 +310,7 @@ class MangaMemory:
     ) -> TieredSessionManager:
         """Return the session manager of a conversation, to read its messages or to build an agent.
 
-        ``scope`` has the ids of the conversation. For a session without a user, it is a session id.
+        ``scope`` is a ``ConversationScope``, or the session id of a session without a user.
         ``settings`` are arguments of the session manager, which override the process's settings.
         """
         agent_parts.check_options(settings, agent_parts.SESSION_OPTIONS)
@@ -561,8 +561,8 @@ class MangaMemory:
     def close(self) -> None:
         """Write the unwritten sessions of this process to the durable tier, and close the stores.
 
-        All sessions of live agents are written first. Unwritten sessions without a live agent
-        follow, for at most 5 s: the 1,000 that were saved last. A sweeper later writes the others.
+        All sessions of live agents are written first. Then, for at most 5 s, the latest 1,000
+        sessions without a live agent are written. A sweeper later writes the others.
 
         Raises:
             StoreUnavailableError: A session is not stored (repeat the call), or

@@ -45,8 +45,8 @@ class SessionFinalizer:
     hangs or returns invalid output, the summary is made by rules.
 
     Args:
-        hot: Hot tier of the session managers, a store or its URL; None if there is none. If there
-            is a durable tier, a hot store of one process (``memory://``) is not used.
+        hot: Hot tier of the session managers, a store or its URL; None if there is none. With a
+            durable tier, no conversations are read from a ``memory://`` store.
         durable: Durable tier of the session managers, a table or its URL; None if there is none.
         memories: Memory table of the schema ``USER_MEMORY``, or its URL.
         model: Strands model or summarizer that writes the summaries. None: summaries are made by
@@ -57,8 +57,7 @@ class SessionFinalizer:
         memory_codec: Codec of the memories, the same as that of ``UserMemoryStore``.
         pii: Policy for personal data in memories. Default ``PiiPolicy()``.
         timeout: Seconds to wait for the model. Default 30.
-        retention: Storage time, importance and decay of each type of memory. Default
-            ``RETENTION``.
+        retention: Storage time and ranking values of each type of memory. Default ``RETENTION``.
 
     Raises:
         ValueError: There is neither a hot nor a durable tier, or ``timeout`` is not above 0.

@@ -74,8 +74,8 @@ def close_sessions(
 ) -> None:
     """Write the sessions of a process to the durable tier, first those of live agents.
 
-    Unwritten sessions without a live agent follow, for at most 5 s: the 1,000 that were saved
-    last.
+    Then, for at most 5 s, the latest 1,000 sessions without a live agent that this process saved
+    only in the hot tier are written.
 
     Args:
         managers: Session managers of the live agents.
@@ -115,8 +115,8 @@ class MemoryStats(TypedDict):
 
     Attributes:
         hot: State of the hot tier, ``up`` or ``down``.
-        hot_error: Cause of the hot tier's outage; empty if ``hot`` is ``up``. If the tier refused
-            calls, the remedy is included.
+        hot_error: Cause of the hot tier's outage, possibly with a remedy; empty if ``hot`` is
+            ``up``.
         durable: State of the durable tier, ``up`` or ``down``.
         durable_error: Cause of the durable tier's outage, like ``hot_error``.
         backlog: Number of background tasks that wait or run.
@@ -176,7 +176,7 @@ def memory_stats(
     Args:
         writer: Background writer of both tiers, which knows whether each tier answers.
         managers: Session managers of the open sessions.
-        guards: Guarded tools, one for each MCP client.
+        guards: Tools with circuit breakers, one object for each MCP client.
         operations: Statistics of operations, keyed by operation; empty without telemetry.
         parts: Plugins and conversation managers of live agents.
     """

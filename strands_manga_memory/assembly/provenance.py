@@ -60,8 +60,8 @@ class RetractionReport:
     """Result of the removal of a text about the user: counts of changed memories and agents.
 
     Attributes:
-        memories: Stored memories that were deleted or changed.
-        live_agents: Agents of this process that no longer show the text.
+        memories: Number of stored memories that were deleted or changed.
+        live_agents: Number of agents of this process that no longer show the text.
     """
 
     memories: int

@@ -42,7 +42,7 @@ Keyword arguments accept only True and False.
 """
 
 _USERS = {"true": True, "none": False}
-"""Argument ``memories`` of ``MangaMemory`` for each value of ``users_url`` that is no URL."""
+"""Argument ``memories`` of ``MangaMemory``, keyed by value of ``users_url`` that is no URL."""
 
 _MOST_DAYS = 36_500.0
 _RULES = tuple(dict.fromkeys(rule.name for rule in DEFAULT_RULES))
