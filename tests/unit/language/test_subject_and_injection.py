@@ -27,6 +27,7 @@ def test_only_a_change_of_subject_is_seen(text: str, changes: bool) -> None:
 
 @pytest.mark.parametrize(("text", "entities"), rows("entities"))
 def test_entities_of_shop_talk(text: str, entities: list[list[str]]) -> None:
+    """A label of a series before a question, or before a volume alone, names no series."""
     assert [[entity.type, entity.value] for entity in SHOP.find(text)] == entities
 
 

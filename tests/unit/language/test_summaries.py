@@ -257,62 +257,12 @@ def test_answer_gives_the_kind_of_value_that_was_asked(
     assert is_answer(answer, question, asked) is expected
 
 
-def test_rules_quote_the_most_specific_requests_and_their_answer() -> None:
-    lines = [
-        ("user", "Loved it. What else by the same author?"),
-        ("assistant", "Amanchu!"),
-        ("user", "Ok put Amanchu volume 1 in my basket."),
-        ("assistant", "Done."),
-        ("user", "I can't stand gore. Can you check order ORD-55821?"),
-        ("assistant", "It arrives on Monday."),
-        ("user", "Lovely weather today."),
-        ("assistant", "Indeed."),
-    ]
-    assert (
-        RuleSessionSummarizer()(lines, max_tokens=60).text
-        == 'The user said "Ok put Amanchu volume 1 in my basket" and later "Can you check order'
-        ' ORD-55821?". The answer was "It arrives on Monday".'
-    )
-
-
-@pytest.mark.parametrize(
-    ("lines", "text"),
-    [
-        (
-            [
-                ("user", "A room for smokers would be fine. Because my father-in-law smokes."),
-                ("assistant", "Noted."),
-            ],
-            'The user said "A room for smokers would be fine".',
-        ),
-        (
-            [
-                ("user", "今回は喫煙できる部屋でもいいです。義父が一緒なので。"),
-                ("assistant", "承知しました。"),
-            ],
-            "ユーザーは「今回は喫煙できる部屋でもいいです」と言った。",
-        ),
-    ],
-)
-def test_a_summary_quotes_no_reason_alone_and_no_acknowledgement(
+@pytest.mark.parametrize(("lines", "text"), rows("rule_summaries"))
+def test_rules_quote_the_most_specific_requests_and_their_answer(
     lines: list[tuple[str, str]], text: str
 ) -> None:
+    """No reason alone and no acknowledgement is quoted, and fewer long requests, but whole."""
     assert RuleSessionSummarizer()(lines, max_tokens=60).text == text
-
-
-def test_a_summary_of_long_requests_quotes_fewer_of_them_whole() -> None:
-    lines = [
-        ("user", "先週の出張の新幹線代が14,720円なんですが、領収書を無くしてしまいました。"),
-        ("assistant", "再発行をお願いします。"),
-        ("user", "あ、間違えました。14,720円じゃなくて13,870円です。"),
-        ("assistant", "13,870円ですね。"),
-        ("user", "「うずまき」の3巻を14,000円分ください。"),
-        ("assistant", "「うずまき」3巻ですね。"),
-    ]
-    text = RuleSessionSummarizer()(lines, max_tokens=60).text
-    assert (
-        text == "ユーザーは「14,720円じゃなくて13,870円です」と言った。回答は「13,870円ですね」。"
-    )
 
 
 def test_rules_name_no_stock_words_as_topics_and_quote_whole_answers() -> None:

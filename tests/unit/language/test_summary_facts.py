@@ -37,9 +37,13 @@ def test_kinds(message: Any, kind: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["Hello!", "Thanks, that's great.", "ok", "ありがとうございます。", "こんにちは"]
+    "text",
+    [
+        *("Hello!", "Thanks, that's great.", "ok", "ありがとうございます。", "こんにちは"),
+        *("Can you help me with that?", "Do you have anything else?", "それは何ですか？"),
+    ],
 )
-def test_set_phrases_say_nothing(text: str) -> None:
+def test_set_phrases_and_sentences_without_content_say_nothing(text: str) -> None:
     assert slots(user(text)) == []
 
 
@@ -99,13 +103,6 @@ def test_what_is_said_again_is_there_once() -> None:
         )
         == 1
     )
-
-
-@pytest.mark.parametrize(
-    "text", ["Can you help me with that?", "Do you have anything else?", "それは何ですか？"]
-)
-def test_a_sentence_without_content_gives_no_fact(text: str) -> None:
-    assert slots(user(text)) == []
 
 
 def test_the_number_of_a_line_stays_with_it_and_weighs_nothing() -> None:

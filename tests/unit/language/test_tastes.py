@@ -82,7 +82,6 @@ def test_tastes_of_one_message(text: str, found: list[list[Any]]) -> None:
 
 @pytest.mark.parametrize(("texts", "preferences"), rows("collected_preferences"))
 def test_preferences_after_several_messages(texts: list[str], preferences: dict[str, str]) -> None:
-    """The last statement stays, and each side has its own polarity."""
     assert collect_preferences(texts) == preferences
 
 
@@ -126,8 +125,3 @@ def test_what_is_not_wanted_leaves_whatever_slot_it_is_in() -> None:
 )
 def test_a_budget_is_kept_without_words_of_comparison(text: str, budget: str) -> None:
     assert {each.slot: each.value for each in extract_preferences([text])}["budget"] == budget
-
-
-@pytest.mark.parametrize("reply", ["And now?", "Oh, really?", "Also fine", "And so on", "Oh nice"])
-def test_short_reply_after_a_taste_is_no_taste(reply: str) -> None:
-    assert collect_preferences(["I like horror.", reply]) == {"genre": "horror"}
