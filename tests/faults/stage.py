@@ -29,28 +29,22 @@ from tests.faults.worker import codec
 _FILLER = b"x" * 20_000
 
 
-class Servers:
+class Servers(ExitStack):
     """The servers of this process, each started when it is first asked for."""
 
     def __init__(self) -> None:
-        self._stack = ExitStack()
+        super().__init__()
         self._started: dict[str, Any] = {}
-
-    def __enter__(self) -> Servers:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.end()
 
     def end(self) -> None:
         """End all of them."""
         self._started.clear()
-        self._stack.close()
+        self.close()
 
     def get(self, name: str, start: Callable[[], Any]) -> Any:
         """Return a server, started with ``start`` if it does not run yet."""
         if name not in self._started:
-            self._started[name] = self._stack.enter_context(start())
+            self._started[name] = self.enter_context(start())
         return self._started[name]
 
 
@@ -239,15 +233,17 @@ class Stage:
 
     # What goes wrong with servers
 
+    @property
+    def _nodes(self) -> list[servers.Valkey]:
+        """The hot tier's nodes that take writes."""
+        if self.scenario.hot == "cluster":
+            return list(self._server.nodes)
+        return [getattr(self._server, "primary", self._server)]
+
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Stop the hot tier's process meanwhile."""
-        nodes = (
-            self._server.nodes
-            if self.scenario.hot == "cluster"
-            else [getattr(self._server, "primary", self._server)]
-        )
-        node = nodes[self.scenario.seed % len(nodes)]
+        node = self._nodes[self.scenario.seed % len(self._nodes)]
         node.pause()
         try:
             yield
@@ -351,14 +347,7 @@ class Stage:
         return found
 
     def _hashes(self) -> Iterator[tuple[str, list[bytes]]]:
-        nodes: list[servers.Valkey] = []
-        if self.hot is not None:
-            nodes = (
-                self._server.nodes
-                if self.scenario.hot == "cluster"
-                else [getattr(self._server, "primary", self._server)]
-            )
-        for node in nodes:
+        for node in self._nodes if self.hot is not None else ():
             with node.client() as client:
                 for key in client.scan_iter(match="smm:*", count=1000):
                     if client.type(key) == b"hash":

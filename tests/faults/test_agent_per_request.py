@@ -162,7 +162,6 @@ def test_a_turn_cut_by_a_crash_stays_closed_later(both: Stores, count: int, mana
 
 @pytest.mark.long
 def test_bytes_of_a_record_do_not_grow_with_the_number_of_earlier_agents(both: Stores) -> None:
-    """The hot record has the same size after 150 and after 180 agents."""
     sizes: list[int] = []
     for number in range(180):
         serve(both, f"turn {number:03}", conversation_manager=window())
@@ -229,7 +228,6 @@ def test_a_log_that_cannot_be_read_fails_no_turn(both: Stores) -> None:
 
 
 def test_messages_that_were_taken_out_of_a_history_do_not_return_from_the_log(both: Stores) -> None:
-    """A turn that the application removes stays in the log only."""
     live = rebuilt(both, EndOfLog())
     for number in range(4):
         live(f"question {number} " + "many words on the weather " * 12)

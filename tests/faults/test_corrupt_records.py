@@ -238,7 +238,6 @@ def test_a_flush_leaves_a_damaged_turn_and_keeps_its_own_copy_in_the_head(
 def test_a_damaged_conversation_can_be_deleted(
     new_process: NewProcess, services: Stores, valkey: redis.Redis
 ) -> None:
-    """To delete it is the way out, and what is deleted stays deleted."""
     table = open_table(services.durable)
     damages: list[dict[str, Any]] = [
         {"epoch": "x"},

@@ -105,7 +105,6 @@ def test_a_planted_value_costs_a_restore_little(
     ids=["one letter", "dicts", "brackets", "zeros", "lists", "texts"],
 )
 def test_values_that_pack_very_well_come_back(value: Any, tmp_path: Path) -> None:
-    """A value of the application is stored compressed and read again, however repetitive it is."""
     sealed = Codec().encode(value, "place")
     assert len(sealed) < len(json.dumps(value)) / 1.9
     assert Codec().decode(sealed, "place") == value

@@ -140,7 +140,6 @@ def test_an_edited_large_message_leaves_no_parts(
 
 
 def test_two_writers_store_one_large_message(new_process: NewProcess, services: Stores) -> None:
-    """The second flush must not delete the parts of the first."""
     process = new_process(services)
     process.agent.tool_registry.registry["lookup"] = large_lookup
     process.agent("t0 tool")

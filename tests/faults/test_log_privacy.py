@@ -58,7 +58,6 @@ def new_agent(memory: MangaMemory) -> Agent:
 def test_damaged_records_of_both_tiers_are_logged_without_their_names(
     valkey_server: servers.Valkey, tmp_path: Path, records: Callable[[], list[str]]
 ) -> None:
-    """Damage every field and attribute in turn, and restore after each."""
     with open_memory(valkey_server, tmp_path) as memory:
         agent = new_agent(memory)
         for _ in range(7):

@@ -72,7 +72,6 @@ def test_every_folder_has_a_page_and_the_glossary_its_terms() -> None:
 
 
 def test_a_second_process_prints_what_the_readme_shows(tmp_path: Path) -> None:
-    """Run the linked program in one process per shown command, and compare its output."""
     session = re.search(r"```console\n(.*?)```", README, re.DOTALL)
     assert session
     assert "](examples/second_process.py)" in README

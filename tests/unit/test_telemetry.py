@@ -14,7 +14,6 @@ DASHBOARD = Path(__file__).parents[2] / "strands_manga_memory" / "guide" / "graf
 
 
 def test_the_dashboard_shows_every_metric() -> None:
-    """The Grafana dashboard queries each metric by its Prometheus name."""
     panels = json.loads(DASHBOARD.read_text())["panels"]
     expressions = " ".join(target["expr"] for panel in panels for target in panel["targets"])
     for metric in telemetry.metrics():

@@ -89,7 +89,6 @@ def test_an_excerpt_and_a_truncated_text_hold_all_identifiers(form: str, number:
 
 
 def test_a_long_list_says_how_many_items_were_dropped() -> None:
-    """The count of dropped items is right, also after a second truncation."""
     text = json.dumps({"ids": [f"ORD-{n}" for n in range(5_000)]})
     for tokens in (400, 200):
         text = truncate_text(text, tokens, COUNTER.text)
@@ -170,7 +169,6 @@ def test_json_that_fits_without_its_white_space_loses_nothing() -> None:
 
 
 def test_numbers_and_unpaired_surrogates_are_kept_as_written() -> None:
-    """No digit of a number changes, and no text results that cannot be encoded."""
     text = (
         '{"total": 19.90, "id": 123456789012345678901234567890, "name": "\\ud800", "text": "'
         + "word " * 400
@@ -190,7 +188,6 @@ def test_numbers_and_unpaired_surrogates_are_kept_as_written() -> None:
     ],
 )
 def test_a_line_that_reports_an_error_stays_in_its_place(report: str) -> None:
-    """A failure in a log is kept, also after a second truncation."""
     lines = [f"2026-11-27 10:{at // 60:02}:{at % 60:02} GET /volumes/{at} 200" for at in range(600)]
     text = "\n".join([*lines[:300], report, *lines[300:]])
     short = text
@@ -236,7 +233,6 @@ CODE = "```python\n" + "".join(f"    total = add(total, {n}). done\n" for n in r
 
 @pytest.mark.parametrize("text", [TABLE, TABS, CSV, CODE], ids=["table", "tabs", "csv", "code"])
 def test_tables_and_code_keep_whole_lines(text: str) -> None:
-    """Each line that is left is a line of the text, the first and the last among them."""
     for tokens in (200, 60):
         short = truncate_text(text, tokens, COUNTER.text)
         head, marker, tail = short.partition("\n[...")
@@ -275,7 +271,6 @@ def test_a_truncated_text_is_never_empty(text: str) -> None:
     ],
 )  # fmt: skip
 def test_truncation_takes_linear_time(part: str) -> None:
-    """Four times the text takes at most some eight times as long, whatever it repeats."""
     seconds = []
     for size in (50_000, 200_000):
         text = part * (size // len(part))

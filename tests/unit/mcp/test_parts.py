@@ -229,7 +229,6 @@ def test_model_is_sent_a_short_json_and_callers_get_all_data() -> None:
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_no_provider_is_sent_the_metadata_of_a_failure(provider: str) -> None:
-    """The formatters of Strands leave the metadata of a tool result out of the request."""
     result = error_result(problem(request_id="call-1", server="warehouse", retry_after=1.5))
     messages = [
         {"role": "user", "content": [{"text": "How many are there?"}]},

@@ -90,7 +90,6 @@ def test_order_of_arrival_does_not_matter(
 
 
 def test_nothing_from_before_an_erasure_is_admitted() -> None:
-    """Neither statements nor removals of before an erasure change the log."""
     log = LoggedChanges(erased_at=5)
     for change in (
         stated("genre", "horror", 5),

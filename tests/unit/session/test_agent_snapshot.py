@@ -50,13 +50,11 @@ def test_history_is_the_same_after_slots_and_back(parts: list[tuple[Slot, str]])
 
 
 def test_messages_without_an_id_are_known_by_their_content() -> None:
-    """A history that Strands gave no ids is captured without a change."""
     history = [message(slot, has_id=False) for slot in VIEW]
     assert slots_of(history, VIEW, lambda slot: dump(message(slot, has_id=False))) == tuple(VIEW)
 
 
 def test_message_that_stands_twice_has_two_slots() -> None:
-    """A second use of a message is a message of its own."""
     same = dump({"role": "user", "content": [{"text": "again"}], "tracking_id": "one"})
     history: list[Any] = [
         {"role": "user", "content": [{"text": "again"}], "tracking_id": "one"} for _ in range(2)
@@ -65,7 +63,6 @@ def test_message_that_stands_twice_has_two_slots() -> None:
 
 
 def test_unchanged_messages_stay_the_same_objects() -> None:
-    """An agent that takes over others' turns keeps its own message objects."""
     live = [message(slot) for slot in VIEW[:4]]
     taken = messages_of([*VIEW[2:4], VIEW[6]], stored, before=VIEW[:4], present=live)
     assert [taken[0] is live[2], taken[1] is live[3]] == [True, True]
@@ -115,7 +112,6 @@ def test_message_that_returns_has_its_slot_again() -> None:
 
 
 def test_second_use_of_a_shown_message_is_a_note() -> None:
-    """A message that the history has once keeps its slot; its copy does not take the slot, too."""
     slots = {f"id-{slot.key}-{slot.number}": slot for slot in VIEW}
     shown, copied = slots_of(
         [message(VIEW[0]), message(VIEW[0])],

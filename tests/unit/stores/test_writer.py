@@ -69,7 +69,6 @@ def test_no_more_threads_than_allowed() -> None:
 
 
 def test_nobody_can_cancel_work() -> None:
-    """A cancelled caller cancels no write and harms no thread."""
     writer = Writer(threads=1)
     release = threading.Event()
     first = writer.submit("key", release.wait)

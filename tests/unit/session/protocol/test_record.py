@@ -58,7 +58,6 @@ versions = st.builds(Version, st.integers(1, 20), st.sampled_from(["a", "b"]), s
 @given(records(), records())
 @settings(max_examples=60, deadline=None)
 def test_join_does_not_depend_on_the_order_of_its_arguments(one: Record, other: Record) -> None:
-    """Records of different versions give the same join in either order."""
     if one.version == other.version:
         other = replace(other, version=other.version.next_minor())
     assert join(one, other) == join(other, one)
@@ -66,7 +65,6 @@ def test_join_does_not_depend_on_the_order_of_its_arguments(one: Record, other: 
 
 @given(records())
 def test_join_of_a_record_with_itself_changes_nothing(one: Record) -> None:
-    """Reading a record twice is harmless."""
     assert join(one, one) == one
 
 
@@ -139,7 +137,6 @@ def test_deletion_drops_unlogged_turns_and_expiry_carries_them_over() -> None:
 
 
 def test_seen_list_keeps_the_turns_of_the_window_and_the_newest_others() -> None:
-    """The list does not grow with the conversation."""
     keys = [TurnKey(number, "t") for number in range(1, 400)]
     record = Record(
         Version(500, "a"),

@@ -136,7 +136,6 @@ def test_evicted_turns_are_readable_in_a_hash_log(store: HotStore, unique: str) 
 
 
 def test_another_turn_writes_little_beside_itself(unique: str) -> None:
-    """A further turn writes messages, counters and a short history."""
     store = SurvivingHotStore()
     tier = hot(store, f"s-{unique}")
     tier.read()
@@ -216,7 +215,6 @@ def test_the_head_of_a_long_conversation_stays_small(unique: str, table: Table) 
 def test_values_that_the_fast_encoder_refuses_are_stored(
     store: HotStore, table: Table, unique: str, odd: Any
 ) -> None:
-    """Lone surrogates and large numbers are read as they were written."""
     record = make_record("\ud83d is half a character")
     states = {"agent.\udc00": StateValue(Version(3, "dd"), [odd]), **record.states}
     record = replace(record, states=states, manager_state={"said": "\ud800"})
