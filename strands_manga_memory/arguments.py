@@ -13,10 +13,34 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from numbers import Integral, Real
 from types import SimpleNamespace, UnionType
-from typing import Any, ParamSpec, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    Protocol,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 _T = TypeVar("_T")
-P = ParamSpec("P")
+_Call = TypeVar("_Call", bound=Callable[..., Any])
+
+Count = Annotated[int, lambda number: number >= 0]
+"""Whole number of 0 or more. ``checked`` checks the ranges of these types."""
+PositiveInt = Annotated[int, lambda number: number > 0]
+Seconds = Annotated[float, lambda seconds: seconds >= 0]
+Finite = Annotated[float, math.isfinite]
+Positive = Annotated[float, lambda number: number > 0]
+PositiveSeconds = Annotated[float, lambda seconds: seconds > 0]
+FiniteSeconds = Annotated[float, lambda seconds: 0 < seconds < math.inf]
+Share = Annotated[float, lambda share: 0 <= share <= 1]
+PositiveShare = Annotated[float, lambda share: 0 < share <= 1]
+Text = Annotated[str, str.strip]
+"""Text that is not blank."""
 
 _COLLECTIONS = (Collection, Iterable, Sequence)
 _SECRETS = ("Cipher", "bytes")
@@ -28,23 +52,37 @@ _WORDS = {
     "float": "a number",
     "bool": "True or False",
     "str": "a text",
+    "Count": "a whole number of 0 or more",
+    "PositiveInt": "a positive whole number",
+    "Seconds": "0 or more seconds",
+    "Finite": "a finite number",
+    "FiniteSeconds": "a finite positive number of seconds",
+    "Positive": "a positive number",
+    "PositiveSeconds": "a positive number of seconds",
+    "Share": "from 0 to 1",
+    "PositiveShare": "over 0 to 1",
+    "Text": "a text that is not empty",
+    "Mapping[str, Any]": "a mapping",
     "Sequence[Any]": "a list",
     "Sequence[str]": "a list of texts",
     "Mapping[str, Fallbacks]": "a mapping such as {'search_web': 'search_catalogue'}",
 }
 
 
-def checked(call: Callable[P, _T]) -> Callable[P, _T]:
+def checked(call: _Call) -> _Call:
     """Decorate a function so that a wrong argument raises an error that names the argument.
 
-    Types are compared with the annotations, except types that are imported only for type checkers.
-    Ranges and the values of ``Literal`` types are not checked.
+    Values are compared with the annotations, except types that are imported only for type checkers.
+    For a class, such as a dataclass, the arguments of its constructor are checked.
 
     Raises:
         TypeError: An argument is unknown, missing or given twice.
         ValueError: An argument has a wrong type. The message shows the value, unless it may
             be a secret key.
     """
+    if isinstance(call, type):
+        setattr(call, "__init__", checked(vars(call)["__init__"]))  # noqa: B010 - mypy refuses it
+        return call
     parameters = inspect.signature(call).parameters
     takes_others = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
@@ -52,11 +90,11 @@ def checked(call: Callable[P, _T]) -> Callable[P, _T]:
     def kind_of(name: str) -> Any:
         annotated: Any = SimpleNamespace(__annotations__={name: parameters[name].annotation})
         with suppress(NameError):
-            return get_type_hints(annotated, call.__globals__)[name]
+            return get_type_hints(annotated, call.__globals__, include_extras=True)[name]
         return Any
 
     @functools.wraps(call)
-    def run(*args: P.args, **kwargs: P.kwargs) -> _T:
+    def run(*args: Any, **kwargs: Any) -> Any:
         if not takes_others:
             _refuse_unknown(kwargs, parameters)
         for name, value in [*zip(parameters, args, strict=False), *kwargs.items()]:
@@ -70,7 +108,7 @@ def checked(call: Callable[P, _T]) -> Callable[P, _T]:
                 raise ValueError(_wrong_type_text(name, value, kind, words, is_secret=secret))
         return call(*args, **kwargs)
 
-    return run
+    return cast("_Call", run)
 
 
 def with_repr(*names: str) -> Callable[[type[_T]], type[_T]]:
@@ -117,8 +155,12 @@ def _has_type(value: Any, kind: Any) -> bool:
         return True
     if origin in (Union, UnionType):
         return any(_has_type(value, part) for part in parts)
+    if origin is Annotated:
+        return _has_type(value, parts[0]) and bool(parts[1](value))
+    if origin is Literal:
+        return type(value) in map(type, parts) and value in parts
     if isinstance(value, bool) or kind is bool:
-        return isinstance(value, bool) and (kind is bool or value in parts)  # Literal[False]
+        return isinstance(value, bool) and kind is bool
     if kind in (int, float):
         return isinstance(value, Integral if kind is int else Real)  # also numbers of NumPy
     is_typed_dict = hasattr(kind, "__total__")
@@ -148,7 +190,8 @@ def missing_methods(value: Any, protocol: type) -> list[str]:
 
 def _wrong_type_text(name: str, value: Any, kind: Any, annotation: str, *, is_secret: bool) -> str:
     lacks = ""
-    for part in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):
+    parts_of = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    for part in parts_of:
         if Protocol in getattr(part, "__bases__", ()) and not isinstance(
             value, str | int | float | list | dict
         ):
@@ -162,11 +205,18 @@ def _wrong_type_text(name: str, value: Any, kind: Any, annotation: str, *, is_se
             items, of_item = enumerate(value), parts[0]
         for key, item in items:
             if not _has_type(item, of_item):
-                words = getattr(of_item, "__name__", str(of_item))
                 return _wrong_type_text(
-                    f"{name}[{key!r:.80}]", item, of_item, words, is_secret=is_secret
+                    f"{name}[{key!r:.80}]",
+                    item,
+                    of_item,
+                    getattr(of_item, "__name__", str(of_item)),
+                    is_secret=is_secret,
                 )
-    allowed = " or ".join(_WORDS.get(part, part) for part in annotation.split(" | "))
+    words = annotation.split(" | ")
+    for at, part in enumerate(parts_of[: len(words)]):
+        if get_origin(part) is Literal:
+            words[at] = f"one of {', '.join(map(repr, get_args(part)))}"
+    allowed = " or ".join(_WORDS.get(each, each) for each in words)
     shown = f"a value of type {type(value).__name__}" if is_secret else f"{value!r:.80}"
     return f"{name} must be {allowed}, got {shown}{lacks}"
 
@@ -202,12 +252,6 @@ def check_int(name: str, value: object, *, minimum: int) -> int:
     return value
 
 
-def check_not_blank(name: str, value: object) -> None:
-    """Raise a ValueError unless ``value`` is a text that is not blank."""
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{name} must be a text that is not empty, got {value!r:.80}")
-
-
 def check_positive_seconds(name: str, value: float) -> float:
     """Return ``value`` if it is a number of seconds above 0; otherwise raise a ValueError."""
     if not (_has_type(value, float) and value > 0):
@@ -219,20 +263,6 @@ def check_finite_seconds(name: str, value: float) -> float:
     """Return ``value`` if it is a finite positive number of seconds; otherwise raise ValueError."""
     if math.isinf(check_positive_seconds(name, value)):
         raise ValueError(f"{name} must be a finite number of seconds, got {value!r:.80}")
-    return value
-
-
-def check_finite(name: str, value: float) -> float:
-    """Return ``value`` if it is finite, not infinite or NaN; otherwise raise a ValueError."""
-    if not math.isfinite(value):
-        raise ValueError(f"{name} must be a finite number, got {value!r:.80}")
-    return value
-
-
-def check_seconds(name: str, value: float) -> float:
-    """Return ``value`` if it is a number of seconds, 0 or more; otherwise raise a ValueError."""
-    if not (_has_type(value, float) and value >= 0):
-        raise ValueError(f"{name} must be 0 or more seconds, got {value!r:.80}")
     return value
 
 

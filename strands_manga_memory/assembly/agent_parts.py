@@ -124,10 +124,6 @@ def merge_arguments(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[
     return arguments
 
 
-_RECALL_TOKENS = 1_024
-"""Tokens reserved for quotes, unless a quarter of the history's tokens is less."""
-
-
 def guard_client(
     owner: object,
     client: MCPClient,
@@ -221,7 +217,7 @@ def make_history_manager(
     if settings.history == "compact":
         from strands_manga_memory.conversation.compaction import default_stages
 
-        return conversation.TieredCompactionConversationManager(default_stages(**summary), log=log)
+        return conversation.TieredCompactionConversationManager(default_stages(**summary))
     return conversation.VerifiedSummarizingConversationManager(
         conversation.SummaryTrigger(
             tokens=trigger,
@@ -259,11 +255,10 @@ def make_recall_plugin(
     """
     from strands_manga_memory import conversation
 
-    tokens = settings.recall_tokens
-    if tokens is None and settings.max_tokens is not None:
-        tokens = max(1, min(_RECALL_TOKENS, settings.max_tokens // 4))
     log = None if session is None else partial(_searched_records, session)
-    recall = conversation.HistoryRecall(tokens, embed=embed, history=log, clock=clock)
+    recall = conversation.HistoryRecall(
+        settings.recall_tokens, embed=embed, history=log, clock=clock
+    )
     if session is not None:
         recall.archive.version = session.removal_version
     return recall

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from strands.models import Model
 
-from strands_manga_memory.arguments import check_positive_seconds, checked
+from strands_manga_memory.arguments import PositiveSeconds, checked
 from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.language.session_summaries import SessionSummarizer, resolve_summarizer
 from strands_manga_memory.memory.finalizing import MemoryKeeper
@@ -76,7 +76,7 @@ class SessionFinalizer:
         codec: Codec | None = None,
         memory_codec: Codec | None = None,
         pii: PiiPolicy | None = None,
-        timeout: float = 30.0,
+        timeout: PositiveSeconds = 30.0,
         retention: Mapping[MemoryType, Retention] = RETENTION,
     ) -> None:
         caches = hot_store_of(hot)
@@ -87,7 +87,7 @@ class SessionFinalizer:
             pii=pii or PiiPolicy(),
             codec=memory_codec,
             clock=clock,
-            timeout=check_positive_seconds("timeout", timeout),
+            timeout=timeout,
             retention=retention,
             hot=caches,
         )

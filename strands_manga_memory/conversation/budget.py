@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from strands_manga_memory.arguments import check_int, checked
+from strands_manga_memory.arguments import Count, PositiveInt, PositiveShare, checked
 from strands_manga_memory.messages.model_calls import model_setting
 
 # --- The request ----------------------------------------------------------------------------------
@@ -22,7 +22,8 @@ UNKNOWN_HISTORY = 4_096
 """Default budget of the history, in tokens, if the context window is unknown."""
 
 
-def history_tokens(window: int | None) -> int:
+@checked
+def history_tokens(window: PositiveInt | None) -> int:
     """Return the default budget of a conversation's history, in tokens.
 
     The budget is a quarter of the model's context window, but at most 16,384 tokens. If the window
@@ -34,11 +35,10 @@ def history_tokens(window: int | None) -> int:
     """
     if window is None:
         return UNKNOWN_HISTORY
-    if window < 1:
-        raise ValueError(f"window must be a positive number of tokens, got {window!r:.80}")
     return max(1, min(MOST_HISTORY, window // HISTORY_OF_WINDOW))
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class BudgetPlan:
     """Plan of the number of tokens for each part of a model request.
@@ -60,18 +60,14 @@ class BudgetPlan:
         ValueError: A part is negative or not a whole number.
     """
 
-    system: int = 800
-    user_context: int = 500
-    history: int = 4_096
-    current: int = 200
-    tool_results: int = 1_000
-    recall: int = 0
-    state: int = 0
-    output: int = 1_024
-
-    def __post_init__(self) -> None:
-        for part in fields(self):
-            check_int(part.name, getattr(self, part.name), minimum=0)
+    system: Count = 800
+    user_context: Count = 500
+    history: Count = 4_096
+    current: Count = 200
+    tool_results: Count = 1_000
+    recall: Count = 0
+    state: Count = 0
+    output: Count = 1_024
 
     @property
     def total(self) -> int:
@@ -153,7 +149,7 @@ def window_of(model: Any) -> int | None:
 
 
 @checked
-def thresholds(window: int | None, *, trigger: float = 0.80) -> Thresholds:
+def thresholds(window: PositiveInt | None, *, trigger: PositiveShare = 0.80) -> Thresholds:
     """Return the sizes of a request, in tokens, that control the compaction of a history.
 
     Compaction makes the history smaller. It starts at the smaller of two sizes: the share
@@ -169,11 +165,7 @@ def thresholds(window: int | None, *, trigger: float = 0.80) -> Thresholds:
     Raises:
         ValueError: ``trigger`` is not above 0 and at most 1, or ``window`` is not positive.
     """
-    if not 0 < trigger <= 1:
-        raise ValueError(f"trigger must be over 0 and at most 1, got {trigger!r:.80}")
     window = UNKNOWN_WINDOW if window is None else window
-    if window < 1:
-        raise ValueError(f"window must be positive, got {window!r:.80}")
     reserves = (CUSHION + RESERVED_FOR_SUMMARY) * min(1.0, window / FULL_RESERVES_FROM)
     tokens = max(1, min(int(window * trigger), int(window - reserves)))
     return Thresholds(

@@ -15,7 +15,14 @@ from strands.hooks import AgentInitializedEvent, HookOrder, HookRegistry
 from strands.types.content import Message
 from strands.types.exceptions import ContextWindowOverflowException
 
-from strands_manga_memory.arguments import check_int, checked, with_repr
+from strands_manga_memory.arguments import (
+    Count,
+    PositiveInt,
+    PositiveShare,
+    check_int,
+    checked,
+    with_repr,
+)
 from strands_manga_memory.conversation.budget import Thresholds, thresholds, window_of
 from strands_manga_memory.conversation.importance import LOW, band_of, same_objects
 from strands_manga_memory.conversation.importance_manager import (
@@ -32,7 +39,6 @@ from strands_manga_memory.conversation.selection import is_pinned
 from strands_manga_memory.conversation.summaries import SummaryTrigger
 from strands_manga_memory.conversation.summarizing import VerifiedSummarizingConversationManager
 from strands_manga_memory.conversation.summary_record import is_synthesized
-from strands_manga_memory.conversation.summary_writing import Log
 from strands_manga_memory.conversation.trimmer import Trimmer
 from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.messages import is_turn_start, tool_result_ids, turns
@@ -382,8 +388,6 @@ class TieredCompactionConversationManager(StackedConversationManager):
         untouched: Number of latest messages that stay unchanged, apart from truncated tool results.
             Default 10.
         window: Tokens of the context window. Default: as the model states, or 128,000.
-        log: Function that returns all raw messages of the conversation, as a session stores them.
-            After a restart, the full texts of truncated results are read from this log.
         trimmer: Manager that evicts messages if the stages cannot make the history small enough.
             Its budget is set from the context window. Default: the ``trimmer`` of the manager in
             the ``VerifiedSummary`` stage, or an ``ImportanceWeightedConversationManager``.
@@ -398,15 +402,12 @@ class TieredCompactionConversationManager(StackedConversationManager):
         self,
         stages: Sequence[Stage] | None = None,
         *,
-        trigger: float = 0.80,
-        untouched: int = UNTOUCHED,
-        window: int | None = None,
-        log: Log | None = None,
+        trigger: PositiveShare = 0.80,
+        untouched: Count = UNTOUCHED,
+        window: PositiveInt | None = None,
         trimmer: ImportanceWeightedConversationManager | None = None,
     ) -> None:
         self.stages: list[Stage] = default_stages() if stages is None else list(stages)
-        check_int("untouched", untouched, minimum=0)
-        thresholds(window, trigger=trigger)  # refuses what is out of range
         self._share, self._untouched, self._window = trigger, untouched, window
         summaries = [stage.manager for stage in self.stages if isinstance(stage, VerifiedSummary)]
         if len(summaries) > 1:
@@ -422,8 +423,6 @@ class TieredCompactionConversationManager(StackedConversationManager):
                 " VerifiedSummary(trimmer=...)"
             )
         super().__init__(self._summarizing or trimmer, trimmer)
-        if log is not None:
-            trimmer.history.archive.log = log
         self._stats = CompactionStats(stages={stage.name: StageStats() for stage in self.stages})
         self._awaited_size = 0
 

@@ -11,14 +11,14 @@ import functools
 import logging
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import IntEnum
 from itertools import islice
 from typing import Any, Protocol
 
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import with_repr
+from strands_manga_memory.arguments import Share, checked, with_repr
 from strands_manga_memory.conversation.token_counter import TokenCounter
 from strands_manga_memory.language.dialogue_acts import (
     DialogueAct,
@@ -90,6 +90,7 @@ def band_of(score: float) -> Band:
     return HIGH if score >= _HIGH_FROM else MIDDLE if score >= _MIDDLE_FROM else LOW
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class ImportanceWeights:
     """Importance scores of messages, from 0 to 1, by dialogue act (purpose of a message).
@@ -101,25 +102,19 @@ class ImportanceWeights:
         ValueError: A score is not between 0 and 1.
     """
 
-    instruction: float = 0.95
-    preference: float = 0.9
-    correction: float = 0.85
-    fact: float = 0.8
-    constraint: float = 0.75
-    decision: float = 0.6
-    recommendation: float = 0.6
-    unmatched: float = 0.5
-    tool_use: float = 0.4
-    tool_result: float = 0.4
-    acknowledgement: float = 0.2
-    greeting: float = 0.1
-    farewell: float = 0.1
-
-    def __post_init__(self) -> None:
-        for weight in fields(self):
-            value = getattr(self, weight.name)
-            if not isinstance(value, int | float) or not 0 <= value <= 1:
-                raise ValueError(f"{weight.name} must be between 0 and 1, got {value!r:.80}")
+    instruction: Share = 0.95
+    preference: Share = 0.9
+    correction: Share = 0.85
+    fact: Share = 0.8
+    constraint: Share = 0.75
+    decision: Share = 0.6
+    recommendation: Share = 0.6
+    unmatched: Share = 0.5
+    tool_use: Share = 0.4
+    tool_result: Share = 0.4
+    acknowledgement: Share = 0.2
+    greeting: Share = 0.1
+    farewell: Share = 0.1
 
 
 WEIGHTS = ImportanceWeights()

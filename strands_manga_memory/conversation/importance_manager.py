@@ -26,7 +26,7 @@ from strands.hooks import (
 from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import check_int, check_positive_int, checked, with_repr
+from strands_manga_memory.arguments import Count, PositiveInt, checked, with_repr
 from strands_manga_memory.conversation.budget import history_tokens, window_of
 from strands_manga_memory.conversation.history import (
     History,
@@ -121,12 +121,12 @@ class ImportanceWeightedConversationManager(ConversationManager):
     @checked
     def __init__(
         self,
-        max_tokens: int | None = 4_096,
+        max_tokens: PositiveInt | None = 4_096,
         *,
         scorer: ImportanceScorer | None = None,
         counter: TokenCounter | None = None,
-        trim_every: int = 0,
-        max_turns: int | None = None,
+        trim_every: Count = 0,
+        max_turns: PositiveInt | None = None,
         includes_recall: bool = False,
         log: Callable[[], Iterable[Message]] | None = None,
         recent_log: Callable[[int], Iterable[Message]] | None = None,
@@ -134,20 +134,13 @@ class ImportanceWeightedConversationManager(ConversationManager):
     ) -> None:
         super().__init__(proactive_compression=proactive_compression)
         self.follows_window = max_tokens is None
-        high = (
-            history_tokens(None)
-            if max_tokens is None
-            else check_positive_int("max_tokens", max_tokens)
-        )
-        max_turns = None if max_turns is None else check_positive_int("max_turns", max_turns)
-        trim_every = check_int("trim_every", trim_every, minimum=0)
         self.scorer = scorer if scorer is not None else RuleScorer()
         self.counter = counter if counter is not None else default_counter()
         self.includes_recall = includes_recall
         self.persist_layout = True
         features = FeatureCache(self.counter, self.scorer)
         self.history = Trimmer(
-            high,
+            max_tokens or history_tokens(None),
             features,
             trim_every=trim_every,
             max_turns=max_turns,

@@ -16,7 +16,7 @@ from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import check_positive_int, checked, with_repr
+from strands_manga_memory.arguments import PositiveInt, checked, with_repr
 from strands_manga_memory.conversation.archive import (
     ArchivedMessage,
     MessageArchive,
@@ -134,7 +134,7 @@ class HistoryRecall(Plugin):
     @checked
     def __init__(
         self,
-        max_tokens: int | None = _MOST_TOKENS,
+        max_tokens: PositiveInt | None = _MOST_TOKENS,
         *,
         embed: Embed | None = None,
         history: Source | None = None,
@@ -146,10 +146,7 @@ class HistoryRecall(Plugin):
         self.counter = counter if counter is not None else default_counter()
         self.archive = MessageArchive(embed, source=history)
         self._follows_window = max_tokens is None
-        tokens = (
-            _MOST_TOKENS if max_tokens is None else check_positive_int("max_tokens", max_tokens)
-        )
-        self._quotes = QuoteFormatter(tokens, self.counter)
+        self._quotes = QuoteFormatter(max_tokens or _MOST_TOKENS, self.counter)
         self._clock = clock
         if not offer_tool:
             self._tools = []

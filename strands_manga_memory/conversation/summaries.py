@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 from opentelemetry import metrics
 from strands import Agent
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import check_int, check_seconds
+from strands_manga_memory.arguments import PositiveInt, PositiveShare, Seconds, checked
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, State
 from strands_manga_memory.conversation.background import BackgroundTask
 from strands_manga_memory.conversation.summary_record import (
@@ -47,6 +47,7 @@ Strategy = Literal["background", "async", "inline"]
 """Way to wait for a due summary: not at all, in the next model call, or at the end of the turn."""
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class SummaryTrigger:
     """Conditions for summarizing old turns, and number of latest turns that are not summarized.
@@ -63,16 +64,12 @@ class SummaryTrigger:
         ValueError: A number is not positive.
     """
 
-    tokens: int | None = 8_000
-    turns: int = 20
-    keep_recent_turns: int = 3
-
-    def __post_init__(self) -> None:
-        for name, number in vars(self).items():
-            if number is not None or name != "tokens":
-                check_int(name, number, minimum=1)
+    tokens: PositiveInt | None = 8_000
+    turns: PositiveInt = 20
+    keep_recent_turns: PositiveInt = 3
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class SummarySchedule:
     """Settings for waiting for a summary, and for a warning before the summary.
@@ -92,18 +89,8 @@ class SummarySchedule:
     """
 
     strategy: Strategy = "background"
-    wait_seconds: float = 30.0
-    warn_share: float = 0.75
-
-    def __post_init__(self) -> None:
-        if self.strategy not in get_args(Strategy):
-            raise ValueError(
-                f"strategy must be one of {', '.join(map(repr, get_args(Strategy)))}, got"
-                f" {self.strategy!r:.80}"
-            )
-        check_seconds("wait_seconds", self.wait_seconds)
-        if not isinstance(self.warn_share, int | float) or not 0 < self.warn_share <= 1:
-            raise ValueError(f"warn_share must be over 0 to 1, got {self.warn_share!r:.80}")
+    wait_seconds: Seconds = 30.0
+    warn_share: PositiveShare = 0.75
 
 
 # --- Covered messages -----------------------------------------------------------------------------

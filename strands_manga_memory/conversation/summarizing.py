@@ -21,7 +21,7 @@ from strands.models import Model
 from strands.types.content import Message
 from strands.types.exceptions import ContextWindowOverflowException
 
-from strands_manga_memory.arguments import check_positive_int, checked, with_repr
+from strands_manga_memory.arguments import PositiveInt, checked, with_repr
 from strands_manga_memory.conversation.budget import window_of
 from strands_manga_memory.conversation.importance_manager import (
     ImportanceWeightedConversationManager,
@@ -130,7 +130,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         trigger: SummaryTrigger | None = None,
         *,
         model: Model | Summarizer | None = None,
-        summary_tokens: int = 500,
+        summary_tokens: PositiveInt = 500,
         schedule: SummarySchedule | None = None,
         facts: FactExtractor | None = None,
         types: EntityTypes = SHOP,
@@ -141,7 +141,6 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         proactive_compression: bool | ProactiveCompressionConfig | None = None,
     ) -> None:
         trigger = trigger or SummaryTrigger()
-        check_positive_int("summary_tokens", summary_tokens)
         if trimmer is None:
             trimmer = ImportanceWeightedConversationManager(
                 min(_MAX_TOKENS, trigger.tokens or _MAX_TOKENS)

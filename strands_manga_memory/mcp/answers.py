@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
-from strands_manga_memory.arguments import check_positive_seconds
 from strands_manga_memory.mcp.classify import (
     BAD_ANSWER,
     BAD_ARGUMENTS,
@@ -60,7 +59,7 @@ class ResultCache:
     """
 
     def __init__(self, ttl: float, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._ttl = check_positive_seconds("stale_ttl", ttl)
+        self._ttl = ttl
         self._clock = clock
         self._lock = threading.Lock()
         self._kept: OrderedDict[Key, tuple[float, list[dict[str, Any]]]] = OrderedDict()

@@ -18,7 +18,7 @@ from referencing import Registry
 from strands.tools.mcp import MCPAgentTool
 from strands.types.tools import AgentTool, ToolSpec
 
-from strands_manga_memory.arguments import check_callable, check_positive_int, with_known_fields
+from strands_manga_memory.arguments import FiniteSeconds, PositiveInt, checked
 from strands_manga_memory.call_state import declares_read_only
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, Health, Permit
 from strands_manga_memory.exceptions import logged_errors
@@ -42,7 +42,7 @@ GRACE = 0.25
 """Seconds that a cancelled tool has to end before it is abandoned."""
 
 
-@with_known_fields
+@checked
 @dataclass(frozen=True)
 class BreakerPolicy:
     """Settings of a tool's circuit breaker, and the longest duration of a call.
@@ -71,31 +71,14 @@ class BreakerPolicy:
             argument.
     """
 
-    failures: int = 5
-    reset_after: float = 30.0
-    timeout: float = 2.0
+    failures: PositiveInt = 5
+    reset_after: FiniteSeconds = 30.0
+    timeout: FiniteSeconds = 2.0
     _: KW_ONLY
     tool_errors: Literal["failure", "ignore"] = "failure"
-    users: int = 2
+    users: PositiveInt = 2
     classify: Classify | None = None
     read_only: bool | None = None
-
-    def __post_init__(self) -> None:
-        check_positive_int("failures", self.failures)
-        check_positive_int("users", self.users)
-        for name in ("reset_after", "timeout"):
-            value = getattr(self, name)
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not is_number or not 0 < value < math.inf:
-                raise ValueError(f"{name} must be a number of seconds over 0, got {value!r:.80}")
-        if self.tool_errors not in ("failure", "ignore"):
-            raise ValueError(
-                f"tool_errors must be 'failure' or 'ignore', got {self.tool_errors!r:.80}"
-            )
-        if self.read_only not in (True, False, None):
-            raise ValueError(f"read_only must be True, False or None, got {self.read_only!r:.80}")
-        if self.classify is not None:
-            check_callable("classify", self.classify, "a function or None")
 
     @property
     def lease(self) -> float:

@@ -14,7 +14,7 @@ from strands.tools.mcp import MCPAgentTool
 from strands.tools.registry import ToolRegistry
 from strands.types.tools import AgentTool, ToolGenerator, ToolSpec, ToolUse
 
-from strands_manga_memory.arguments import checked, with_repr
+from strands_manga_memory.arguments import PositiveSeconds, checked, with_repr
 from strands_manga_memory.call_state import CallState
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker
 from strands_manga_memory.mcp.answers import Key, ResultCache, fallback_result, stale_result
@@ -220,7 +220,7 @@ def guard_tool(
     policy: BreakerPolicy | None = None,
     *,
     fallbacks: Sequence[Any] = (),
-    stale_ttl: float | None = None,
+    stale_ttl: PositiveSeconds | None = None,
     clock: Callable[[], float] = time.monotonic,
     on_event: Callable[[BreakerEvent], None] | None = None,
 ) -> Any:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
-from strands_manga_memory.arguments import check_positive_int
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.language.preference_slots import DISLIKES, remove_values, slot_for_key
 from strands_manga_memory.language.search import Embed
@@ -205,8 +204,6 @@ class MemoryReader:
         At most ``limit`` memories are returned (None: no limit), the best first. Memories that are
         similar to ``query``, if given, rank higher.
         """
-        if limit is not None:
-            check_positive_int("limit", limit)
         self._wait_for_statements()
         query = query if query is not None and query.strip() else None
         with measured(RECALL, operation="recall") as noted:

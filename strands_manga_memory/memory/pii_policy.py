@@ -158,12 +158,10 @@ class PiiPolicy:
         """Apply the policy for personal data to metadata and return them as JSON values.
 
         Raises:
-            ValueError: The metadata is no mapping, is nested over 100 levels deep, or has over
+            ValueError: The metadata is nested over 100 levels deep, or has over
                 16,384 bytes as JSON.
             PersonalDataError: The policy refuses the metadata.
         """
-        if not isinstance(metadata, Mapping):
-            raise ValueError(f"metadata must be a mapping, got {metadata!r:.80}")
         if is_nested_deeper(metadata, _MAX_METADATA_LEVELS):
             raise ValueError(
                 f"metadata must be nested at most {_MAX_METADATA_LEVELS} levels deep, got more"

@@ -9,7 +9,7 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from strands import Agent
 from strands.hooks import (
@@ -25,7 +25,7 @@ from strands.models import Model
 from strands.plugins import Plugin
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import with_repr
+from strands_manga_memory.arguments import checked, with_repr
 from strands_manga_memory.exceptions import (
     KeyMissingError,
     MangaMemoryError,
@@ -94,6 +94,7 @@ class UserContext(Plugin):
 
     name = "strands-manga-memory-user-context"
 
+    @checked
     def __init__(
         self,
         store: UserMemoryStore,
@@ -102,10 +103,6 @@ class UserContext(Plugin):
         learn: Learn | None = None,
         reads_revision: bool = False,
     ) -> None:
-        if learn not in (None, *get_args(Learn)):
-            raise ValueError(
-                f"learn must be one of {', '.join(map(repr, get_args(Learn)))}, got {learn!r:.80}"
-            )
         super().__init__()
         self._store = store
         self._cache = ProfileCache(

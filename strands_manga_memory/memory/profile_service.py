@@ -23,12 +23,7 @@ from typing import Any, Protocol
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import TypeAdapter, ValidationError
 
-from strands_manga_memory.arguments import (
-    check_positive_seconds,
-    check_protocol,
-    checked,
-    with_repr,
-)
+from strands_manga_memory.arguments import PositiveSeconds, Text, checked, with_repr
 from strands_manga_memory.exceptions import CorruptRecordError, StoreError, StoreUnavailableError
 from strands_manga_memory.lifecycle import renew_in_child
 from strands_manga_memory.memory.partition import UserPartition
@@ -208,10 +203,12 @@ class ProfileReader:
         ValueError: ``deadline`` is not above 0, or ``source`` has no method ``read``.
     """
 
-    def __init__(self, source: ProfileSource, *, deadline: float = PROFILE_DEADLINE) -> None:
-        check_protocol("profile", source, ProfileSource, "a ProfileSource")
+    @checked
+    def __init__(
+        self, source: ProfileSource, *, deadline: PositiveSeconds = PROFILE_DEADLINE
+    ) -> None:
         self._source = source
-        self._deadline = min(check_positive_seconds("deadline", deadline), threading.TIMEOUT_MAX)
+        self._deadline = min(deadline, threading.TIMEOUT_MAX)
         self.renew_after_fork()
         renew_in_child(self)
 
@@ -334,9 +331,7 @@ class KinesisPreferenceSink:
     """
 
     @checked
-    def __init__(self, client: Any, *, stream_name: str) -> None:
-        if not stream_name:
-            raise ValueError(f"stream_name must not be empty, got {stream_name!r:.80}")
+    def __init__(self, client: Any, *, stream_name: Text) -> None:
         self._client = client
         self._stream = stream_name
 

@@ -20,7 +20,7 @@ from typing import Annotated, Any, TypeGuard
 
 from pydantic import ConfigDict, Field, InstanceOf, Strict, TypeAdapter
 
-from strands_manga_memory.arguments import check_positive_seconds
+from strands_manga_memory.arguments import PositiveSeconds, Share, checked
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.scope import checked_id, encoded_id, encoded_user
 from strands_manga_memory.stores.codec import Codec, is_json, parsing
@@ -66,19 +66,7 @@ DERIVED = frozenset({MemoryType.EPISODE, MemoryType.WEEK, MemoryType.MONTH, Memo
 """Types of memories that ``recall`` returns only if their type is requested."""
 
 
-def checked_importance(name: str, value: float) -> float:
-    """Check that an importance is a number from 0 to 1, and return it as a float.
-
-    ``name`` is the argument's name for the error message.
-
-    Raises:
-        ValueError: ``value`` is out of range or not a number.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise ValueError(f"{name} must be from 0 to 1, got {value!r:.80}")
-    return float(value)
-
-
+@checked
 @dataclass(frozen=True)
 class Retention:
     """Retention time and ranking values of one type of memory.
@@ -95,15 +83,9 @@ class Retention:
         ValueError: A value is out of range.
     """
 
-    seconds: float | None
-    importance: float
-    half_life: float | None = 30 * DAY
-
-    def __post_init__(self) -> None:
-        for name, value in (("seconds", self.seconds), ("half_life", self.half_life)):
-            if value is not None:
-                check_positive_seconds(name, value)
-        checked_importance("importance", self.importance)
+    seconds: PositiveSeconds | None
+    importance: Share
+    half_life: PositiveSeconds | None = 30 * DAY
 
     def expires_at(self, learned_at: float) -> int | None:
         """Return the time at which a memory expires, in seconds since 1970; None if it never does.

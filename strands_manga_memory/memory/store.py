@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from strands.memory import ExtractionConfig, MemoryEntry, MemoryStore, SearchOptions
 
-from strands_manga_memory import arguments
+from strands_manga_memory.arguments import (
+    Count,
+    Finite,
+    FiniteSeconds,
+    PositiveInt,
+    Share,
+    Text,
+    checked,
+)
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, StoreError
 from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
 from strands_manga_memory.language.preference_slots import Preference, slot_for_key
@@ -46,7 +54,6 @@ from strands_manga_memory.memory.records import (
     MemoryType,
     Owner,
     Retention,
-    checked_importance,
     content_id,
     content_key,
     episodes_of,
@@ -112,7 +119,7 @@ class UserMemoryStore(MemoryStore):
         ValueError: An argument is out of range, or the table has another schema.
     """
 
-    @arguments.checked
+    @checked
     def __init__(
         self,
         table: Table,
@@ -122,7 +129,7 @@ class UserMemoryStore(MemoryStore):
         clock: Callable[[], float] = time.time,
         name: str = "user_memory",
         description: str | None = _DESCRIPTION,
-        max_search_results: int | None = 5,
+        max_search_results: PositiveInt | None = 5,
         writable: bool = True,
         extraction: ExtractionConfig | bool | None = None,
         retention: Mapping[MemoryType, Retention] = RETENTION,
@@ -138,8 +145,6 @@ class UserMemoryStore(MemoryStore):
                 f"table must have the schema USER_MEMORY, got {table.schema.name!r:.80}; use"
                 " open_table(url, USER_MEMORY)"
             )
-        if max_search_results is not None:
-            arguments.check_positive_int("max_search_results", max_search_results)
         if missing := sorted(set(MemoryType) - set(retention)):
             raise ValueError(f"retention must name every MemoryType, {missing} are missing")
         self.name = name
@@ -216,12 +221,13 @@ class UserMemoryStore(MemoryStore):
 
     # What users call
 
+    @checked
     def remember(
         self,
-        content: str,
+        content: Text,
         *,
         type: MemoryType | str = MemoryType.FACT,  # noqa: A002 - the word of the field
-        importance: float | None = None,
+        importance: Share | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> MemoryRecord:
         """Store a memory, or renew the expiry of a memory with the same content and type.
@@ -241,12 +247,13 @@ class UserMemoryStore(MemoryStore):
         """
         return self._remember(content, type, importance, metadata or {})
 
+    @checked
     def prefer(
         self,
-        key: str,
-        value: str,
+        key: Text,
+        value: Text,
         *,
-        importance: float | None = None,
+        importance: Share | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> MemoryRecord:
         """Store a preference of the user, and replace an earlier value of the same key.
@@ -264,8 +271,6 @@ class UserMemoryStore(MemoryStore):
             CorruptRecordError: The user's preference log or the stored preference is damaged.
             StoreUnavailableError: The table is unavailable.
         """
-        arguments.check_not_blank("key", key)
-        arguments.check_not_blank("value", value)
         if len(key) > _MAX_KEY_CHARACTERS:
             limit = _MAX_KEY_CHARACTERS
             raise ValueError(f"key must have at most {limit} characters, got {len(key)}")
@@ -293,12 +298,12 @@ class UserMemoryStore(MemoryStore):
             f"{what}; call forget({record.memory_id!r}) first", record=record.memory_id
         )
 
-    @arguments.checked
+    @checked
     def record_feedback(
         self,
-        content: str,
+        content: Text,
         *,
-        rating: float | None = None,
+        rating: Finite | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> MemoryRecord:
         """Store feedback on an answer or a purchase.
@@ -313,18 +318,18 @@ class UserMemoryStore(MemoryStore):
             PersonalDataError: The policy refuses the content.
             StoreUnavailableError: The table does not answer.
         """
-        extra = {} if rating is None else {"rating": arguments.check_finite("rating", rating)}
+        extra = {} if rating is None else {"rating": rating}
         return self._remember(content, MemoryType.FEEDBACK, None, {**(metadata or {}), **extra})
 
-    @arguments.checked
+    @checked
     def store_session_summary(
         self,
         session_id: str,
-        summary: str,
+        summary: Text,
         *,
         topics: Sequence[str] = (),
         sentiment: Sentiment = "neutral",
-        turn_count: int = 0,
+        turn_count: Count = 0,
         open_questions: Sequence[str] = (),
     ) -> MemoryRecord:
         """Store or replace the summary of a session whose messages are stored elsewhere.
@@ -351,7 +356,7 @@ class UserMemoryStore(MemoryStore):
             "session_id": checked_id("session_id", session_id),
             "topics": list(topics),
             "sentiment": sentiment,
-            "turn_count": arguments.check_int("turn_count", turn_count, minimum=0),
+            "turn_count": turn_count,
             "open_questions": list(open_questions),
             "ended_at": self.partition.clock(),
         }
@@ -359,17 +364,17 @@ class UserMemoryStore(MemoryStore):
             summary, MemoryType.SUMMARY, None, metadata, summary_name=encoded_id(session_id)
         )
 
-    @arguments.checked
+    @checked
     def recall(
         self,
         *,
         type: MemoryType | str | None = None,  # noqa: A002 - the word of the field
-        min_importance: float = 0.0,
-        limit: int | None = 10,
+        min_importance: Share = 0.0,
+        limit: PositiveInt | None = 10,
         query: str | None = None,
         metadata: Mapping[str, Any] | None = None,
-        since: float | None = None,
-        until: float | None = None,
+        since: Finite | None = None,
+        until: Finite | None = None,
     ) -> list[MemoryRecord]:
         """Read unexpired memories from the table.
 
@@ -394,12 +399,9 @@ class UserMemoryStore(MemoryStore):
             CorruptRecordError: A key is missing, or no encrypted memory can be decrypted.
             StoreUnavailableError: The table does not answer.
         """
-        for name, at in (("since", since), ("until", until)):
-            if at is not None and math.isnan(at):
-                raise ValueError(f"{name} must be seconds since 1970, or None, got {at!r:.80}")
         wanted = MemoryQuery(
             types=frozenset(MemoryType) - DERIVED if type is None else {checked_type(type)},
-            min_importance=checked_importance("min_importance", min_importance),
+            min_importance=min_importance,
             metadata=metadata or {},
             since=-math.inf if since is None else since,
             until=math.inf if until is None else until,
@@ -440,8 +442,13 @@ class UserMemoryStore(MemoryStore):
         self.preference_log.apply(PreferenceChange(removals=[removal], dropped=memory_id))
         return True
 
+    @checked
     def retract(
-        self, message_id: str, *, session_id: str | None = None, at: float | None = None
+        self,
+        message_id: Text,
+        *,
+        session_id: str | None = None,
+        at: FiniteSeconds | None = None,
     ) -> int:
         """Delete the preferences that a message stated, for example after a redaction.
 
@@ -463,8 +470,7 @@ class UserMemoryStore(MemoryStore):
             ValueError: ``message_id`` is empty, or ``at`` is not a valid time.
             StoreUnavailableError: The table is unavailable. The preferences are deleted later.
         """
-        arguments.check_not_blank("message_id", message_id)
-        at = self.partition.clock() if at is None else arguments.check_finite_seconds("at", at)
+        at = self.partition.clock() if at is None else at
         signals = self.preference_log.signals_of([Statement(Preference("", ""), at, message_id)])
         change = PreferenceChange(
             removals=[Removal(at, message=message_digest(message_id))],
@@ -494,7 +500,8 @@ class UserMemoryStore(MemoryStore):
         covers = () if rollup is None else rollup.covers
         return {id_: self.get(id_) or "expired" for id_ in covers}
 
-    def build_agent_context(self, max_tokens: int = MAX_TOKENS) -> str:
+    @checked
+    def build_agent_context(self, max_tokens: PositiveInt = MAX_TOKENS) -> str:
         """Return a short text about the user for an agent, with tags such as ``<b>`` escaped.
 
         Without memories, the text is ``No prior interaction history.``. If no memory fits into
@@ -515,7 +522,7 @@ class UserMemoryStore(MemoryStore):
 
     def agent_context(self, max_tokens: int = MAX_TOKENS) -> AgentContext:
         """Return two texts about the user: one for the system prompt, one for the messages."""
-        return self.reader.context(arguments.check_positive_int("max_tokens", max_tokens))
+        return self.reader.context(max_tokens)
 
     # Inside
 
@@ -533,7 +540,6 @@ class UserMemoryStore(MemoryStore):
         With ``summary_name``, an encoded session id, replace the earlier summary of this session.
         """
         type_ = checked_type(type_)
-        arguments.check_not_blank("content", content)
         rule, worth = self._retention[type_], self._importance(type_, importance)
         text, extra = self.pii.text(content), self.pii.metadata(metadata)
         now, id_ = self.partition.clock(), content_id(type_, text)
@@ -566,7 +572,7 @@ class UserMemoryStore(MemoryStore):
 
     def _importance(self, type_: MemoryType, given: float | None) -> float:
         rule = self._retention[type_]
-        return rule.importance if given is None else checked_importance("importance", given)
+        return rule.importance if given is None else float(given)
 
     def _delete(self, memory_ids: Sequence[str]) -> None:
         """Delete memories, and records made with them, such as the open questions of a session."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from strands_manga_memory.arguments import check_instance
+from strands_manga_memory.arguments import checked
 
 DAYS_A_MONTH = 30.0
 _COMPRESSED_FROM = 2_048  # bytes of a turn, as in the record format of sessions
@@ -18,6 +18,7 @@ _SECONDS_A_DAY = 86_400.0
 _LIMITS = {"cache_hit_rate": (0.0, 0.9), "peak": (1.0, 100.0), "turns_per_session": (1.0, 10_000.0)}
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Workload:
     """Load of a deployment.
@@ -85,13 +86,9 @@ class Workload:
             raise ValueError(
                 f"models must be shares of 0 to 1 with a sum of 1, got {dict(self.models)!r:.80}"
             )
-        check_instance("keeps_agents", self.keeps_agents, bool, "True or False")
         for name, value in vars(self).items():
-            if name in ("models", "keeps_agents") or (name, value) == ("earlier_sessions", None):
-                continue
             low, high = _LIMITS.get(name, (0.0, 1e13))
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not is_number or not low <= value <= high:
+            if isinstance(value, int | float) and not low <= value <= high:
                 raise ValueError(
                     f"{name} must be a number from {low:g} to {high:g}, got {value!r:.80}"
                 )

@@ -22,7 +22,7 @@ from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 from strands.types.content import ContentBlock
 
-from strands_manga_memory.arguments import check_positive_seconds, checked, with_repr
+from strands_manga_memory.arguments import PositiveSeconds, checked, with_repr
 from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.messages import content_fingerprint, fingerprint
 from strands_manga_memory.messages.injection import injected_count
@@ -196,12 +196,12 @@ class PromptCacheMonitor(Plugin):
     def __init__(
         self,
         *,
-        lifetime: float = 300.0,
+        lifetime: PositiveSeconds = 300.0,
         variant: str | Callable[[], str] = "",
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
-        self._lifetime = check_positive_seconds("lifetime", lifetime)
+        self._lifetime = lifetime
         self._variant = variant
         self._clock = clock
         self._lock = threading.Lock()

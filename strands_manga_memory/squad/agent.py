@@ -19,7 +19,7 @@ from strands.agent import AgentResult
 from strands.hooks import AfterInvocationEvent, MessageAddedEvent
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import check_seconds, checked, with_repr
+from strands_manga_memory.arguments import PositiveSeconds, Seconds, checked, with_repr
 from strands_manga_memory.exceptions import BusyError
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.scope import ConversationScope, checked_id
@@ -103,9 +103,9 @@ class SessionStrandsAgent(SquadAgent):
         hot: HotStore | None = None,
         handoffs: Handoffs | None = None,
         tenant: str | None = None,
-        wait: float = 30.0,
-        lease: float = 2.0,
-        grace: float = 5.0,
+        wait: Seconds = 30.0,
+        lease: PositiveSeconds = 2.0,
+        grace: Seconds = 5.0,
         failed_text: str = "Sorry, something went wrong. Please try again.",
         busy_text: str = "Your earlier message is still being answered. Try again in a moment.",
         cancelled_text: str = "(The request was cancelled before it was answered.)",
@@ -124,8 +124,8 @@ class SessionStrandsAgent(SquadAgent):
         self._turns = ConversationTurns(hot, lease=lease)
         self._handoffs = handoffs
         self._tenant = tenant
-        self._wait = check_seconds("wait", wait)
-        self._grace = check_seconds("grace", grace)
+        self._wait = wait
+        self._grace = grace
         self._failed_text = failed_text
         self._busy_text = busy_text
         self._cancelled_text = cancelled_text

@@ -10,7 +10,7 @@ from xml.sax.saxutils import quoteattr
 from strands import ToolContext, tool
 from strands.types.tools import AgentTool
 
-from strands_manga_memory.arguments import check_not_blank, checked, with_repr
+from strands_manga_memory.arguments import Text, checked, with_repr
 from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.messages.injection import escape_line, escape_tags
@@ -20,6 +20,7 @@ _PREFIX = "handoff:"
 _IDS = {"user_id", "session_id", "agent_id", "tenant"}
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Handoff:
     """Message from one agent to another agent of the same session.
@@ -35,7 +36,7 @@ class Handoff:
 
     from_agent: str
     to_agent: str
-    summary: str
+    summary: Text
 
     def __post_init__(self) -> None:
         checked_id("from_agent", self.from_agent)
@@ -44,7 +45,6 @@ class Handoff:
             raise ValueError(
                 f"to_agent must be another agent than from_agent, got {self.to_agent!r:.80} twice"
             )
-        check_not_blank("summary", self.summary)
 
     @property
     def text(self) -> str:

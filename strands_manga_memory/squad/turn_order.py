@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 
 from strands_manga_memory import telemetry
-from strands_manga_memory.arguments import with_repr
+from strands_manga_memory.arguments import PositiveSeconds, checked, with_repr
 from strands_manga_memory.exceptions import BusyError, StoreError
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.tiers import ConversationKey
@@ -48,9 +48,8 @@ class ConversationTurns:
         ValueError: ``lease`` is not above 0.
     """
 
-    def __init__(self, hot: HotStore | None = None, *, lease: float = 2.0) -> None:
-        if not lease > 0:
-            raise ValueError(f"lease must be more than 0 seconds, got {lease!r:.80}")
+    @checked
+    def __init__(self, hot: HotStore | None = None, *, lease: PositiveSeconds = 2.0) -> None:
         self._hot = hot
         self._lease = lease
         self._lock = threading.Lock()

@@ -25,7 +25,7 @@ from strands.plugins import Plugin
 from strands.types.content import Message
 from strands.types.tools import ToolResult
 
-from strands_manga_memory.arguments import check_positive_int, checked
+from strands_manga_memory.arguments import Positive, PositiveInt, PositiveSeconds, checked
 from strands_manga_memory.exceptions import MangaMemoryError, StateError
 from strands_manga_memory.language.dialogue_acts import DialogueAct, changes_subject, dialogue_act
 from strands_manga_memory.language.entities import (
@@ -172,8 +172,8 @@ class StateCoordinator(Plugin):
         *,
         intents: Mapping[str, Iterable[DialogueSlot]] | None = None,
         types: EntityTypes = SHOP,
-        max_tokens: int = 400,
-        time_budget_ms: float = 3000.0,
+        max_tokens: PositiveInt = 400,
+        time_budget_ms: Positive = 3000.0,
         offer_tools: bool = True,
         limits: StateLimits | None = None,
         environment: EnvironmentTracker | None = None,
@@ -181,14 +181,11 @@ class StateCoordinator(Plugin):
         hot: HotStore | None = None,
         codec: Codec | None = None,
         is_stored: Callable[[str], bool] | None = None,
-        deadline: float = HOT_DEADLINE,
+        deadline: PositiveSeconds = HOT_DEADLINE,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
-        for name, amount in (("time_budget_ms", time_budget_ms), ("deadline", deadline)):
-            if not amount > 0:
-                raise ValueError(f"{name} must be above 0, got {amount!r:.80}")
         if hot is not None and scope is None:
             raise ValueError("scope must be a ConversationScope if hot is given, got None")
         known = {
@@ -209,7 +206,7 @@ class StateCoordinator(Plugin):
             deadline,
         )
         self.task = TaskState(self.store, float(time_budget_ms))
-        self.max_tokens = check_positive_int("max_tokens", max_tokens)
+        self.max_tokens = max_tokens
         self._tracker = environment
         self._rendered_from: tuple[object, ...] | None = None
         self._rendered = ""

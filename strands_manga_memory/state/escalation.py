@@ -9,14 +9,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 from strands import Agent
-from strands.types.content import Message
 
-from strands_manga_memory.arguments import check_int, checked
+from strands_manga_memory.arguments import Count, checked
 from strands_manga_memory.language.open_questions import Line
 from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.language.session_summaries import (
     RuleSessionSummarizer,
-    SessionSummarizer,
     SessionSummary,
 )
 from strands_manga_memory.messages.injection import message_text
@@ -95,32 +93,26 @@ def export_for_human(
     agent: Agent,
     *,
     reason: str = "",
-    turns: int = 5,
-    history: Iterable[Message] | None = None,
-    summarizer: SessionSummarizer | None = None,
+    turns: Count = 5,
 ) -> Escalation:
-    """Export an agent's conversation and its state for a human who takes it over.
+    """Export the messages of an agent and its state for a human who takes it over.
 
     Args:
         agent: The agent. Its state comes from its ``StateCoordinator``, if any.
         reason: Reason for the escalation.
         turns: Number of last turns to include. Default 5.
-        history: All messages of the conversation, as ``manager.history()`` returns them. Default:
-            ``agent.messages``, which may contain only the end of the conversation.
-        summarizer: Function that writes the summary. Default: rules, without a model.
 
     Raises:
         ValueError: ``turns`` is negative.
     """
-    check_int("turns", turns, minimum=0)
-    messages = list(agent.messages if history is None else history)
     lines: list[Line] = [
         (message["role"], redact_identifiers(text))
-        for message in messages
+        for message in agent.messages
         if (text := message_text(message).strip())
     ]
-    summarize = summarizer or RuleSessionSummarizer()
-    summary = summarize(lines, max_tokens=_SUMMARY_TOKENS) if lines else SessionSummary(text="")
+    summary = SessionSummary(text="")
+    if lines:
+        summary = RuleSessionSummarizer()(lines, max_tokens=_SUMMARY_TOKENS)
     spoken = _turns(lines)
     coordinator = coordinator_of(agent)
     return Escalation(

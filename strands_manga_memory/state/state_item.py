@@ -8,13 +8,13 @@ from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from strands_manga_memory.arguments import check_int, with_known_fields
+from strands_manga_memory.arguments import Count, PositiveInt, checked
 from strands_manga_memory.exceptions import StateError
 
 _Item = TypeVar("_Item")
 
 
-@with_known_fields
+@checked
 @dataclass(frozen=True)
 class StateLimits:
     """Limits of an agent's goals and steps.
@@ -36,18 +36,14 @@ class StateLimits:
         ValueError: A value is not a positive whole number; ``goals_kept`` may be 0.
     """
 
-    goal_tokens: int = 12_000
-    goal_warn_tokens: int = 10_000
-    goal_archive_tokens: int = 6_000
-    goals_kept: int = 10
-    executions_kept: int = 20
-    failed_subtasks_kept: int = 5
-    goal_context_characters: int = 2_000
-    steps_kept: int = 100
-
-    def __post_init__(self) -> None:
-        for name, limit in vars(self).items():
-            check_int(name, limit, minimum=0 if name == "goals_kept" else 1)
+    goal_tokens: PositiveInt = 12_000
+    goal_warn_tokens: PositiveInt = 10_000
+    goal_archive_tokens: PositiveInt = 6_000
+    goals_kept: Count = 10
+    executions_kept: PositiveInt = 20
+    failed_subtasks_kept: PositiveInt = 5
+    goal_context_characters: PositiveInt = 2_000
+    steps_kept: PositiveInt = 100
 
 
 class StateItem(BaseModel):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
-from strands_manga_memory.arguments import check_method, check_seconds, checked
+from strands_manga_memory.arguments import Seconds, check_method, checked
 from strands_manga_memory.exceptions import StoreError, StoreRefusedError, StoreUnavailableError
 from strands_manga_memory.lifecycle import renew_in_child
 from strands_manga_memory.stores.dynamodb_requests import (
@@ -93,14 +93,14 @@ class DynamoDBTable:
         schema: TableSchema = SESSIONS,
         *,
         name: str | None = None,
-        deadline: float = 1.0,
+        deadline: Seconds = 1.0,
     ) -> None:
         self.schema = schema
         self.name = name or schema.name
         self.client = check_method(
             "client", client, "get_item(**request)", 'boto3.client("dynamodb")'
         )
-        self._deadline = check_seconds("deadline", deadline)
+        self._deadline = deadline
         renew_in_child(self)
 
     def __repr__(self) -> str:

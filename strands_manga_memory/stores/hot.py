@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
-from strands_manga_memory.arguments import check_seconds, checked
+from strands_manga_memory.arguments import Seconds, checked
 from strands_manga_memory.lifecycle import renew_in_child
 
 ACTIVE, CLOSING, DELETED = "active", "closing", "deleted"
@@ -260,9 +260,9 @@ class InMemoryHotStore:
     survives_process = False
 
     @checked
-    def __init__(self, *, clock: Callable[[], float] = time.time, grace: float = 3600.0) -> None:
+    def __init__(self, *, clock: Callable[[], float] = time.time, grace: Seconds = 3600.0) -> None:
         self._clock = clock
-        self._grace = check_seconds("grace", grace)
+        self._grace = grace
         self._lock = threading.Lock()
         self._conversations: dict[str, _Conversation] = {}
         self._values: dict[str, _Value] = {}

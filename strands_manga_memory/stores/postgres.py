@@ -16,7 +16,7 @@ from psycopg import errors
 from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
-from strands_manga_memory.arguments import check_positive_seconds
+from strands_manga_memory.arguments import PositiveSeconds, checked
 from strands_manga_memory.exceptions import (
     NO_TABLE,
     StoreError,
@@ -74,10 +74,10 @@ class PostgresTable(SQLTable):
     _placeholder = "%s"
     _pool: ConnectionPool[Connection] | None = None
 
+    @checked
     def __init__(
-        self, conninfo: str, schema: TableSchema = SESSIONS, *, deadline: float = 2.0
+        self, conninfo: str, schema: TableSchema = SESSIONS, *, deadline: PositiveSeconds = 2.0
     ) -> None:
-        check_positive_seconds("deadline", deadline)
         try:
             psycopg.conninfo.conninfo_to_dict(conninfo)
         except psycopg.Error:  # whose text may contain a password

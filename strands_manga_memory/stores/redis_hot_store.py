@@ -30,7 +30,7 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-from strands_manga_memory.arguments import check_seconds, checked, with_repr
+from strands_manga_memory.arguments import Seconds, checked, with_repr
 from strands_manga_memory.exceptions import (
     CorruptRecordError,
     StoreError,
@@ -126,8 +126,8 @@ class RedisHotStore:
         client: redis.Redis | RedisCluster,
         *,
         prefix: str = "smm",
-        deadline: float = 0.05,
-        grace: float = 3600.0,
+        deadline: Seconds = 0.05,
+        grace: Seconds = 3600.0,
     ) -> None:
         if client.get_connection_kwargs().get("decode_responses"):
             raise ValueError(
@@ -139,8 +139,8 @@ class RedisHotStore:
             )
         self.client: Any = client
         self._prefix = prefix
-        self._deadline = check_seconds("deadline", deadline)
-        self._grace = _milliseconds(check_seconds("grace", grace))
+        self._deadline = deadline
+        self._grace = _milliseconds(grace)
 
     def load(
         self, conversation: str, fields: Sequence[str] | None, *, touch: bool = True

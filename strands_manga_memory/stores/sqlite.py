@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from strands_manga_memory.arguments import check_positive_seconds, checked
+from strands_manga_memory.arguments import PositiveSeconds, checked
 from strands_manga_memory.exceptions import (
     NO_TABLE,
     CorruptRecordError,
@@ -108,7 +108,11 @@ class SQLiteTable(SQLTable):
 
     @checked
     def __init__(
-        self, path: str | os.PathLike[str], schema: TableSchema = SESSIONS, *, deadline: float = 5.0
+        self,
+        path: str | os.PathLike[str],
+        schema: TableSchema = SESSIONS,
+        *,
+        deadline: PositiveSeconds = 5.0,
     ) -> None:
         if os.fspath(path) in ("", ":memory:"):
             raise ValueError(
@@ -117,7 +121,6 @@ class SQLiteTable(SQLTable):
             )
         if "\0" in os.fspath(path):
             raise ValueError(f"path must have no NUL character, got {path!r:.200}")
-        check_positive_seconds("deadline", deadline)
         self.schema = schema
         # a later change of the working directory must not move the table
         self.path = Path(path).absolute()

@@ -21,7 +21,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
-from strands_manga_memory.arguments import check_positive_int
+from strands_manga_memory.arguments import PositiveInt, checked
 from strands_manga_memory.circuit_breaker import CircuitBreaker
 from strands_manga_memory.exceptions import (
     OvertakenError,
@@ -306,8 +306,11 @@ class Writer:
             no store has.
     """
 
-    def __init__(self, *, threads: int = 8, clock: Callable[[], float] = time.monotonic) -> None:
-        self._max_threads = check_positive_int("threads", threads)
+    @checked
+    def __init__(
+        self, *, threads: PositiveInt = 8, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._max_threads = threads
         self._max_slow = max(1, threads - 2)
         self._clock = clock
         self.hot_health = TierHealth(tier="hot", clock=clock)

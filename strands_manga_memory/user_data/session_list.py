@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from strands_manga_memory.arguments import check_int
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
 from strands_manga_memory.language.pii import redact_identifiers
@@ -107,10 +106,8 @@ def list_sessions(
         after: Value of ``next`` in the previous page; None for the first page.
 
     Raises:
-        ValueError: ``limit`` is below 1.
         StoreUnavailableError: A store does not answer.
     """
-    check_int("limit", limit, minimum=1)
     scopes = sorted(sessions_of(durable, owner), key=lambda scope: scope.session_id)
     left = [scope for scope in scopes if after is None or scope.session_id > after]
     page = [_list_entry(scope, open_session(scope), durable) for scope in left[:limit]]
@@ -166,10 +163,8 @@ def list_users(durable: Table, *, limit: int, after: str | None) -> UserPage:
         after: Value of ``next`` in the previous page; None for the first page.
 
     Raises:
-        ValueError: ``limit`` is below 1.
         StoreUnavailableError: The durable store does not answer.
     """
-    check_int("limit", limit, minimum=1)
     owners = set()
     for entry in ExpiryIndex(durable).due(_ANY_TIME):
         if user := entry.ids.get("user"):

@@ -91,9 +91,9 @@ def required(tmp_path: Path) -> dict[str, dict[str, Any]]:
 def wrong_values(annotation: str) -> Iterator[Any]:
     """Yield values that an annotation does not allow."""
     yield Wrong()
-    if not re.search(r"\b(?:int|float)\b", annotation):
+    if not re.search(r"\b(?:int|float|Count|Share|Positive\w*|\w*Seconds)\b", annotation):
         yield 5
-    if not re.search(r"\bstr\b", annotation):
+    if not re.search(r"\b(?:str|Text)\b", annotation):
         yield "text"
     if not re.search(r"\bbool\b", annotation):
         yield True
