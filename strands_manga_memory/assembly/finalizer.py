@@ -166,14 +166,6 @@ class SessionFinalizer:
         with measured(HANDOFF):
             return self._keeper.finalize(transcript)
 
-    def disconnected(self, scope: ConversationScope) -> bool:
-        """Restart the time to live of a conversation whose user has disconnected and may return.
-
-        Return whether the hot tier has the conversation. After the time to live, a sweeper (process
-        that ends expired sessions) ends the conversation.
-        """
-        return restart_ttl(self._tiers.hot, scope)
-
 
 def restart_ttl(hot: HotStore | None, scope: ConversationScope) -> bool:
     """Restart the time to live of a conversation, and return whether the hot tier has it."""

@@ -102,11 +102,6 @@ class UserMemoryStore(MemoryStore):
         user_id: User id, unique within the tenant.
         tenant: Tenant of the user. None: a user without a tenant, separate from all tenants.
         clock: Function that returns seconds since 1970.
-        name: Name of the store in the tools of the manager. Default ``user_memory``.
-        description: Description of the store in the tools of the manager.
-        max_search_results: Most results of a search. Default 5.
-        writable: Whether the manager may add memories. Default True.
-        extraction: Settings of Strands' automatic extraction. By default, it is off.
         retention: Retention and initial importance of each type of memory. Default ``RETENTION``.
         embed: Function that returns vectors of texts. By default, texts are compared by words.
         pii: Policy for personal data. Default ``PiiPolicy()``.
@@ -115,9 +110,22 @@ class UserMemoryStore(MemoryStore):
         profile: Source of the user's profile, read at session start within 0.25 seconds.
         outbox: Sender of stated and retracted preferences to another service.
 
+    Attributes:
+        name: Name of the store in the tools of the manager: ``user_memory``.
+        description: Description of the store in the tools of the manager.
+        max_search_results: Most results of a search: 5.
+        writable: Whether the manager may add memories: True.
+        extraction: Settings of Strands' automatic extraction: None, which means that it is off.
+
     Raises:
         ValueError: An argument is out of range, or the table has another schema.
     """
+
+    name = "user_memory"
+    description: str | None = _DESCRIPTION
+    max_search_results: int | None = 5
+    writable = True
+    extraction: ExtractionConfig | bool | None = None
 
     @checked
     def __init__(
@@ -127,11 +135,6 @@ class UserMemoryStore(MemoryStore):
         user_id: str,
         tenant: str | None = None,
         clock: Callable[[], float] = time.time,
-        name: str = "user_memory",
-        description: str | None = _DESCRIPTION,
-        max_search_results: PositiveInt | None = 5,
-        writable: bool = True,
-        extraction: ExtractionConfig | bool | None = None,
         retention: Mapping[MemoryType, Retention] = RETENTION,
         embed: Embed | None = None,
         pii: PiiPolicy | None = None,
@@ -147,11 +150,6 @@ class UserMemoryStore(MemoryStore):
             )
         if missing := sorted(set(MemoryType) - set(retention)):
             raise ValueError(f"retention must name every MemoryType, {missing} are missing")
-        self.name = name
-        self.description = description
-        self.max_search_results = max_search_results
-        self.writable = writable
-        self.extraction = extraction
         self.owner = Owner(user_id, tenant)
         self.hot = None if hot is None else HotProfile(hot, self.owner, codec=codec)
         self.partition = UserPartition(table, self.owner, codec=codec, clock=clock)

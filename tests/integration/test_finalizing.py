@@ -19,6 +19,7 @@ from strands_manga_memory import (
     TieredSessionManager,
     UserMemoryStore,
 )
+from strands_manga_memory.assembly.finalizer import restart_ttl
 from strands_manga_memory.conversation import Summary
 from strands_manga_memory.stores import USER_MEMORY, InMemoryHotStore, SQLiteTable, Table
 from strands_manga_memory.testing import FakeClock, ScriptedModel
@@ -523,7 +524,7 @@ def test_disconnect_starts_a_grace_and_a_return_resumes(quick: tuple[Table, Tabl
     world, scope = World(quick), ConversationScope("u1", "s1")
     world.talk("s1", "I want horror manga")
     world.clock.advance(1500)
-    assert world.finalizer().disconnected(scope)
+    assert restart_ttl(world.hot, scope)
     world.clock.advance(1500)
     assert world.sweeper().run_once() == 0
     assert len(world.talk("s1").messages) == 2
