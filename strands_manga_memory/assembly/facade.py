@@ -14,7 +14,7 @@ from strands.memory import MemoryManager
 from strands.models import Model, ModelRouter
 
 from strands_manga_memory import memory
-from strands_manga_memory.arguments import PositiveInt, check_callable, checked
+from strands_manga_memory.arguments import check_callable, checked
 from strands_manga_memory.assembly import agent_parts, process_stores, provenance
 from strands_manga_memory.assembly.settings import History, MangaMemorySettings
 from strands_manga_memory.deadline import in_thread
@@ -384,14 +384,8 @@ class MangaMemory:
         self._guards.add(guarded)
         return guarded
 
-    @checked
     def sessions(
-        self,
-        user_id: str,
-        *,
-        tenant: str | None = None,
-        limit: PositiveInt = 20,
-        after: str | None = None,
+        self, user_id: str, *, tenant: str | None = None, limit: int = 20, after: str | None = None
     ) -> user_data.SessionPage:
         """Return a page of a user's sessions: title, last use and number of turns.
 
@@ -412,8 +406,7 @@ class MangaMemory:
         table, owner = self._stores["durable"], Owner(user_id, tenant)
         return user_data.list_sessions(table, owner, self.session, limit=limit, after=after)
 
-    @checked
-    def users(self, *, limit: PositiveInt = 100, after: str | None = None) -> user_data.UserPage:
+    def users(self, *, limit: int = 100, after: str | None = None) -> user_data.UserPage:
         """Return a page of at most ``limit`` users who have sessions.
 
         Each call reads the index of all sessions. ``after`` is the ``next`` of the previous page.

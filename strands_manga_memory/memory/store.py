@@ -95,7 +95,8 @@ class UserMemoryStore(MemoryStore):
     When an agent is built, the latest memories are read into the process, from the hot tier if
     possible. ``search`` uses these memories, so that model calls do not wait for the table. A
     search that these memories do not answer also reads older memories with the words of the query.
-    ``recall`` always reads the table.
+    ``recall`` always reads the table. Strands' attributes of a store, such as ``name`` and
+    ``max_search_results``, may be changed.
 
     Args:
         table: Table of the schema ``USER_MEMORY``, such as ``open_table(url, USER_MEMORY)``.
@@ -109,13 +110,6 @@ class UserMemoryStore(MemoryStore):
         hot: Hot tier that caches the memories of active users.
         profile: Source of the user's profile, read at session start within 0.25 seconds.
         outbox: Sender of stated and retracted preferences to another service.
-
-    Attributes:
-        name: Name of the store in the tools of the manager: ``user_memory``.
-        description: Description of the store in the tools of the manager.
-        max_search_results: Most results of a search: 5.
-        writable: Whether the manager may add memories: True.
-        extraction: Settings of Strands' automatic extraction: None, which means that it is off.
 
     Raises:
         ValueError: An argument is out of range, or the table has another schema.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from strands_manga_memory.arguments import PositiveInt, checked
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
 from strands_manga_memory.language.pii import redact_identifiers
@@ -86,12 +87,13 @@ class UserPage:
     next: str | None = None
 
 
+@checked
 def list_sessions(
     durable: Table,
     owner: Owner,
     open_session: Callable[[ConversationScope], TieredSessionManager],
     *,
-    limit: int,
+    limit: PositiveInt,
     after: str | None,
 ) -> SessionPage:
     """Return a page in the list of a user's sessions.
@@ -106,6 +108,7 @@ def list_sessions(
         after: Value of ``next`` in the previous page; None for the first page.
 
     Raises:
+        ValueError: ``limit`` is below 1.
         StoreUnavailableError: A store does not answer.
     """
     scopes = sorted(sessions_of(durable, owner), key=lambda scope: scope.session_id)
@@ -154,7 +157,8 @@ def _find_title(manager: TieredSessionManager, agent_id: str) -> str:
     return shorten_line(redact_identifiers(title), _TITLE_CHARACTERS)
 
 
-def list_users(durable: Table, *, limit: int, after: str | None) -> UserPage:
+@checked
+def list_users(durable: Table, *, limit: PositiveInt, after: str | None) -> UserPage:
     """Return a page in the list of users who have sessions. Sessions without a user are ignored.
 
     Args:
@@ -163,6 +167,7 @@ def list_users(durable: Table, *, limit: int, after: str | None) -> UserPage:
         after: Value of ``next`` in the previous page; None for the first page.
 
     Raises:
+        ValueError: ``limit`` is below 1.
         StoreUnavailableError: The durable store does not answer.
     """
     owners = set()
