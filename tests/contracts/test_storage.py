@@ -23,8 +23,9 @@ from strands_manga_memory import (
     TieredSessionManager,
 )
 from strands_manga_memory.stores import DynamoDBTable, RedisHotStore, TieredStorage
-from strands_manga_memory.testing import FakeClock, FaultyHotStore, ScriptedModel
+from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests import servers
+from tests.faulty_stores import FaultyHotStore
 from tests.support import stub_tool
 from tests.unit.session.support import same, tool_use
 

@@ -22,10 +22,10 @@ from strands_manga_memory.stores import (
     open_hot_store,
     open_table,
 )
-from strands_manga_memory.testing import FaultyHotStore, FaultyTable
 from tests import servers
 from tests.faults import talk
 from tests.faults.talk import Stores
+from tests.faulty_stores import FaultyHotStore, FaultyTable
 
 
 @pytest.fixture(autouse=True)

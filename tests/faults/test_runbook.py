@@ -24,8 +24,9 @@ from strands_manga_memory import (
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.ops import diagnose, inspect, places
 from strands_manga_memory.squad import BusyError, ConversationTurns
-from strands_manga_memory.testing import FakeClock, FaultyTable, ScriptedModel
+from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests import servers
+from tests.faulty_stores import FaultyTable
 from tests.support import SmallModel, background_writer, finish_writes
 from tests.unit.session.support import tool_use
 

@@ -9,11 +9,11 @@ from strands import Agent
 
 from strands_manga_memory.session import TieredSessionManager, session_agent
 from strands_manga_memory.stores import open_hot_store, open_table
-from strands_manga_memory.testing import FaultyHotStore, FaultyTable
 from tests import servers
 from tests.faults import talk
 from tests.faults.conftest import NewProcess
 from tests.faults.talk import Stores
+from tests.faulty_stores import FaultyHotStore, FaultyTable
 from tests.support import finish_writes
 
 pytestmark = pytest.mark.xdist_group("services")

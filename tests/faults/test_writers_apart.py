@@ -12,11 +12,11 @@ from strands.types.exceptions import EventLoopException
 from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.session import session_agent
 from strands_manga_memory.stores import open_hot_store
-from strands_manga_memory.testing import FaultyHotStore
 from tests import servers
 from tests.faults import talk
 from tests.faults.conftest import NewProcess, Process, check_turns
 from tests.faults.talk import Stores
+from tests.faulty_stores import FaultyHotStore
 
 pytestmark = pytest.mark.xdist_group("services")
 

@@ -20,8 +20,9 @@ from strands import Agent, tool
 import strands_manga_memory
 from strands_manga_memory import MangaMemory, open_hot_store
 from strands_manga_memory.telemetry import recorder
-from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
+from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import reset_texts, text
+from tests.faulty_stores import FaultyHotStore
 from tests.support import background_writer
 
 _PACKAGE = str(Path(strands_manga_memory.__file__).parent)

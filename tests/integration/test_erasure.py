@@ -16,9 +16,10 @@ from strands_manga_memory.language import SessionSummary
 from strands_manga_memory.memory import CallablePreferenceSink, Owner, Preference, PreferenceOutbox
 from strands_manga_memory.ops import import_user
 from strands_manga_memory.stores import Codec, HotStore, InMemoryHotStore, RedisHotStore, Table
-from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
+from strands_manga_memory.testing import ScriptedModel
 from strands_manga_memory.user_data import export_user, forget_user
 from tests import servers
+from tests.faulty_stores import FaultyHotStore
 from tests.support import WatchedStore, settle, store_signal
 
 USERS = [("u1", None), ("u1", "a"), ("u10", None), ("u*", None), ("a:u1", None)]

@@ -19,7 +19,8 @@ from strands_manga_memory.memory import (
     TableProfileSource,
 )
 from strands_manga_memory.stores import SESSIONS, SQLiteTable, Table
-from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
+from strands_manga_memory.testing import ScriptedModel
+from tests.faulty_stores import FaultyHotStore, FaultyTable
 from tests.support import GuardedModel, apply_preferences, estimate_tokens, finish_writes
 
 MOST_KEPT = 100  # preferences of a user

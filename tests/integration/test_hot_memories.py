@@ -17,8 +17,9 @@ from strands_manga_memory import (
     UserMemoryStore,
 )
 from strands_manga_memory.stores import Item
-from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
+from strands_manga_memory.testing import ScriptedModel
 from tests import servers
+from tests.faulty_stores import FaultyHotStore
 from tests.support import finish_writes
 
 NAME, MEMORIES = "profile/u1/cache", "memories"

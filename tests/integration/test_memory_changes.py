@@ -30,7 +30,8 @@ from strands_manga_memory.memory import (
     TablePreferenceSink,
     UserMemoryStore,
 )
-from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
+from strands_manga_memory.testing import ScriptedModel
+from tests.faulty_stores import FaultyHotStore, FaultyTable
 from tests.servers import wait_until
 from tests.support import WatchedStore, finish_writes
 from tests.unit.session.support import tool_use

@@ -12,7 +12,8 @@ from strands.multiagent.graph import Graph
 
 from strands_manga_memory import ConflictError, TieredSessionManager
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager
-from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
+from strands_manga_memory.testing import ScriptedModel
+from tests.faulty_stores import FaultyHotStore
 from tests.support import stub_tool
 from tests.unit.session.support import (
     Stores,

@@ -33,9 +33,10 @@ from strands_manga_memory.stores import (
     SQLiteTable,
     Table,
 )
-from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable, ScriptedModel
+from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests import servers
 from tests.faults.forks import result_of_child
+from tests.faulty_stores import FaultyHotStore, FaultyTable
 from tests.servers import wait_until
 from tests.support import (
     apply_preferences,

@@ -15,7 +15,8 @@ from strands.agent.conversation_manager import (
 from strands.hooks import BeforeInvocationEvent, BeforeModelCallEvent
 
 from strands_manga_memory import ConflictError, InMemoryHotStore, TieredSessionManager
-from strands_manga_memory.testing import FakeClock, FaultyHotStore, ScriptedModel
+from strands_manga_memory.testing import FakeClock, ScriptedModel
+from tests.faulty_stores import FaultyHotStore
 from tests.histories import problems
 from tests.support import WatchedStore
 from tests.unit.session.support import (

@@ -11,7 +11,8 @@ from strands.hooks import BeforeModelCallEvent
 from strands.multiagent import GraphBuilder
 
 from strands_manga_memory import StoreUnavailableError
-from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
+from strands_manga_memory.testing import ScriptedModel
+from tests.faulty_stores import FaultyHotStore, FaultyTable
 from tests.servers import wait_until
 from tests.support import WatchedStore
 from tests.unit.session.support import (

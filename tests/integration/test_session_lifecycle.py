@@ -626,7 +626,7 @@ def test_in_process_hot_tier_beside_a_durable_one_is_not_waited_for(both: Stores
 
 def test_unsaved_messages_are_bounded(both: Stores) -> None:
     from strands_manga_memory import StoreUnavailableError
-    from strands_manga_memory.testing import FaultyHotStore, FaultyTable
+    from tests.faulty_stores import FaultyHotStore, FaultyTable
 
     both.hot, both.durable = FaultyHotStore(both.hot), FaultyTable(both.durable)
     live = both.agent(max_unsaved=4)

@@ -18,8 +18,9 @@ from strands.hooks import BeforeModelCallEvent, MessageAddedEvent
 
 from strands_manga_memory.exceptions import CorruptRecordError, StoreUnavailableError
 from strands_manga_memory.stores import Codec
-from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
+from strands_manga_memory.testing import ScriptedModel
 from tests import clocks
+from tests.faulty_stores import FaultyHotStore, FaultyTable
 from tests.servers import wait_until
 from tests.support import GuardedModel, stub_tool
 from tests.unit.session.support import (

@@ -21,7 +21,8 @@ from strands_manga_memory import (
 from strands_manga_memory.exceptions import StoreRefusedError
 from strands_manga_memory.session import EndedConversation
 from strands_manga_memory.stores import HotRecord
-from strands_manga_memory.testing import FakeClock, FaultyTable, ScriptedModel
+from strands_manga_memory.testing import FakeClock, ScriptedModel
+from tests.faulty_stores import FaultyTable
 from tests.support import WatchedStore, finish_writes, hot_copy
 from tests.unit.session.support import (
     MemoryTable,

@@ -38,9 +38,10 @@ from strands_manga_memory.squad import (
     SessionChatStorage,
     SessionStrandsAgent,
 )
-from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
+from strands_manga_memory.testing import ScriptedModel
 from tests import clocks, servers
 from tests.faults.forks import Child, forked_child
+from tests.faulty_stores import FaultyHotStore, FaultyTable
 from tests.unit.session.support import tool_use
 
 UNANSWERED = "(This was not answered.)"

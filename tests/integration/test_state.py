@@ -32,8 +32,9 @@ from strands_manga_memory.state import (
     export_for_human,
 )
 from strands_manga_memory.stores import InMemoryHotStore, RedisHotStore
-from strands_manga_memory.testing import FakeClock, FaultyHotStore, ScriptedModel
+from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests import servers
+from tests.faulty_stores import FaultyHotStore
 from tests.support import (
     GuardedModel,
     background_writer,

@@ -13,7 +13,8 @@ from strands.memory import MemoryManager
 
 from strands_manga_memory import SESSIONS, USER_MEMORY, SQLiteTable, Table, UserMemoryStore
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.testing import FakeClock, FaultyTable, ScriptedModel
+from strands_manga_memory.testing import FakeClock, ScriptedModel
+from tests.faulty_stores import FaultyTable
 from tests.support import DAY, WatchedStore, finish_writes
 from tests.unit.session.support import tool_use
 

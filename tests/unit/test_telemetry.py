@@ -7,7 +7,7 @@ import pytest
 from strands_manga_memory import MangaMemory, MangaMemorySettings, StoreUnavailableError, telemetry
 from strands_manga_memory.stores import InMemoryHotStore, SQLiteTable
 from strands_manga_memory.telemetry import ObservedStore, events, recorder, recording
-from strands_manga_memory.testing import FaultyTable
+from tests.faulty_stores import FaultyTable
 from tests.support import background_writer
 
 DASHBOARD = Path(__file__).parents[2] / "strands_manga_memory" / "guide" / "grafana.json"

@@ -6,7 +6,8 @@ from pydantic import BaseModel
 from strands import Agent
 
 from strands_manga_memory import InMemoryHotStore, StoreUnavailableError
-from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable, ScriptedModel
+from strands_manga_memory.testing import FakeClock, ScriptedModel
+from tests.faulty_stores import FaultyHotStore, FaultyTable
 from tests.unit.session.support import MemoryTable, texts, user
 
 

@@ -5,7 +5,8 @@ import pytest
 from strands_manga_memory.conversation import SummaryCache
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.stores import InMemoryHotStore
-from strands_manga_memory.testing import FakeClock, FaultyHotStore
+from strands_manga_memory.testing import FakeClock
+from tests.faulty_stores import FaultyHotStore
 
 KEY = ("model", "instructions", "what was said: CANARY")
 

@@ -27,7 +27,7 @@ from strands_manga_memory.memory.statements import (
 )
 from strands_manga_memory.messages.transcripts import Transcript, Utterance
 from strands_manga_memory.stores import USER_MEMORY, InMemoryHotStore, SQLiteTable, Table
-from strands_manga_memory.testing import FaultyHotStore, FaultyTable
+from tests.faulty_stores import FaultyHotStore, FaultyTable
 from tests.support import finish_writes
 
 OWNER = Owner("u1")
