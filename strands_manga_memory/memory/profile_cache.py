@@ -77,16 +77,10 @@ class ProfileCache:
         self._state, self.context = ProfileState(), AgentContext()
 
     @property
-    def overrides(self) -> dict[str, str]:
-        """Values of the user's recently stated preferences, keyed by subject such as ``genre``.
-
-        They override the text about the user. The value that changed last comes last.
-        """
-        return {slot: state.value for slot, state in self.stated.items()}
-
-    @property
     def stated(self) -> dict[str, SlotState]:
         """Preferences stated since ``context`` was made, keyed by subject such as ``genre``.
+
+        They override the text about the user. The value that changed last comes last.
 
         Preferences that are not yet in the hot tier are included. If the user added a value, as in
         "also romance", it follows the earlier values of the subject. Encrypted personal data are

@@ -524,6 +524,11 @@ def overrides(table: Table, hot: Any) -> dict[str, str]:
     return profile.load().overrides
 
 
+def stated(device: ProfileCache) -> dict[str, str]:
+    """Return the recently stated preferences of a device."""
+    return {slot: state.value for slot, state in device.stated.items()}
+
+
 def say(device: ProfileCache, slot: str, value: str) -> None:
     device.add_statements([Preference(slot, value)], at=time.time())
 
@@ -533,11 +538,11 @@ def test_another_device_sees_a_preference_at_once(hot: Any, user_table: Table) -
     here, there = device(user_table, hot), device(user_table, hot)
     say(here, "genre", "romance")
     there.refresh()
-    assert there.overrides == {"genre": "romance"}
+    assert stated(there) == {"genre": "romance"}
     assert there.context.preferences.endswith("- genre: horror")
     say(there, "genre", "comedy")
     here.refresh()
-    assert here.overrides == {"genre": "comedy"}
+    assert stated(here) == {"genre": "comedy"}
 
 
 def test_devices_that_write_at_once_lose_nothing(hot: Any, user_table: Table) -> None:
@@ -551,7 +556,7 @@ def test_devices_that_write_at_once_lose_nothing(hot: Any, user_table: Table) ->
     for thread in threads:
         thread.join()
     devices[0].refresh()
-    assert set(devices[0].overrides) == {f"key {number}" for number in range(8)}
+    assert set(stated(devices[0])) == {f"key {number}" for number in range(8)}
 
 
 def test_while_the_hot_tier_is_down_a_device_keeps_statements_for_later(user_table: Table) -> None:
@@ -561,7 +566,7 @@ def test_while_the_hot_tier_is_down_a_device_keeps_statements_for_later(user_tab
     here = device(user_table, faulty)
     assert here.context.preferences.endswith("- genre: horror")
     say(here, "genre", "romance")
-    assert here.overrides == {"genre": "romance"}
+    assert stated(here) == {"genre": "romance"}
     faulty.down = False
 
     def refreshed() -> bool:
@@ -580,12 +585,12 @@ def test_retraction_reaches_other_processes_before_the_table(tmp_path: Path) -> 
     here, there = device(table, hot), device(table, hot)
     here.add_statements([Preference("genre", "romance")], message_id="m1", at=1.0)
     there.refresh()
-    assert there.overrides == {"genre": "romance"}
+    assert stated(there) == {"genre": "romance"}
     faulty.down = True
     with pytest.raises(StoreUnavailableError):
         UserMemoryStore(faulty, user_id="u1", hot=hot).retract("m1")
     there.refresh()
-    assert there.overrides == {}
+    assert stated(there) == {}
     faulty.down = False
     finish_writes(None, faulty)
     log = UserMemoryStore(table, user_id="u1").preference_log
@@ -709,7 +714,7 @@ def test_a_removal_by_a_process_with_another_hot_tier_is_seen_after_a_statement(
     medication = here.prefer("medication", "insulin")
     live = ProfileCache(here, reads_revision=True)
     live.load()
-    assert "insulin" in repr((live.context, live.overrides))
+    assert "insulin" in repr((live.context, live.stated))
     there.forget(medication.memory_id)
     if is_set:
         here.prefer("genre", "horror")
@@ -717,8 +722,8 @@ def test_a_removal_by_a_process_with_another_hot_tier_is_seen_after_a_statement(
         say(live, "genre", "horror")
     finish_writes(None, table)
     live.refresh()
-    assert "insulin" not in repr((live.context, live.overrides))
-    assert "horror" in repr((live.context, live.overrides))
+    assert "insulin" not in repr((live.context, live.stated))
+    assert "horror" in repr((live.context, live.stated))
 
 
 def test_a_late_write_does_not_bring_back_what_was_erased(hot: Any, user_table: Table) -> None:
