@@ -29,6 +29,9 @@ from typing import (
 _T = TypeVar("_T")
 _Call = TypeVar("_Call", bound=Callable[..., Any])
 
+Clock = Callable[[], float]
+"""Function that returns seconds."""
+
 Count = Annotated[int, lambda number: number >= 0]
 """Whole number of 0 or more. ``checked`` checks the ranges of these types."""
 PositiveInt = Annotated[int, lambda number: number > 0]
@@ -52,6 +55,7 @@ _WORDS = {
     "float": "a number",
     "bool": "True or False",
     "str": "a text",
+    "Clock": "a function that returns seconds",
     "Count": "a whole number of 0 or more",
     "PositiveInt": "a positive whole number",
     "Seconds": "0 or more seconds",

@@ -15,7 +15,7 @@ from strands.agent.conversation_manager import ConversationManager
 from strands.plugins import Plugin
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import check_instance, check_method, unknown_setting_text
+from strands_manga_memory.arguments import Clock, check_instance, check_method, unknown_setting_text
 from strands_manga_memory.assembly.settings import MangaMemorySettings, SettingsError
 from strands_manga_memory.lifecycle import attachments
 from strands_manga_memory.scope import ConversationScope
@@ -40,7 +40,7 @@ class SessionSettings(TypedDict, total=False):
     hot_deadline: float
     durable_deadline: float
     max_unsaved: int
-    clock: Callable[[], float]
+    clock: Clock
 
 
 SESSION_OPTIONS = tuple(SessionSettings.__annotations__)
@@ -240,7 +240,7 @@ def make_recall_plugin(
     *,
     session: TieredSessionManager | None,
     embed: Embed | None,
-    clock: Callable[[], float],
+    clock: Clock,
 ) -> conversation.HistoryRecall:
     """Return the plugin that quotes evicted messages in the requests of an agent.
 

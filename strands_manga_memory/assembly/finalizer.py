@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 
 from strands.models import Model
 
-from strands_manga_memory.arguments import PositiveSeconds, checked
+from strands_manga_memory.arguments import Clock, PositiveSeconds, checked
 from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.language.session_summaries import SessionSummarizer, resolve_summarizer
 from strands_manga_memory.memory.finalizing import MemoryKeeper
@@ -71,7 +71,7 @@ class SessionFinalizer:
         durable: Table | str | None,
         memories: Table | str,
         model: Model | SessionSummarizer | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Clock = time.time,
         ttl: TtlPolicy | None = None,
         codec: Codec | None = None,
         memory_codec: Codec | None = None,

@@ -7,7 +7,7 @@ import logging
 import re
 import time
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from strands import tool
@@ -16,7 +16,7 @@ from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import PositiveInt, checked, with_repr
+from strands_manga_memory.arguments import Clock, PositiveInt, checked, with_repr
 from strands_manga_memory.conversation.archive import (
     ArchivedMessage,
     MessageArchive,
@@ -140,7 +140,7 @@ class HistoryRecall(Plugin):
         history: Source | None = None,
         counter: TokenCounter | None = None,
         offer_tool: bool = True,
-        clock: Callable[[], float] = time.time,
+        clock: Clock = time.time,
     ) -> None:
         super().__init__()
         self.counter = counter if counter is not None else default_counter()

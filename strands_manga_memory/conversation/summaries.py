@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -18,7 +18,7 @@ from opentelemetry import metrics
 from strands import Agent
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import PositiveInt, PositiveShare, Seconds, checked
+from strands_manga_memory.arguments import Clock, PositiveInt, PositiveShare, Seconds, checked
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, State
 from strands_manga_memory.conversation.background import BackgroundTask
 from strands_manga_memory.conversation.summary_record import (
@@ -289,7 +289,7 @@ class SummaryJobs:
 
     writer: SummaryWriter
     summarizer: Summarizer | None
-    clock: Callable[[], float]
+    clock: Clock
     stats: SummaryStats = field(default_factory=SummaryStats)
     covered: CoveredRange | None = None
     _pending: SummaryRun | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from strands.models import Model
 from strands.types.content import Message
 from strands.types.exceptions import ContextWindowOverflowException
 
-from strands_manga_memory.arguments import PositiveInt, checked, with_repr
+from strands_manga_memory.arguments import Clock, PositiveInt, checked, with_repr
 from strands_manga_memory.conversation.budget import window_of
 from strands_manga_memory.conversation.importance_manager import (
     ImportanceWeightedConversationManager,
@@ -137,7 +137,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         trimmer: ImportanceWeightedConversationManager | None = None,
         log: Log | None = None,
         cache: SummaryCache | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = time.monotonic,
         proactive_compression: bool | ProactiveCompressionConfig | None = None,
     ) -> None:
         trigger = trigger or SummaryTrigger()

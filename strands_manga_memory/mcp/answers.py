@@ -13,11 +13,12 @@ import reprlib
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
+from strands_manga_memory.arguments import Clock
 from strands_manga_memory.mcp.classify import (
     BAD_ANSWER,
     BAD_ARGUMENTS,
@@ -58,7 +59,7 @@ class ResultCache:
         ValueError: ``ttl`` is not over 0.
     """
 
-    def __init__(self, ttl: float, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, ttl: float, *, clock: Clock = time.monotonic) -> None:
         self._ttl = ttl
         self._clock = clock
         self._lock = threading.Lock()

@@ -18,7 +18,7 @@ from referencing import Registry
 from strands.tools.mcp import MCPAgentTool
 from strands.types.tools import AgentTool, ToolSpec
 
-from strands_manga_memory.arguments import FiniteSeconds, PositiveInt, checked
+from strands_manga_memory.arguments import Clock, FiniteSeconds, PositiveInt, checked
 from strands_manga_memory.call_state import declares_read_only
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, Health, Permit
 from strands_manga_memory.exceptions import logged_errors
@@ -134,7 +134,7 @@ class CallLog:
         clock: Function that returns monotonic seconds.
     """
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._counts = {"calls": 0, "rejected": 0, "fallbacks": 0, "stale": 0}
@@ -298,7 +298,7 @@ class Guard:
         *,
         remote_name: str | None = None,
         server: ServerSupervisor | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = time.monotonic,
         on_event: Callable[[BreakerEvent], None] | None = None,
     ) -> None:
         self.policy = policy

@@ -14,7 +14,7 @@ from strands.tools.mcp import MCPAgentTool
 from strands.tools.registry import ToolRegistry
 from strands.types.tools import AgentTool, ToolGenerator, ToolSpec, ToolUse
 
-from strands_manga_memory.arguments import PositiveSeconds, checked, with_repr
+from strands_manga_memory.arguments import Clock, PositiveSeconds, checked, with_repr
 from strands_manga_memory.call_state import CallState
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker
 from strands_manga_memory.mcp.answers import Key, ResultCache, fallback_result, stale_result
@@ -221,7 +221,7 @@ def guard_tool(
     *,
     fallbacks: Sequence[Any] = (),
     stale_ttl: PositiveSeconds | None = None,
-    clock: Callable[[], float] = time.monotonic,
+    clock: Clock = time.monotonic,
     on_event: Callable[[BreakerEvent], None] | None = None,
 ) -> Any:
     """Add a circuit breaker and a deadline to a tool.

@@ -12,7 +12,7 @@ from strands.middleware import ExecuteToolContext
 from strands.tools.mcp import MCPAgentTool
 from strands.types.tools import AgentTool
 
-from strands_manga_memory.arguments import checked, with_repr
+from strands_manga_memory.arguments import Clock, checked, with_repr
 from strands_manga_memory.call_state import with_own_state
 from strands_manga_memory.circuit_breaker import BreakerEvent
 from strands_manga_memory.mcp.guard import BreakerPolicy, Guard, ToolStatus
@@ -48,7 +48,7 @@ class BreakerMiddleware:
         policy: BreakerPolicy | None = None,
         *,
         overrides: Mapping[str, BreakerPolicy] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = time.monotonic,
         on_event: Callable[[BreakerEvent], None] | None = None,
     ) -> None:
         self._policy = policy or BreakerPolicy()

@@ -16,7 +16,7 @@ from strands.tools.mcp import MCPAgentTool, MCPClient
 from strands.types.exceptions import MCPClientInitializationError, ToolProviderException
 from strands.types.tools import AgentTool
 
-from strands_manga_memory.arguments import PositiveSeconds, checked
+from strands_manga_memory.arguments import Clock, PositiveSeconds, checked
 from strands_manga_memory.circuit_breaker import BreakerEvent
 from strands_manga_memory.html_tables import ReportDict
 from strands_manga_memory.mcp.answers import ResultCache
@@ -77,7 +77,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         overrides: Mapping[str, BreakerPolicy] | None = None,
         fallbacks: Mapping[str, Fallbacks] | None = None,
         stale_ttl: PositiveSeconds | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = time.monotonic,
         on_event: Callable[[BreakerEvent], None] | None = None,
     ) -> None:
         self.client = client

@@ -17,7 +17,7 @@ from typing import Any
 
 from strands.tools.mcp import MCPClient
 
-from strands_manga_memory.arguments import with_repr
+from strands_manga_memory.arguments import Clock, with_repr
 from strands_manga_memory.lifecycle import attachments
 from strands_manga_memory.mcp.client import restart
 
@@ -70,7 +70,7 @@ class ServerSupervisor:
         self,
         client: MCPClient,
         *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = time.monotonic,
         connect: Callable[[MCPClient], None] = restart,
     ) -> None:
         self.client = client
@@ -95,9 +95,7 @@ class ServerSupervisor:
         """
 
     @classmethod
-    def of(
-        cls, client: MCPClient, *, clock: Callable[[], float] = time.monotonic
-    ) -> ServerSupervisor:
+    def of(cls, client: MCPClient, *, clock: Clock = time.monotonic) -> ServerSupervisor:
         """Return the supervisor of an MCP client. All agents and tools of the client share it."""
         attached = attachments(client)
         found: ServerSupervisor = attached.get("supervisor") or attached.setdefault(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from strands_manga_memory.arguments import Clock
 from strands_manga_memory.language.open_questions import is_answer, without_interim_answers
 from strands_manga_memory.language.session_summaries import (
     RuleSessionSummarizer,
@@ -104,7 +105,7 @@ class MemoryKeeper:
     retention: Mapping[MemoryType, Retention] = field(default_factory=lambda: RETENTION)
     pii: PiiPolicy
     codec: Codec | None = None
-    clock: Callable[[], float] = time.time
+    clock: Clock = time.time
     timeout: float = 30.0
     hot: HotStore | None = None
 

@@ -20,6 +20,7 @@ from typing import TypeVar
 
 from pydantic import FiniteFloat, TypeAdapter
 
+from strands_manga_memory.arguments import Clock
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError
 from strands_manga_memory.memory.records import (
     DAY,
@@ -164,7 +165,7 @@ class UserPartition:
     table: Table
     owner: Owner
     codec: Codec | None
-    clock: Callable[[], float]
+    clock: Clock
     guard: Write | None = None
 
     @property

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import TypeAdapter, ValidationError
 
-from strands_manga_memory.arguments import PositiveSeconds, Text, checked, with_repr
+from strands_manga_memory.arguments import Clock, PositiveSeconds, Text, checked, with_repr
 from strands_manga_memory.exceptions import CorruptRecordError, StoreError, StoreUnavailableError
 from strands_manga_memory.lifecycle import renew_in_child
 from strands_manga_memory.memory.partition import UserPartition
@@ -380,7 +380,7 @@ class PreferenceOutbox:
         sink: PreferenceSink,
         *,
         codec: Codec | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Clock = time.time,
     ) -> None:
         self._table = table
         self._sink = sink

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from strands.memory import ExtractionConfig, MemoryEntry, MemoryStore, SearchOptions
 
 from strands_manga_memory.arguments import (
+    Clock,
     Count,
     Finite,
     FiniteSeconds,
@@ -128,7 +129,7 @@ class UserMemoryStore(MemoryStore):
         *,
         user_id: str,
         tenant: str | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Clock = time.time,
         retention: Mapping[MemoryType, Retention] = RETENTION,
         embed: Embed | None = None,
         pii: PiiPolicy | None = None,

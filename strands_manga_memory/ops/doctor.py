@@ -8,10 +8,11 @@ findings. ``runbook.md`` in this folder covers the usual incidents.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from itertools import islice
 
+from strands_manga_memory.arguments import Clock
 from strands_manga_memory.assembly.settings import MangaMemorySettings
 from strands_manga_memory.conversation.token_counter import EstimateCounter, default_counter
 from strands_manga_memory.exceptions import KeyMissingError, StoreError, StoreUnavailableError
@@ -40,7 +41,7 @@ def diagnose(
     settings: MangaMemorySettings,
     *,
     codec: Codec | None = None,
-    clock: Callable[[], float] = time.time,
+    clock: Clock = time.time,
 ) -> Iterator[Finding]:
     """Run the checks of a deployment one after the other, and yield their findings.
 
@@ -97,7 +98,7 @@ def _check_vocabulary() -> Finding:
     return ok("process.vocabulary", "tokens are counted with an installed vocabulary")
 
 
-def _check_sweeping(durable: Table, *, clock: Callable[[], float]) -> Finding:
+def _check_sweeping(durable: Table, *, clock: Clock) -> Finding:
     """Warn if an expired conversation has waited for over an hour for a sweeper to end it."""
     due = ExpiryIndex(durable).due(clock() - _OVERDUE_SECONDS)
     if overdue := sum(1 for _ in islice(due, _MOST_COUNTED)):
@@ -114,7 +115,7 @@ _EVER = 100 * 365 * 86_400.0
 _MOST_READ = 20
 
 
-def _check_codec(durable: Table, codec: Codec | None, *, clock: Callable[[], float]) -> Finding:
+def _check_codec(durable: Table, codec: Codec | None, *, clock: Clock) -> Finding:
     """Check that the application's codec can read a stored conversation."""
     check = "durable.records"
     tiers = Tiers.of(None, durable, codec=codec, clock=clock)

@@ -23,7 +23,7 @@ from strands.types.content import Message
 from strands.types.exceptions import SessionException, SnapshotException
 from strands.types.session import SessionMessage
 
-from strands_manga_memory.arguments import checked
+from strands_manga_memory.arguments import Clock, checked
 from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language.preference_slots import Preference
@@ -348,7 +348,7 @@ def import_user(
     exported: Mapping[str, Any],
     memory: MangaMemory,
     *,
-    clock: Callable[[], float] = time.time,
+    clock: Clock = time.time,
     progress: Callable[[str], object] = lambda name: None,
 ) -> ImportReport:
     """Import conversations, orchestrator states (Graph, Swarm), memories and values of a user.

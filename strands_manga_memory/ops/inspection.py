@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from strands_manga_memory.arguments import Clock
 from strands_manga_memory.circuit_breaker import State
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager
 from strands_manga_memory.conversation.importance import message_act
@@ -141,7 +142,7 @@ def inspect(
     durable: Table | None,
     codec: Codec | None = None,
     ttl: TtlPolicy | None = None,
-    clock: Callable[[], float] = time.time,
+    clock: Clock = time.time,
 ) -> Inspection | None:
     """Return the stored data of a conversation, or None if nothing is stored.
 

@@ -13,6 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from redis.cluster import RedisCluster
 from redis.exceptions import RedisError
 
+from strands_manga_memory.arguments import Clock
 from strands_manga_memory.exceptions import CorruptRecordError, StoreError
 from strands_manga_memory.stores.dynamodb import DynamoDBTable
 from strands_manga_memory.stores.dynamodb_requests import key_names, package_error, table_definition
@@ -93,7 +94,7 @@ def _compare_clocks(check: str, skew: float, where: str) -> Finding:
 _CREATE = "strands-manga-memory init-table"
 
 
-def check_durable(table: Table, *, tier: str, clock: Callable[[], float]) -> Iterator[Finding]:
+def check_durable(table: Table, *, tier: str, clock: Clock) -> Iterator[Finding]:
     """Check a durable table of a deployment, and yield the result of each check.
 
     The names of the checks begin with ``tier``: ``durable`` for the table of conversations,
@@ -231,7 +232,7 @@ _FULL = 0.9
 _MEND = "redis-cli --cluster fix <node>, or restart the node that holds them"
 
 
-def check_hot(store: HotStore, *, url: str, clock: Callable[[], float]) -> Iterator[Finding]:
+def check_hot(store: HotStore, *, url: str, clock: Clock) -> Iterator[Finding]:
     """Check a hot store, such as Redis, and yield the result of each check.
 
     ``url`` is the URL of the store without the password.
@@ -373,7 +374,7 @@ def _check_cluster(info: Mapping[str, Any], store: RedisHotStore) -> Iterator[Fi
         )
 
 
-def _check_clock(store: RedisHotStore, clock: Callable[[], float]) -> Iterator[Finding]:
+def _check_clock(store: RedisHotStore, clock: Clock) -> Iterator[Finding]:
     client = store.client
     try:
         before = clock()

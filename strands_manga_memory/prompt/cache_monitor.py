@@ -22,7 +22,7 @@ from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 from strands.types.content import ContentBlock
 
-from strands_manga_memory.arguments import PositiveSeconds, checked, with_repr
+from strands_manga_memory.arguments import Clock, PositiveSeconds, checked, with_repr
 from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.messages import content_fingerprint, fingerprint
 from strands_manga_memory.messages.injection import injected_count
@@ -198,7 +198,7 @@ class PromptCacheMonitor(Plugin):
         *,
         lifetime: PositiveSeconds = 300.0,
         variant: str | Callable[[], str] = "",
-        clock: Callable[[], float] = time.time,
+        clock: Clock = time.time,
     ) -> None:
         super().__init__()
         self._lifetime = lifetime

@@ -25,7 +25,7 @@ from strands.plugins import Plugin
 from strands.types.content import Message
 from strands.types.tools import ToolResult
 
-from strands_manga_memory.arguments import Positive, PositiveInt, PositiveSeconds, checked
+from strands_manga_memory.arguments import Clock, Positive, PositiveInt, PositiveSeconds, checked
 from strands_manga_memory.exceptions import MangaMemoryError, StateError
 from strands_manga_memory.language.dialogue_acts import DialogueAct, changes_subject, dialogue_act
 from strands_manga_memory.language.entities import (
@@ -182,8 +182,8 @@ class StateCoordinator(Plugin):
         codec: Codec | None = None,
         is_stored: Callable[[str], bool] | None = None,
         deadline: PositiveSeconds = HOT_DEADLINE,
-        clock: Callable[[], float] = time.monotonic,
-        wall_clock: Callable[[], float] = time.time,
+        clock: Clock = time.monotonic,
+        wall_clock: Clock = time.time,
     ) -> None:
         super().__init__()
         if hot is not None and scope is None:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 from strands import Agent
 
-from strands_manga_memory.arguments import checked
+from strands_manga_memory.arguments import Clock, checked
 from strands_manga_memory.deadline import BackgroundRead
 from strands_manga_memory.exceptions import (
     CorruptRecordError,
@@ -256,8 +256,8 @@ class SessionState:
     kinds: Iterable[type[StatePart]]
     types: EntityTypes
     intents: Mapping[str, tuple[Any, ...]]
-    clock: Callable[[], float]
-    wall: Callable[[], float]
+    clock: Clock
+    wall: Clock
     limits: StateLimits
     hot: Any
     scope: Any

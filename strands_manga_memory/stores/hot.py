@@ -9,11 +9,11 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
-from strands_manga_memory.arguments import Seconds, checked
+from strands_manga_memory.arguments import Clock, Seconds, checked
 from strands_manga_memory.lifecycle import renew_in_child
 
 ACTIVE, CLOSING, DELETED = "active", "closing", "deleted"
@@ -260,7 +260,7 @@ class InMemoryHotStore:
     survives_process = False
 
     @checked
-    def __init__(self, *, clock: Callable[[], float] = time.time, grace: Seconds = 3600.0) -> None:
+    def __init__(self, *, clock: Clock = time.time, grace: Seconds = 3600.0) -> None:
         self._clock = clock
         self._grace = grace
         self._lock = threading.Lock()

@@ -22,7 +22,7 @@ from typing import Any
 from strands.storage import Storage
 from strands.types.exceptions import StorageError
 
-from strands_manga_memory.arguments import checked
+from strands_manga_memory.arguments import Clock, checked
 from strands_manga_memory.exceptions import (
     CorruptRecordError,
     MangaMemoryError,
@@ -98,7 +98,7 @@ class TieredStorage(Storage):
         user_id: str,
         tenant: str | None = None,
         codec: Codec | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Clock = time.time,
     ) -> None:
         self._table: Table = table_of(durable)
         self._hot: HotStore | None = hot_store_of(hot)

@@ -21,7 +21,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
-from strands_manga_memory.arguments import PositiveInt, checked
+from strands_manga_memory.arguments import Clock, PositiveInt, checked
 from strands_manga_memory.circuit_breaker import CircuitBreaker
 from strands_manga_memory.exceptions import (
     OvertakenError,
@@ -68,11 +68,11 @@ class TierHealth:
         *,
         tier: str = "",
         shared: TierHealth | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = time.monotonic,
     ) -> None:
         self._tier = tier
         self._shared = shared
-        self.clock: Callable[[], float] = clock if shared is None else shared.clock
+        self.clock: Clock = clock if shared is None else shared.clock
         self.renew()
 
     def renew(self) -> None:
@@ -307,9 +307,7 @@ class Writer:
     """
 
     @checked
-    def __init__(
-        self, *, threads: PositiveInt = 8, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, *, threads: PositiveInt = 8, clock: Clock = time.monotonic) -> None:
         self._max_threads = threads
         self._max_slow = max(1, threads - 2)
         self._clock = clock

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from strands_manga_memory.arguments import checked
+from strands_manga_memory.arguments import Clock, checked
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.memory.hot_profile import cache_name
 from strands_manga_memory.memory.preference_log import bucket_of
@@ -78,7 +78,7 @@ def forget_user(
     memories: MemoryTable,
     ttl: TtlPolicy | None = None,
     codec: Codec | None = None,
-    clock: Callable[[], float] = time.time,
+    clock: Clock = time.time,
     progress: Callable[[str], object] = lambda name: None,
 ) -> ErasureReport:
     """Delete all data of a user, and check for remaining data.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from strands_manga_memory.arguments import checked
+from strands_manga_memory.arguments import Clock, checked
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.memory.hot_profile import HotProfile
 from strands_manga_memory.memory.records import (
@@ -63,7 +63,7 @@ def export_user(
     memories: MemoryTable,
     codec: Codec | None = None,
     memory_codec: Codec | None = None,
-    clock: Callable[[], float] = time.time,
+    clock: Clock = time.time,
 ) -> dict[str, Any]:
     """Export all data of a user as JSON values.
 
