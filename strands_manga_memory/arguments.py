@@ -9,6 +9,7 @@ import difflib
 import functools
 import inspect
 import math
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from numbers import Integral, Real
@@ -166,7 +167,9 @@ def _has_type(value: Any, kind: Any) -> bool:
     if isinstance(value, bool) or kind is bool:
         return isinstance(value, bool) and kind is bool
     if kind in (int, float):
-        return isinstance(value, Integral if kind is int else Real)  # also numbers of NumPy
+        # A whole number over the largest float fails where it is added to a time.
+        is_endless = kind is float and isinstance(value, int) and abs(value) > sys.float_info.max
+        return isinstance(value, Integral if kind is int else Real) and not is_endless
     is_typed_dict = hasattr(kind, "__total__")
     kind = Sequence if origin is tuple else Mapping if is_typed_dict else origin or kind
     if Protocol in getattr(kind, "__bases__", ()):

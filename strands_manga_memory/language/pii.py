@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
+from strands_manga_memory.arguments import check_instance
 from strands_manga_memory.language.packs import cached_if_short, in_context, load_pack
 from strands_manga_memory.messages.texts import find_matches
 
@@ -144,7 +145,7 @@ class PiiRule:
             after the match. Default: none.
 
     Raises:
-        ValueError: The name or the action is not allowed.
+        ValueError: The name, the pattern or the action is not allowed.
     """
 
     name: str
@@ -154,6 +155,7 @@ class PiiRule:
     unless: re.Pattern[str] | None = None
 
     def __post_init__(self) -> None:
+        check_instance("pattern", self.pattern, re.Pattern, "a compiled pattern")
         if not self.name or self.name.strip(_OF_NAMES):
             raise ValueError(
                 f"name must be lower case letters and underscores, got {self.name!r:.80}"

@@ -22,7 +22,7 @@ from strands.agent.conversation_manager import NullConversationManager
 from strands.models import Model
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import check_positive_seconds, with_repr
+from strands_manga_memory.arguments import check_positive_seconds, checked, with_repr
 from strands_manga_memory.language.open_questions import (
     MOST_OPEN,
     Line,
@@ -381,9 +381,10 @@ class ModelSessionSummarizer:
         timeout: Seconds to wait for the answer of the model. Default 20.
 
     Raises:
-        ValueError: ``timeout`` is not above 0.
+        ValueError: ``model`` is no model, or ``timeout`` is not above 0.
     """
 
+    @checked
     def __init__(self, model: Model, *, timeout: float = 20.0) -> None:
         self._model = model
         self._timeout = check_positive_seconds("timeout", timeout)

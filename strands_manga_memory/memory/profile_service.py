@@ -327,11 +327,13 @@ class KinesisPreferenceSink:
         stream_name: Name of the data stream.
 
     Raises:
-        ValueError: ``stream_name`` is empty.
+        ValueError: ``client`` is no client of Kinesis, or ``stream_name`` is empty.
     """
 
     @checked
     def __init__(self, client: Any, *, stream_name: Text) -> None:
+        if not hasattr(client, "put_record"):
+            raise ValueError(f"client must be a client of Kinesis, got {client!r:.80}")
         self._client = client
         self._stream = stream_name
 

@@ -14,10 +14,16 @@ from agent_squad.agents import AgentOptions
 from strands_manga_memory import MangaMemory, PiiPolicy, TieredSessionManager, TtlPolicy
 from strands_manga_memory import PromptCacheMonitor as CacheMonitor
 from strands_manga_memory import conversation as c
-from strands_manga_memory.language import EntityTypes, named
+from strands_manga_memory.language import EntityTypes, ModelSessionSummarizer, named
 from strands_manga_memory.language.pii import DEFAULT_RULES
 from strands_manga_memory.mcp import BreakerMiddleware, BreakerPolicy
-from strands_manga_memory.memory import PiiRule, ProfileReader, Retention, TableProfileSource
+from strands_manga_memory.memory import (
+    KinesisPreferenceSink,
+    PiiRule,
+    ProfileReader,
+    Retention,
+    TableProfileSource,
+)
 from strands_manga_memory.ops import Workload, ttl_advice
 from strands_manga_memory.squad import ConversationTurns, Handoff, SessionStrandsAgent
 from strands_manga_memory.state import DialogueSlot, StateCoordinator, StateLimits
@@ -136,6 +142,8 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (TtlPolicy, {"seconds": 0}, "... a positive number of seconds, got 0"),
     (TtlPolicy, {"session": 0}, "... a positive number of seconds, got 0"),
     (TtlPolicy, {"session": math.nan}, "session must be"),
+    (TtlPolicy, {"session": 10**400}, "... a positive number of seconds, got 1000"),
+    (MangaMemory.open, {"hot_deadline": 10**400}, "hot_deadline must be"),
     (TtlPolicy, {"grace": 3599}, "... at least 3600 seconds, got 3599"),
     (BreakerPolicy, {"failures": 0}, "... a positive whole number, got 0"),
     (BreakerPolicy, {"failures": 2.5}, "failures must be"),
@@ -165,6 +173,11 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (PiiPolicy, {"actions": {"nothing": "redact"}}, "must name rules"),
     (PiiPolicy, {"actions": {"card": "encrypt"}}, "cipher must be given"),
     (PiiPolicy, {"actions": {"card": "drop"}}, "actions['card'] must be one of"),
+    (PiiRule, {"name": "card", "pattern": 5}, "... a compiled pattern, got 5"),
+    (KinesisPreferenceSink, {"stream_name": "s", "client": None}, "... a client of Kinesis, got"),
+    (ModelSessionSummarizer, {"model": "x"}, "... Model, got 'x'"),
+    (c.SummaryCache, {"store": 5}, "... HotStore, got 5"),
+    (c.SummaryCache, {"store": InMemoryHotStore(), "seconds": 0}, "seconds must be a positive"),
     (PiiRule, {"name": "My Rule", "pattern": DEFAULT_RULES[0].pattern}, "name must be"),
     (Retention, {"importance": 0.5, "seconds": 0}, "must be"),
     (Retention, {"importance": 0.5, "seconds": 1, "half_life": -1}, "must be"),
