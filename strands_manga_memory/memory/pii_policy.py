@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -114,13 +114,7 @@ class PiiPolicy:
 
     def applied_to(self, value: Any) -> Any:
         """Apply the policy to all texts in a JSON value, including the keys of objects."""
-        if isinstance(value, str):
-            return self.applied(value)
-        if isinstance(value, Mapping):
-            return {self.applied(str(key)): self.applied_to(item) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return list(map(self.applied_to, value))
-        return value
+        return _map_texts(self.applied, value)
 
     def opened(self, text: str) -> str:
         """Decrypt the personal data that the policy has encrypted in a text.
@@ -175,12 +169,21 @@ class PiiPolicy:
 
     def opened_record(self, record: MemoryRecord) -> MemoryRecord:
         """Return a memory with its personal data decrypted."""
-        value = record.metadata.get("value")
-        if "[pii:" not in f"{record.content}{value}":
+        if "[pii:" not in f"{record.content}{record.metadata}":
             return record
-        clear = {"value": self.opened(value)} if isinstance(value, str) else {}
-        content = self.opened(record.content)
-        return replace(record, content=content, metadata={**record.metadata, **clear})
+        metadata = _map_texts(self.opened, record.metadata)
+        return replace(record, content=self.opened(record.content), metadata=metadata)
+
+
+def _map_texts(change: Callable[[str], str], value: Any) -> Any:
+    """Return a JSON value with all texts changed, including the keys of objects."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {change(str(key)): _map_texts(change, item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_map_texts(change, item) for item in value]
+    return value
 
 
 def mask_encrypted(text: str) -> str:

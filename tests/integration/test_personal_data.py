@@ -190,6 +190,19 @@ def test_encrypted_preference_is_readable_in_the_session_that_states_it(tmp_path
         assert "home: 742 Evergreen Terrace" in [each.text for each in memory.explain(agent)]
 
 
+def test_encrypted_metadata_of_a_memory_are_readable(tmp_path: Path) -> None:
+    cipher = AesGcmCipher({"k": b"0" * 32}, current="k")
+    policy = PiiPolicy(actions={"email": "encrypt"}, cipher=cipher)
+    with MangaMemory.open(None, f"sqlite:///{tmp_path}/m", memories=True, pii=policy) as memory:
+        user = memory.user("u1")
+        metadata = {"contact": {"mail": ["a@example.com"]}, "score": 3}
+        stored = user.remember("Has a new address.", metadata=metadata)
+        for each in (stored, user.get(stored.memory_id), *user.recall()):
+            assert each is not None
+            assert each.metadata["contact"] == {"mail": ["a@example.com"]}
+        assert b"a@example.com" not in (tmp_path / "m").read_bytes()
+
+
 def test_summary_has_the_kind_of_encrypted_data_instead_of_ciphertext(tmp_path: Path) -> None:
     cipher = AesGcmCipher({"k": b"0" * 32}, current="k")
     policy = PiiPolicy(actions={"email": "encrypt"}, cipher=cipher)
