@@ -349,6 +349,14 @@ _RULES = (
         rf"\1 {CUT}",
     ),
     (
+        re.compile(
+            r"\b(pass(?:word|wd|phrase)\b[^\n.;]{1,40}?\b(?:it|which)\s(?:is|was)\s)(?=[^\s,;]{0,64}\d)"
+            r"[^\s,;]+",
+            re.IGNORECASE,
+        ),
+        rf"\1{CUT}",
+    ),
+    (
         re.compile(r"\b(pass(?:word|wd|phrase))(\s{1,20}(?:is\s{1,20})?)[^\s,;]+", re.IGNORECASE),
         rf"\1\2{CUT}",
     ),
