@@ -31,9 +31,9 @@ OF_THE_USER = frozenset({"email", "phone", "language"})
 They stay active after a change of subject, and no pronoun refers to them.
 """
 
-_TITLES = frozenset({"series", "title"})
-_OF_TITLES = frozenset({"volume", "asin", "isbn", "price"})
-"""Entity types whose values are removed when a new series or title is named."""
+_OF_TITLES, _OF_DAYS = frozenset({"volume", "asin", "isbn", "price"}), frozenset({"time"})
+_DETAILS = {"series": _OF_TITLES, "title": _OF_TITLES, "date": _OF_DAYS, "weekday": _OF_DAYS}
+"""Entity types whose values are removed when a new entity of the key's type is named."""
 
 
 class ActiveEntity(StateItem):
@@ -168,7 +168,8 @@ class ActiveEntities(StatePart):
         """Replace active entities by newly named entities of the same types, such as ASINs.
 
         Entities that the user named always replace those of their type. A new title or series also
-        removes the volumes, ASINs, ISBNs and prices of the earlier title. Entities that the
+        removes the volumes, ASINs, ISBNs and prices of the earlier title, a new day the time of the
+        earlier day. Entities that the
         assistant or a tool named (``by_user`` is False) are ignored in three cases:
 
         - One of the new entities of the type is active already.
@@ -190,8 +191,8 @@ class ActiveEntities(StatePart):
             # A long list names no subject.
             if not by_user and (again or is_settled or len(new) > MAX_VALUES):
                 new = known | {value: known[value].replaced(turn=turn) for value in again}
-            elif known and not again and type_ in _TITLES:
-                for name in _OF_TITLES & groups.keys():
+            elif known and not again:
+                for name in _DETAILS.get(type_, frozenset()) & groups.keys():
                     if all(each.turn < turn for each in groups[name]):
                         del groups[name]
             if new:

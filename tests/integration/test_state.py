@@ -349,7 +349,12 @@ def test_three_turns_later_it_has_its_asin_in_no_message(manager: Manager) -> No
 
 
 @pytest.mark.parametrize(
-    "text", ["Forget that, show me something about trains.", "それは忘れて、別の漫画を見せて。"]
+    "text",
+    [
+        "Forget that, show me something about trains.",
+        "Never mind that one.",
+        "それは忘れて、別の漫画を見せて。",
+    ],
 )
 def test_a_change_of_subject_drops_what_was_spoken_of(text: str) -> None:
     model = ScriptedModel()
@@ -360,6 +365,20 @@ def test_a_change_of_subject_drops_what_was_spoken_of(text: str) -> None:
     assert "B07X1234" not in told(model)
     agent("Forget that, show me B07X5678.")
     assert "B07X5678" in told(model)
+
+
+def test_another_day_drops_the_time_of_the_earlier_day() -> None:
+    """The time of the other day may be in a form without a rule: "at 11"."""
+    model = ScriptedModel()
+    agent = agent_with(StateCoordinator(), model)
+    agent("Friday at 3pm works for me.")
+    assert "weekday Friday; time 15:00" in told(model)
+    agent("Sorry, Saturday at 11 is better.")
+    assert "weekday Saturday" in told(model)
+    assert "15:00" not in told(model)
+    agent("4pm is fine, too.")
+    agent("Next Monday at 5pm.")
+    assert "time 17:00" in told(model)
 
 
 def test_hostile_text_is_escaped_marked_and_in_one_line() -> None:
