@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -106,8 +107,7 @@ class ConversationStorage:
         Args:
             touch: Whether reading restarts the time to live. An inspection passes False.
             read: Function through which each tier is read, for example to set a deadline. It gets
-                the tier and a function that reads the tier, and returns the result of this
-                function.
+                the tier and a function that reads it, and returns the result of this function.
             start: Function that starts the read of the hot tier, for example in a thread, so that
                 both tiers are read at the same time. It gets a function that reads the tier, and
                 returns a future of its result.
@@ -118,12 +118,19 @@ class ConversationStorage:
         Raises:
             StoreUnavailableError: The answers do not show whether the conversation exists.
         """
-        attempt = partial(self._attempt, read)
-        hot = self.hot and start(partial(attempt, self.hot, partial(self.read_hot, touch=touch)))
-        error = None if self.durable is None else attempt(self.durable, self.read_head)[1]
-        error = (hot and hot.result()[1]) or error
+
+        def failure(tier: Tier, work: Callable[[], Any]) -> StoreUnavailableError | None:
+            try:
+                read(tier, work)
+            except StoreUnavailableError as error:
+                return error
+            return None
+
+        hot = self.hot and start(partial(failure, self.hot, partial(self.read_hot, touch=touch)))
+        error = None if self.durable is None else failure(self.durable, self.read_head)
+        error = (hot.result() if hot else None) or error
         if hot and not error and self.begins_durably:
-            error = attempt(self.durable, self.read_unlisted_turns)[1]
+            error = failure(self._durable(), self.read_unlisted_turns)
         if error is not None and not self.first.is_known and self.nearest.record.is_empty:
             # Conversations begin in the durable tier, so an empty hot tier is not enough.
             raise StoreUnavailableError(f"the conversation could not be read: {error}") from error
@@ -131,7 +138,7 @@ class ConversationStorage:
         return error
 
     def refresh(self) -> None:
-        """Read other processes' changes from the hot tier or, if it is empty, the durable tier."""
+        """Read other processes' changes from the hot tier; if it is empty, from the durable one."""
         self._revalidate()
         found = self.read_hot() if self.hot is not None else Record()
         if self.durable is not None and not found.incarnation:
@@ -201,8 +208,9 @@ class ConversationStorage:
         """Read the messages of the agent's history that are not in memory, if a tier answers."""
         base = self.local.base
         if incomplete_keys := base.incomplete_keys:
-            found, _ = self._attempt(self.first.get_turns, base.incarnation, incomplete_keys)
-            self.local.add_turns(found or {}, base.incarnation)
+            with suppress(StoreUnavailableError):
+                found = self.first.get_turns(base.incarnation, incomplete_keys)
+                self.local.add_turns(found, base.incarnation)
 
     def history(
         self, *, newest: int | None = None, until: TurnKey | None = None
@@ -244,7 +252,8 @@ class ConversationStorage:
             self.read_head()
             for _ in attempts("durable"):
                 if self.hot is not None and writes_hot:
-                    self._attempt(self.save_hot)
+                    with suppress(StoreUnavailableError):
+                        self.save_hot()
                 if self._put_head(closes=closes and self.hot is not None):
                     break
             if before < (logs_from := self.local.base.logs_from):
@@ -358,19 +367,20 @@ class ConversationStorage:
         is_new = local.is_loaded and not known
         if self.hot is None or not is_new or self.hot.stored != StoredHash():
             return False  # the hash has content or a tombstone, or is not known
-        with self.hot.io:
+        with self.hot.io, suppress(StoreUnavailableError):
             draft = local.draft()
-            return bool(self._attempt(self._write, self.hot, draft, draft)[0])
+            return self._write(self.hot, draft, draft)
+        return False
 
     def _fill_hot(self) -> None:
         """Copy the conversation to an empty hot tier, if the durable tier has all of it."""
         if self.hot is None:
             return
-        with self.hot.io:
+        with self.hot.io, suppress(StoreUnavailableError):
             record, head = self.local.base, self.local.tier_records["durable"]
             is_stored = record.incarnation and head.version == record.version
             if self.hot.is_known and self.begins_durably and is_stored:
-                self._attempt(self._write, self.hot, record, record)
+                self._write(self.hot, record, record)
 
     def _put_head(self, *, least_logged: int = 1, closes: bool = False) -> bool:
         """Try once to write ended turns and the conversation's state to the durable tier.
@@ -448,7 +458,8 @@ class ConversationStorage:
         hot, durable, known = self.hot, self.durable, 0
         if hot is not None:
             with hot.io:
-                self._attempt(hot.read_to_delete)
+                with suppress(StoreUnavailableError):
+                    hot.read_to_delete()
                 known = hot.record.incarnation
                 hot.forget()  # else a write would replace what was not joined
         if durable is not None:
@@ -507,7 +518,8 @@ class ConversationStorage:
             if known.version[:2] != base.version[:2] or not self.begin_incarnation(after):
                 return False
         if self.hot is not None:
-            self._attempt(partial(self.save_hot, fills=True))
+            with suppress(StoreUnavailableError):
+                self.save_hot(fills=True)
         return True
 
     def _is_unused(self, since: float) -> bool:
@@ -580,16 +592,6 @@ class ConversationStorage:
         if self.durable is None:
             raise StoreUnavailableError("there is no durable tier")
         return self.durable
-
-    @staticmethod
-    def _attempt(
-        call: Callable[..., Any], *arguments: Any
-    ) -> tuple[Any, StoreUnavailableError | None]:
-        """Call a function. Return its result and None, or None and the error of a tier."""
-        try:
-            return call(*arguments), None
-        except StoreUnavailableError as error:
-            return None, error
 
 
 def _done(result: Any) -> Future[Any]:
