@@ -1,14 +1,12 @@
 import threading
 from typing import Any
 
-import pytest
-from pydantic import BaseModel
 from strands import Agent
 
-from strands_manga_memory import InMemoryHotStore, StoreUnavailableError
-from strands_manga_memory.testing import FakeClock, ScriptedModel
-from tests.faulty_stores import FaultyHotStore, FaultyTable
-from tests.unit.session.support import MemoryTable, texts, user
+from strands_manga_memory import StoreUnavailableError
+from strands_manga_memory.testing import ScriptedModel
+from tests.faulty_stores import FaultyTable
+from tests.unit.session.support import MemoryTable, texts
 
 
 def agent(model: ScriptedModel, **named: Any) -> Agent:
@@ -41,14 +39,6 @@ def test_usage_is_of_the_content_alone() -> None:
     assert live("word " * 4).metrics.latest_agent_invocation.usage["inputTokens"] == 50 + 10 + 5
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_structured_output_is_read_from_a_reply() -> None:
-    class Volume(BaseModel):
-        number: int
-
-    assert agent(ScriptedModel(['{"number": 3}'])).structured_output(Volume, "which").number == 3
-
-
 # Faulty stores
 
 
@@ -70,17 +60,3 @@ def test_failures_are_given_out_once_each_whatever_thread_asks() -> None:
     for thread in threads:
         thread.join()
     assert len(failed) == 20
-
-
-def test_doubles_are_enough_for_a_whole_session() -> None:
-    """As the README shows it: no server, no model, no waiting."""
-    from strands_manga_memory import TieredSessionManager
-
-    hot = FaultyHotStore(InMemoryHotStore(clock=FakeClock()))
-    live = agent(
-        ScriptedModel(), session_manager=TieredSessionManager("s", hot=hot, hot_deadline=5)
-    )
-    live([user("hi")])
-    assert texts(
-        agent(ScriptedModel(), session_manager=TieredSessionManager("s", hot=hot)).messages
-    ) == ["hi", "ok"]
