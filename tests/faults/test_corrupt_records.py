@@ -49,6 +49,13 @@ def conversation(new_process: NewProcess, stores: Stores, **settings: Any) -> Pr
     return process
 
 
+def lost_process(new_process: NewProcess, stores: Stores) -> tuple[Process, Any]:
+    """Return a process that ended, and its messages and state."""
+    process = conversation(new_process, stores)
+    process.lose()
+    return process, (talk.plain(process.agent.messages), process.agent.state.get())
+
+
 def restored(new_process: NewProcess, stores: Stores, **settings: Any) -> Any:
     window = SlidingWindowConversationManager(8, should_truncate_results=False)
     agent = new_process(stores, agent={"conversation_manager": window}, **settings).agent
@@ -83,9 +90,7 @@ def valkey(valkey_server: servers.Valkey) -> Iterator[redis.Redis]:
 def test_a_flipped_bit_in_any_field_of_the_hot_tier(
     new_process: NewProcess, services: Stores, valkey: redis.Redis
 ) -> None:
-    process = conversation(new_process, services)
-    wanted = talk.plain(process.agent.messages), process.agent.state.get()
-    process.lose()
+    process, wanted = lost_process(new_process, services)
     key: bytes = next(valkey.scan_iter(f"*:c:{process.manager.session_id}/*"))
     kept: Any = valkey.hgetall(key)
     looking = {"hot": process.hot, "durable": process.durable}
@@ -105,9 +110,7 @@ def test_a_flipped_bit_in_any_field_of_the_hot_tier(
 
 
 def test_a_flipped_bit_in_a_durable_attribute(new_process: NewProcess, stores: Stores) -> None:
-    process = conversation(new_process, stores)
-    wanted = talk.plain(process.agent.messages), process.agent.state.get()
-    process.lose()
+    process, wanted = lost_process(new_process, stores)
     cold = Stores(None, stores.durable)
     table = open_table(stores.durable)
     looking = {"durable": table}
@@ -149,9 +152,7 @@ def _flipped(value: Any) -> Iterator[Any]:
 
 def test_a_flipped_bit_in_the_sqlite_file(new_process: NewProcess, sqlite: Stores) -> None:
     """Also the names of attributes are stored there."""
-    process = conversation(new_process, sqlite)
-    wanted = talk.plain(process.agent.messages), process.agent.state.get()
-    process.lose()
+    process, wanted = lost_process(new_process, sqlite)
     table = open_table(sqlite.durable)
     assert isinstance(table, SQLiteTable)
     rows = [
@@ -183,9 +184,7 @@ def test_a_flipped_bit_in_the_sqlite_file(new_process: NewProcess, sqlite: Store
 def test_a_record_that_is_cut(
     new_process: NewProcess, services: Stores, valkey: redis.Redis, left: int
 ) -> None:
-    process = conversation(new_process, services)
-    wanted = talk.plain(process.agent.messages), process.agent.state.get()
-    process.lose()
+    process, wanted = lost_process(new_process, services)
     key: bytes = next(valkey.scan_iter(f"*:c:{process.manager.session_id}/*"))
     kept: Any = valkey.hgetall(key)
     for field in (

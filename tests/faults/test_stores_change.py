@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from strands import Agent
 
 from strands_manga_memory import TtlPolicy
 from strands_manga_memory.exceptions import StoreUnavailableError
@@ -104,18 +105,23 @@ def test_a_value_without_its_parts_is_damaged(kind: str, request: pytest.Fixture
         stores.agent()
 
 
+def in_use(stores: Stores) -> tuple[Path, Agent]:
+    """Return the path of the durable store's file, and an agent with a turn that the file has."""
+    assert isinstance(stores.durable, SQLiteTable)
+    live = stores.agent(flush_every=1)
+    live("one")
+    live._session_manager.flush()
+    return stores.durable.path, live
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "valkey+sqlite"])
 @pytest.mark.parametrize("what", ["deleted", "replaced"])
 def test_a_file_that_is_deleted_or_replaced_in_use_is_noticed_and_gets_what_is_known(
     kind: str, what: str, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
     stores = open_stores(kind, request)
-    assert isinstance(stores.durable, SQLiteTable)
-    path = stores.durable.path
-    live = stores.agent(flush_every=1)
+    path, live = in_use(stores)
     manager = live._session_manager
-    live("one")
-    manager.flush()
     path.unlink()
     if what == "replaced":
         SQLiteTable(path).create_if_missing()
@@ -152,12 +158,8 @@ def test_a_file_that_is_damaged_is_a_tier_that_is_down_until_it_is_restored(
     kind: str, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
     stores = open_stores(kind, request)
-    assert isinstance(stores.durable, SQLiteTable)
-    path = stores.durable.path
-    live = stores.agent(flush_every=1)
+    path, live = in_use(stores)
     manager = live._session_manager
-    live("one")
-    manager.flush()
     with (
         closing(sqlite3.connect(path)) as file,
         closing(sqlite3.connect(f"{path}.backup")) as backup,

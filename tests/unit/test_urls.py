@@ -259,6 +259,3 @@ def test_passwords_are_never_shown(url: str) -> None:
     shown = f"{caught.value!r} {caught.value.__cause__!r}"
     assert "hid" not in shown
     assert "***" in shown
-
-
-# The package

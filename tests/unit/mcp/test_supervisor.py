@@ -34,6 +34,14 @@ def supervisor_of(server: Server) -> tuple[ServerSupervisor, FakeClock]:
     return ServerSupervisor(client, clock=clock, connect=server.connect), clock
 
 
+def disconnected(server: Server) -> ServerSupervisor:
+    """Return a supervisor that lost its connection a second ago."""
+    supervisor, clock = supervisor_of(server)
+    supervisor.report_loss(supervisor.generation)
+    clock.advance(1)
+    return supervisor
+
+
 async def test_news_of_a_connection_that_was_replaced_is_no_news() -> None:
     supervisor, clock = supervisor_of(Server())
     old = supervisor.generation
@@ -67,9 +75,7 @@ async def test_attempts_that_fail_come_less_and_less_often() -> None:
 def test_one_attempt_at_a_time_over_all_threads_and_loops() -> None:
     server = Server()
     server.may_answer.clear()
-    supervisor, clock = supervisor_of(server)
-    supervisor.report_loss(supervisor.generation)
-    clock.advance(1)
+    supervisor = disconnected(server)
     first = ThreadPoolExecutor(1)
     waiting = first.submit(lambda: asyncio.run(supervisor.ensure_connected(wait=10)))
     while supervisor.state != "reconnecting":
@@ -88,9 +94,7 @@ def test_one_attempt_at_a_time_over_all_threads_and_loops() -> None:
 async def test_an_attempt_that_takes_long_goes_on_without_its_caller() -> None:
     server = Server()
     server.may_answer.clear()
-    supervisor, clock = supervisor_of(server)
-    supervisor.report_loss(supervisor.generation)
-    clock.advance(1)
+    supervisor = disconnected(server)
     assert not await supervisor.ensure_connected(wait=0.01)
     assert supervisor.state == "reconnecting"
     server.may_answer.set()

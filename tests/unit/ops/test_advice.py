@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory import SQLiteTable
+from strands_manga_memory import MangaMemory, SQLiteTable
 from strands_manga_memory.ops import ttl_advice
 from strands_manga_memory.session.ttl import PARTITION, ReturnGaps, stored_gaps
 from strands_manga_memory.stores.writer import Writer
 from strands_manga_memory.telemetry.recording import LogHistogram
+from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.support import run
 
 DAY = 86_400.0
@@ -74,10 +75,6 @@ def test_gaps_are_stored_once_in_five_minutes_and_added_up(tmp_path: Path) -> No
 
 
 def test_recorded_gaps_of_a_conversation_are_found(tmp_path: Path, capsys: Any) -> None:
-
-    from strands_manga_memory import MangaMemory
-    from strands_manga_memory.testing import FakeClock, ScriptedModel
-
     url, clock = f"sqlite:///{tmp_path}/s.db", FakeClock(1_700_000_000.0)
     MangaMemory.open(durable=url).close()
     assert run(["ttl-advice", "--durable", url, "--days", "90"]) == 1  # no gaps
