@@ -208,8 +208,8 @@ class HotProfile:
 
         Returns:
             Memories, and the version of the user's record for a later call of ``store_memories``.
-            The memories are None if they are not cached or were cached over 30 minutes ago. Both
-            are None if the user has no record, if the data is damaged, or if the hot tier fails.
+            The memories are None if none were cached in the last 30 minutes. Both are None if the
+            user has no record, or if the read fails.
         """
 
         def read() -> tuple[PartitionContent | None, tuple[int, int] | None]:

@@ -473,8 +473,8 @@ class Dialogue(StatePart):
 
         - If the message names more entities of a type than there are slots of the type, all of them
           are ignored, because it is unclear which are meant.
-        - A slot with a confirmed value keeps the value, unless the message is a correction and no
-          other slot has the type.
+        - A slot keeps a confirmed value. Only a correction replaces it, and only if no other slot
+          has the type.
         """
         filled_names = set[str]()
         mentions = list(dict.fromkeys((each.type, each.value) for each in self._mentions))
