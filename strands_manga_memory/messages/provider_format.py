@@ -27,6 +27,7 @@ from strands.types.content import Message
 from strands_manga_memory.messages.message_parts import (
     CONVERSATION_START,
     CUT_TEXT,
+    MEDIA,
     NO_OUTPUT,
     PLACEHOLDER,
     blocks_of,
@@ -137,21 +138,28 @@ def _has_content(text: Any) -> bool:
 def _valid_result(block: dict[str, Any]) -> dict[str, Any]:
     """Convert a block with a tool result to a format that providers accept.
 
-    A missing status or empty content is filled in. JSON that is not an object becomes text.
+    An unknown status counts as success, and empty content is filled in. JSON that is not an object
+    becomes text, as do blocks of unknown kinds, which a tool has returned by mistake.
     """
     result = block["toolResult"]
+    status = "error" if result.get("status") == "error" else "success"
     items = map(_valid_result_block, blocks_of(result.get("content")))
     content = [item for item in items if item is not None]
-    valid_result = {"status": "success", **result, "content": content or [{"text": NO_OUTPUT}]}
+    valid_result = {**result, "status": status, "content": content or [{"text": NO_OUTPUT}]}
     return {**block, "toolResult": valid_result}
+
+
+_KINDS_OF_RESULTS = (*MEDIA, "json", "cachePoint", "citationsContent", "guardContent")
+"""Kinds of blocks in tool results that Strands passes to providers, besides text."""
 
 
 def _valid_result_block(block: dict[str, Any]) -> dict[str, Any] | None:
     if "text" in block:
         return block if _has_content(block["text"]) else None
-    if "json" in block and not isinstance(block["json"], dict):
-        return {"text": text_of(block["json"], lambda value: json.dumps(value, ensure_ascii=False))}
-    return block or None
+    if not block or any(isinstance(block.get(kind), dict) for kind in _KINDS_OF_RESULTS):
+        return block or None
+    shown = block.get("json", block)
+    return {"text": text_of(shown, lambda value: json.dumps(value, ensure_ascii=False))}
 
 
 # --- Tool calls and results -----------------------------------------------------------------------

@@ -197,6 +197,19 @@ def test_a_result_without_content_says_so(content: Any) -> None:
     assert result_texts(valid([user(), calls("a"), answer])) == ["[no output]"]
 
 
+def test_blocks_and_status_that_a_tool_has_made_up_are_valid() -> None:
+    """Formatters of providers raise an error for them, in every later request of the session."""
+    content = [{"rows": [1]}, {"image": "x.png"}, {"json": {"n": 1}}]
+    shown = valid([user(), calls("a"), results("a", content=content, status="done")])
+    [result] = tool_results(shown)
+    assert result["status"] == "success"
+    assert result["content"] == [
+        {"text": '{"rows": [1]}'},
+        {"text": '{"image": "x.png"}'},
+        {"json": {"n": 1}},
+    ]
+
+
 def test_json_of_a_result_that_is_no_object_is_text() -> None:
     """Converse takes JSON objects alone."""
     answer = results("a", content=[{"json": ["よ", 1]}, {"json": {"n": 1}}])
