@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from strands.models import Model
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import check_callable, with_repr
+from strands_manga_memory.arguments import check_callable, checked, with_repr
 from strands_manga_memory.conversation.background import BackgroundTask
 from strands_manga_memory.conversation.importance import (
     WEIGHTS,
@@ -175,9 +175,8 @@ class ModelScorer(BackgroundScorer):
         ValueError: ``model`` is no Strands model.
     """
 
+    @checked
     def __init__(self, model: Model) -> None:
-        if not isinstance(model, Model):
-            raise ValueError(f"model must be a strands Model, got {model!r:.80}")
         self._model = model
         super().__init__(self._ask_model)
 

@@ -121,7 +121,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (c.HistoryRecall, {"embed": 3}, "embed must be "),
     (c.ImportanceWeights, {"greeting": 2}, "... from 0 to 1, got 2"),
     (c.BackgroundScorer, {"judge": 3}, "... a function of lines, got 3"),
-    (c.ModelScorer, {"model": "gpt"}, "... a strands Model, got 'gpt'"),
+    (c.ModelScorer, {"model": "gpt"}, "... Model, got 'gpt'"),
     (c.EmbeddingScorer, {"embed": 3}, "... a function from texts to vectors, got 3"),
     (
         c.EmbeddingScorer,
