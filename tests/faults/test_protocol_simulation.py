@@ -22,7 +22,7 @@ BROKEN_ONCE = {
     "redacts": (2003, 500037),
     "everything": (
         100, 307, 849, 2030, 2109, 2133, 7100, 20176, 20246, 100042, 100137, 100430, 100934, 103264,
-        8100004, 9100384,
+        310808, 311302, 8100004, 9100384,
     ),
 }  # fmt: skip
 """Seeds of runs that found a fault of an earlier form of the protocol."""
