@@ -154,6 +154,7 @@ def test_answers_that_report_a_failed_tool_are_not_quoted() -> None:
         ("システムに接続できません。", "ホラーはもういいです。今はミステリーが好きです。"),
         ("予算は3000円です。", "いくらですか？"),
         ("「うずまき」2冊にします。", "それにします。ありがとう、さようなら。"),
+        ("My friend Tom says Gitzo is better.", "What did we say about the repair?"),
     ],
 )  # fmt: skip
 def test_words_of_every_request_bring_no_quotes(said: str, question: str) -> None:
