@@ -55,7 +55,7 @@ def test_a_disconnect_is_told_by_the_facade(memory: MangaMemory) -> None:
     assert not memory.disconnected(ConversationScope("u1", "another"))
 
 
-def test_a_disconnect_needs_no_memory_table(
+def test_disconnect_needs_no_memories(
     valkey_server: servers.Valkey, unique: str, tmp_path: Path
 ) -> None:
     with valkey_server.client() as client:
@@ -71,7 +71,7 @@ class Down:
         raise ConnectionError("the profile service is down")
 
 
-def test_a_profile_service_that_is_down_costs_only_the_profile(
+def test_failed_profile_service_costs_the_profile(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     memory = MangaMemory.open(

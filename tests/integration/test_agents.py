@@ -86,7 +86,7 @@ def test_known_options_are_those_that_constructors_take() -> None:
         ({"defaults": 5}, "defaults must be MangaMemorySettings or None, got 5"),
     ],
 )
-def test_every_setting_is_checked_before_anything_is_opened(
+def test_settings_are_checked_before_opening(
     tmp_path: Path, given: dict[str, Any], message: str
 ) -> None:
     path = tmp_path / "s.db"
@@ -182,6 +182,7 @@ def test_a_setting_of_one_agent_is_checked_too(memory: MangaMemory) -> None:
             {"history": "all"},
             "history must be one of 'importance', 'summarize', 'compact' or None, got 'all'",
         ),
+        ({"history": "summarize", "summary_schedule": "inline"}, "summary_schedule"),
         ({"max_turns": 0}, "max_turns must be 1 to 10,000 turns, got '0'"),
         ({"instructions": "AGENT.md"}, "instructions must be True, False or InstructionFiles"),
         ({"cache_monitor": True}, "cache_monitor must be a PromptCacheMonitor or None, got True"),
@@ -330,9 +331,8 @@ def test_what_is_given_takes_the_place_of_ours(memory: MangaMemory, tmp_path: Pa
     )
     assert agent._session_manager is theirs
     assert agent.conversation_manager is null
-    auto = memory.agent(
-        ScriptedModel(), user_id="u", session_id="t", context_manager="auto"
-    )  # no warning
+    # No warning.
+    auto = memory.agent(ScriptedModel(), user_id="u", session_id="t", context_manager="auto")
     assert auto.context_manager is not None
 
 

@@ -66,16 +66,13 @@ def test_rebuilt_agent_has_the_same_requests(tmp_path: Path, language: str, budg
 
 
 @pytest.mark.parametrize(("language", "history"), in_both_languages(HISTORIES))
-def test_rebuilt_agent_sends_the_requests_of_a_live_one_with_summaries(
-    tmp_path: Path, language: str, history: str
-) -> None:
+def test_rebuilt_agent_has_the_same_summaries(tmp_path: Path, language: str, history: str) -> None:
     """Each model call waits for the summary that is due, and another model writes it."""
     held = []
     for rebuild in (False, True):
         writer = ScriptedModel(lambda _: "The user asked about manga, and the shop answered.")
-        writer.update_config(
-            model_id=f"writer {rebuild}"
-        )  # the message ids of both conversations are the same
+        # The message ids of both conversations are the same.
+        writer.update_config(model_id=f"writer {rebuild}")
         asynchronous = SummarySchedule(strategy="async")
         options = {**HISTORIES[history], "aux_model": writer, "summary_schedule": asynchronous}
         held.append(list(hold(tmp_path / str(rebuild), language, rebuild=rebuild, **options)))

@@ -60,7 +60,7 @@ def told(capsys: Any, *arguments: str) -> Any:
     return json.loads(printed.out)
 
 
-def test_inspect_shows_tiers_window_entities_and_outcomes(
+def test_inspect_shows_the_conversation(
     url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
@@ -130,12 +130,10 @@ def test_inspect_shows_the_breakers_of_the_worker_after_the_last_calls(
     is_down = False
     clock.advance(500)
     known = call("price")["price"]
-    assert (known["calls"], known["errors"], known["state"], known["failures"]) == (
-        4,
-        3,
-        "closed",
-        0,
-    )
+    assert known["calls"] == 4
+    assert known["errors"] == 3
+    assert known["state"] == "closed"
+    assert known["failures"] == 0
 
 
 def test_inspect_reads_what_is_encrypted_with_the_applications_codec(url: str, capsys: Any) -> None:
@@ -164,12 +162,10 @@ def test_export_and_import_bring_a_user_elsewhere(url: str, tmp_path: Path, caps
     assert (report["conversations"], report["messages"], report["skipped"]) == (2, 8, [])
     assert report["memories"] >= 1
     again = told(capsys, "import", str(file), *there)
-    assert (
-        again["conversations"],
-        len(again["skipped"]),
-        again["memories"],
-        again["left_out"],
-    ) == (0, 2, 0, 0)
+    assert again["conversations"] == 0
+    assert len(again["skipped"]) == 2
+    assert again["memories"] == 0
+    assert again["left_out"] == 0
 
     def log(url: str) -> list[Any]:
         manager = TieredSessionManager(ConversationScope("u1", "s1"), durable=open_table(url))
@@ -189,9 +185,7 @@ def test_export_and_import_bring_a_user_elsewhere(url: str, tmp_path: Path, caps
     assert "must be a JSON file from export" in capsys.readouterr().err
 
 
-def test_export_and_import_bring_the_values_of_a_users_storage_elsewhere(
-    url: str, tmp_path: Path, capsys: Any
-) -> None:
+def test_stored_values_are_exported_and_imported(url: str, tmp_path: Path, capsys: Any) -> None:
     values = {"a/b": b"small", "large": bytes(range(256)) * 4_000}
     with MangaMemory.open(durable=url) as memory:
         for key, value in values.items():
@@ -258,7 +252,7 @@ def test_an_import_says_what_is_not_stored_and_why(url: str, tmp_path: Path, cap
     assert told(capsys, "export", "u1", *there[:4])["memories"] == []
 
 
-def test_forget_user_asks_unless_told_not_to(
+def test_forget_user_asks_for_consent(
     url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held(url)
@@ -339,7 +333,7 @@ def test_forget_user_and_export_never_succeed_where_they_did_not_look(
     memory.close()
 
 
-def test_init_table_makes_the_tables_or_prints_them(
+def test_init_table_makes_or_prints_tables(
     dynamodb_server: servers.DynamoDB, unique: str, capsys: Any
 ) -> None:
     durable, users = (
@@ -352,20 +346,15 @@ def test_init_table_makes_the_tables_or_prints_them(
     assert names == [f"{unique}s", f"{unique}u"]
     client = dynamodb_server.client()
     assert not {*names} & {*client.list_tables()["TableNames"]}
-    assert (
-        told(capsys, "init-table", "--durable", durable, "--users", users)["tables"][1]["table"]
-        == f"{unique}u"
-    )
+    found = told(capsys, "init-table", "--durable", durable, "--users", users)["tables"][1]["table"]
+    assert found == f"{unique}u"
     made = client.describe_table(TableName=f"{unique}u")["Table"]
-    assert {index["IndexName"] for index in made["GlobalSecondaryIndexes"]} == {
-        index.name for index in USER_MEMORY.indexes
-    }
-    assert (
-        client.describe_time_to_live(TableName=f"{unique}s")["TimeToLiveDescription"][
-            "TimeToLiveStatus"
-        ]
-        == "ENABLED"
-    )
+    shown = {index["IndexName"] for index in made["GlobalSecondaryIndexes"]}
+    assert shown == {index.name for index in USER_MEMORY.indexes}
+    seen = client.describe_time_to_live(TableName=f"{unique}s")["TimeToLiveDescription"][
+        "TimeToLiveStatus"
+    ]
+    assert seen == "ENABLED"
 
 
 def test_template_and_policy_need_no_region(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -393,7 +382,7 @@ def test_a_template_and_a_policy_refuse_a_wrong_url(wrong: str, capsys: Any) -> 
         assert not printed.out
 
 
-def test_sweep_once_finalizes_what_has_expired(
+def test_sweep_once_finalizes_sessions(
     url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = time.time()
@@ -509,12 +498,11 @@ def test_a_command_loads_its_own_file_alone(monkeypatch: pytest.MonkeyPatch) -> 
     load = importlib.import_module
     monkeypatch.setattr(importlib, "import_module", lambda name: loaded.append(name) or load(name))
     assert run(["cost", "--help"]) == 0
-    assert [name for name in loaded if "cli.commands" in name] == [
-        "strands_manga_memory.cli.commands.planning"
-    ]
+    found = [name for name in loaded if "cli.commands" in name]
+    assert found == ["strands_manga_memory.cli.commands.planning"]
 
 
-def test_users_and_their_sessions_are_listed(
+def test_users_and_sessions_are_listed(
     url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held(url, user="u1", session="s1", turns=2)
@@ -617,12 +605,10 @@ def test_ids_are_printed_literally(url: str, capsys: Any, monkeypatch: pytest.Mo
     assert "%5Bb%5Dkey:key/A:default" in printed
     assert "[b]key" in printed
     held(url, user="[/b]", turns=1)
-    assert (
-        told(capsys, "export", "[/b]", "--durable", url, "--hot", "memory://", "--users", url)[
-            "user_id"
-        ]
-        == "[/b]"
-    )
+    found = told(capsys, "export", "[/b]", "--durable", url, "--hot", "memory://", "--users", url)[
+        "user_id"
+    ]
+    assert found == "[/b]"
 
 
 def test_stored_text_cannot_control_the_terminal(tmp_path: Path, capsys: Any) -> None:
@@ -666,9 +652,7 @@ def test_a_command_in_the_wrong_folder_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_its_extra_it_says_its_version_and_what_to_install(
-    capsys: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_extra_is_named(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rich", None)
     monkeypatch.setattr(sys, "argv", ["strands-manga-memory", "--version"])
     with pytest.raises(SystemExit) as ended:

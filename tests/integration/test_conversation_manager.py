@@ -296,9 +296,7 @@ def test_core_c1_a_failed_reduction_loses_no_messages_on_restore(tmp_path: Path)
 
 
 @pytest.mark.parametrize("history", ["importance", "summarize", "compact"])
-def test_a_short_message_of_the_user_stays_whole_when_the_window_overflows(
-    tmp_path: Path, history: str
-) -> None:
+def test_short_user_message_stays_whole_in_an_overflow(tmp_path: Path, history: str) -> None:
     """A history that cannot be reduced further ends the turn with the model's error."""
     overflows = [ContextWindowOverflowException("full")] * 4
     model = ScriptedModel([*["It is a long story. " * 10] * 8, *overflows])
@@ -423,9 +421,8 @@ def test_structured_output_keeps_the_budget(tmp_path: Path) -> None:
     agent = agent_of("file", tmp_path, model=model)
     for number in range(12):
         agent(f"question {number}")
-    assert agent("I order it", structured_output_model=Order).structured_output == Order(
-        title="Monster", volumes=9
-    )
+    found = agent("I order it", structured_output_model=Order).structured_output
+    assert found == Order(title="Monster", volumes=9)
     assert all(
         problems(request.messages) == [] and tokens(request.messages) <= BUDGET
         for request in model.requests

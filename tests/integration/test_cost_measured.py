@@ -46,7 +46,6 @@ def test_a_message_to_a_restored_agent_reads_what_the_model_says(found: dict[str
         for keeps in (True, False)
     }
     # Not the user's whole partition once a message, which would be some ten units each.
-    assert restored.read_units - kept == pytest.approx(
-        said[False].read_units - said[True].read_units, abs=turns
-    )
+    shown = restored.read_units - kept
+    assert shown == pytest.approx(said[False].read_units - said[True].read_units, abs=turns)
     assert said[False].hot_bytes > said[True].hot_bytes

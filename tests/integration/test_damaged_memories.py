@@ -162,9 +162,7 @@ def test_a_damaged_record_hides_no_other_one(tables: tuple[Table, Table]) -> Non
 
 @pytest.mark.long
 @pytest.mark.xdist_group("postgres")
-def test_a_damaged_record_in_postgresql_hides_no_other_one(
-    postgres_tables: tuple[Table, Table],
-) -> None:
+def test_damaged_record_in_postgresql_hides_no_other(postgres_tables: tuple[Table, Table]) -> None:
     check(postgres_tables)
 
 

@@ -148,9 +148,7 @@ def test_a_user_without_permission(sqlite_url: str, capsys: Any, acl: str, named
         assert refused[0].level is Level.PROBLEM
 
 
-def test_an_eviction_policy_that_loses_the_indexes(
-    replica: servers.Valkey, sqlite_url: str, capsys: Any
-) -> None:
+def test_wrong_eviction_policy(replica: servers.Valkey, sqlite_url: str, capsys: Any) -> None:
     with replica.client() as client:
         client.config_set("maxmemory-policy", "allkeys-lru")
     _, found = doctor(capsys, "--hot", replica.url, "--durable", sqlite_url)
@@ -263,9 +261,7 @@ def test_an_unreachable_table(capsys: Any) -> None:
     assert "endpoint" in the(found, "durable.reach").remedy
 
 
-def test_ttl_that_is_off_or_for_another_attribute(
-    dynamodb_server: servers.DynamoDB, unique: str, capsys: Any
-) -> None:
+def test_ttl_is_off_or_wrong(dynamodb_server: servers.DynamoDB, unique: str, capsys: Any) -> None:
     url = dynamodb_server.table_url(unique)
     open_table(url).create_if_missing()
     client = dynamodb_server.client()
@@ -280,7 +276,7 @@ def test_ttl_that_is_off_or_for_another_attribute(
     assert "'other'" in the(found, "durable.ttl").detail
 
 
-def test_a_missing_index(
+def test_missing_index(
     dynamodb_server: servers.DynamoDB, unique: str, sqlite_url: str, capsys: Any
 ) -> None:
     users = dynamodb_server.table_url(unique)
@@ -296,7 +292,7 @@ def test_a_missing_index(
     assert "update-table" in missing.remedy
 
 
-def test_a_table_of_another_shape(
+def test_table_of_another_shape(
     dynamodb_server: servers.DynamoDB, unique: str, capsys: Any
 ) -> None:
     dynamodb_server.client().create_table(
@@ -359,7 +355,7 @@ def refusing(server: servers.DynamoDB, code: str, *operations: str) -> Iterator[
 @pytest.mark.parametrize(
     "operation", ["PutItem", "Query", "TransactWriteItems", "BatchWriteItem", "DescribeTable"]
 )
-def test_a_missing_permission(
+def test_no_permission(
     dynamodb_server: servers.DynamoDB, unique: str, capsys: Any, operation: str
 ) -> None:
     open_table(dynamodb_server.table_url(unique)).create_if_missing()

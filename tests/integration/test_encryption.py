@@ -12,7 +12,7 @@ import boto3
 import pytest
 import redis
 from moto import mock_aws
-from strands import Agent, tool
+from strands import Agent
 
 import strands_manga_memory
 from strands_manga_memory import (
@@ -39,7 +39,7 @@ from strands_manga_memory.stores import KeyProvider, TenantCipher, TenantKeys
 from strands_manga_memory.testing import ScriptedModel
 from strands_manga_memory.user_data import forget_user
 from tests import servers
-from tests.support import UNREADABLE_TEXT, run, settle, store_signal
+from tests.support import UNREADABLE_TEXT, run, settle, store_signal, stub_tool
 from tests.unit.session.support import tool_use
 
 CANARY = "カナリアZq7Kx"
@@ -89,10 +89,7 @@ def codec(keys: KeyProvider | None = None, **settings: Any) -> Codec:
     return Codec(cipher=TenantCipher(keys), **settings)
 
 
-@tool
-def look_up(title: str) -> str:
-    """Look a title up."""
-    return f"{title} {CANARY} is in stock"
+look_up = stub_tool("look_up", lambda title: f"{title} {CANARY} is in stock")
 
 
 SAID = [
@@ -194,12 +191,8 @@ def test_no_byte_of_the_stores_shows_what_was_said(make: Make, unique: str, hist
     assert traces(data) == []
     ids = [str(row["memory_id"]) for row in memory.memories.query("acme:u1")]
     assert {id_.partition("#")[0] for id_ in ids} >= {
-        "preference",
-        "fact",
-        "feedback",
-        MemoryType.SUMMARY,
-        "episode",
-    }
+        "preference", "fact", "feedback", MemoryType.SUMMARY, "episode",
+    }  # fmt: skip
     anew = make(codec(TenantKeys({"acme": {"k1": ACME}})))
     assert CANARY in repr(messages(anew))
     assert any(CANARY in record.content for record in anew.user("u1", tenant="acme").recall())
@@ -220,7 +213,7 @@ def fields_of(client: redis.Redis, unique: str) -> dict[tuple[bytes, bytes], byt
     return found
 
 
-def test_a_record_is_refused_in_any_place_but_its_own(
+def test_record_is_refused_in_another_place(
     make: Make, unique: str, valkey_server: servers.Valkey
 ) -> None:
     """Copies over a record of another field, session, user, tenant, kind or table."""
@@ -345,9 +338,8 @@ def test_damaged_and_cut_values_are_refused_even_with_a_checksum_that_fits() -> 
             used.decode(forged, place)
     with pytest.raises(CorruptRecordError, match="not encrypted"):
         used.decode(Codec().encode({"said": "I was put here"}, place), place)
-    assert (
-        codec(allow_plain=True).decode(Codec().encode("from before", place), place) == "from before"
-    )
+    found = codec(allow_plain=True).decode(Codec().encode("from before", place), place)
+    assert found == "from before"
 
 
 class _Given:
@@ -408,9 +400,8 @@ def test_new_values_have_the_new_key_and_old_ones_are_read_with_theirs(
     make: Make, unique: str, valkey_server: servers.Valkey
 ) -> None:
     live = talk(make(codec(TenantKeys({"acme": {"2025": ACME}}))))
-    live(
-        "a large one: " + CANARY + base64.b64encode(os.urandom(400_000)).decode()
-    )  # does not fit into one item
+    # Does not fit into one item.
+    live("a large one: " + CANARY + base64.b64encode(os.urandom(400_000)).decode())
     live._session_manager.close()
     both = codec(TenantKeys({"acme": {"2025": ACME, "2026": OTHER}}))
     memory = make(both)
@@ -425,9 +416,8 @@ def test_new_values_have_the_new_key_and_old_ones_are_read_with_theirs(
     with pytest.raises(KeyMissingError, match="2025"):
         messages(make(codec(TenantKeys({"acme": {"2026": OTHER}}))))
     again = make(both)
-    assert [one["content"] for one in messages(again)] == [
-        one["content"] for one in messages(memory)
-    ]
+    found = [one["content"] for one in messages(again)]
+    assert found == [one["content"] for one in messages(memory)]
     assert len(again.user("u1", tenant="acme").recall()) >= 4
 
 
@@ -464,9 +454,8 @@ def test_a_tenant_without_keys_is_unreadable_and_can_be_forgotten(make: Make, un
     assert forget_user(
         "u1", tenant="acme", hot=after.hot, durable=after.durable, memories=after.memories
     ).complete
-    again = TenantKeys(
-        {"acme": {"k2": os.urandom(32)}, "other": {"k1": OTHER}}
-    )  # the tenant comes back, with another key
+    # The tenant comes back, with another key.
+    again = TenantKeys({"acme": {"k2": os.urandom(32)}, "other": {"k1": OTHER}})
     assert restored(make(codec(again))) == []
 
 
@@ -499,10 +488,8 @@ def test_the_doctor_says_when_the_codec_is_missing_or_has_another_key(
     wrong = found(codec(TenantKeys({"acme": {"k1": OTHER}})))
     assert wrong["level"] == "problem"
     assert "another key" in wrong["detail"]
-    assert (
-        "was not given, or is destroyed"
-        in found(codec(TenantKeys({"other": {"k1": OTHER}})))["detail"]
-    )
+    shown = found(codec(TenantKeys({"other": {"k1": OTHER}})))["detail"]
+    assert "was not given, or is destroyed" in shown
     assert found(codec(TenantKeys({"acme": {"k1": ACME}})))["level"] == "ok"
 
 

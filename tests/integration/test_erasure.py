@@ -388,7 +388,7 @@ def test_sessions_without_a_hot_tier_are_erased_without_one(tables: tuple[Table,
 @pytest.mark.parametrize(
     "damage", [{"user": 5}, {"tenant": ["x"]}, {"user": None, "tenant": "other"}], ids=repr
 )
-def test_a_session_whose_entry_is_damaged_is_exported_and_erased(
+def test_session_with_a_damaged_entry_is_erased(
     memory: MangaMemory, damage: dict[str, Any]
 ) -> None:
     talk(memory, "u", None, "s", "one")

@@ -133,32 +133,27 @@ def _said(agent: Agent) -> list[str]:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("used", [mark, mark_async, Undecorated()], ids=lambda used: used.tool_name)
-def test_a_tool_writes_into_the_state_of_its_own_agent(
+def test_tool_has_its_own_agent(
     way: Callable[[AgentTool], dict[str, Any]], used: AgentTool
 ) -> None:
     graph = _graph(way, used)
     shared: dict[str, Any] = {}
     assert graph("go", shared).status == Status.COMPLETED
     agents = {name: _agent(graph, name) for name in NODES}
-    assert {name: set(agent.state.get("marks") or []) for name, agent in agents.items()} == {
-        name: {name} for name in NODES
-    }
+    found = {name: set(agent.state.get("marks") or []) for name, agent in agents.items()}
+    assert found == {name: {name} for name in NODES}
     assert {name: _said(a) for name, a in agents.items()} == {name: [name] for name in NODES}
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_tools_write_into_the_invocation_state_is_seen_by_all(
-    way: Callable[[AgentTool], dict[str, Any]],
-) -> None:
+def test_all_see_the_invocation_state(way: Callable[[AgentTool], dict[str, Any]]) -> None:
     shared: dict[str, Any] = {}
     _graph(way, mark)("go", shared)
     assert sorted(shared["marked"]) == sorted(NODES)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_an_interrupt_is_its_own_nodes_and_the_user_is_asked_once(
-    way: Callable[[AgentTool], dict[str, Any]],
-) -> None:
+def test_each_node_asks_its_user_once(way: Callable[[AgentTool], dict[str, Any]]) -> None:
     graph = _graph(way, ask)
     result = graph("go")
     assert result.status == Status.INTERRUPTED

@@ -16,16 +16,13 @@ from strands_tools import file_read
 from strands_manga_memory import BreakerPolicy, GuardedMCPTools, guard_tool
 from strands_manga_memory.mcp import Outcome, Verdict
 from strands_manga_memory.testing import ScriptedModel
-from tests.support import tool_results
+from tests.support import stub_tool, tool_results
 from tests.unit.session.support import tool_use
 
 _FILE = str(Path(file_read.__file__))
 
 
-@tool
-def in_stock(title: str) -> str:
-    """Say whether a volume is in stock."""
-    return f"{title}: in stock"
+in_stock = stub_tool("in_stock", lambda title: f"{title}: in stock")
 
 
 class Shelf(ToolProvider):

@@ -32,9 +32,7 @@ def _said(agent: Agent) -> str:
 
 @pytest.mark.parametrize("unit", _UNITS)
 @pytest.mark.parametrize(("is_raised", "middleware"), [(True, False), (True, True), (False, False)])
-async def test_an_error_text_of_megabytes_does_not_block_the_event_loop(
-    unit: str, is_raised: bool, middleware: bool
-) -> None:
+async def test_huge_error_text_blocks_no_loop(unit: str, is_raised: bool, middleware: bool) -> None:
     """The rules read only the beginning of an error text."""
     text = "Tool execution failed: " + unit * (_MEGABYTES * 1_000_000 // len(unit))
 

@@ -1,7 +1,6 @@
 """HistoryRecall in a real agent, checked on what the model received."""
 
 import json
-import logging
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -70,18 +69,6 @@ def quoted(agent: Agent) -> str:
     model: Any = agent.model
     blocks = [block for message in model.requests[-1].messages for block in message["content"]]
     return next((b["text"] for b in blocks if "<recalled_history>" in b.get("text", "")), "")
-
-
-def test_an_importance_manager_answers_a_question_from_window_or_quotes() -> None:
-    agent = made(HistoryRecall(), manager=ImportanceWeightedConversationManager(150))
-    agent("hello")
-    for number in range(30):
-        agent(f"My cat number {number} is called Momo{number} and was born in Kyoto.")
-    model: Any = agent.model
-    for number in range(30):
-        agent(f"What is the name of cat number {number}?")
-        assert f"Momo{number} " in json.dumps(model.requests[-1].messages)
-    assert "recalled_history" in json.dumps(model.requests[-1].messages)
 
 
 @pytest.mark.parametrize("includes_recall", [True, False])
@@ -160,9 +147,8 @@ def test_what_left_the_window_is_quoted_when_it_is_asked_for_and_never_stored() 
     assert "not instructions" in quoted(agent)
     assert "recalled_history" not in json.dumps(agent.messages)
     model: Any = agent.model
-    assert model.requests[-1].messages[-1]["content"][1:] == [
-        {"text": "What is the name of my cat?"}
-    ]
+    found = model.requests[-1].messages[-1]["content"][1:]
+    assert found == [{"text": "What is the name of my cat?"}]
 
 
 def test_a_quoted_message_is_followed_by_its_correction() -> None:
@@ -246,14 +232,6 @@ def test_quotes_stay_in_a_turn_that_waited_for_an_approval() -> None:
     assert second[-3] == first[-1]
 
 
-def test_japanese_is_found_without_spaces() -> None:
-    agent = made(HistoryRecall())
-    agent("届け先は大阪市北区梅田です。")
-    talk(agent)
-    agent("私の住所を覚えていますか。")
-    assert "大阪市北区梅田" in quoted(agent)
-
-
 def test_an_unreadable_history_is_logged_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     reads = []
 
@@ -265,8 +243,7 @@ def test_an_unreadable_history_is_logged_and_tried_again(caplog: pytest.LogCaptu
 
     recall = HistoryRecall(history=broken)
     agent = made(recall)
-    with caplog.at_level(logging.WARNING):
-        assert str(agent("hello")).startswith("answer")
+    assert str(agent("hello")).startswith("answer")
     assert "could not be read" in caplog.text
     assert recall.search("cat") == []
     talk(agent, 5)
@@ -338,9 +315,8 @@ def test_what_left_the_window_is_found_whichever_manager_took_it_out(kind: str) 
     gone = [n for n in range(16) if f"QX{n:03}Z" not in json.dumps(list(present.values()))]
     assert said - present.keys(), "nothing has left the window"
     for number in gone:
-        assert (
-            f"QX{number:03}Z" in recall.search(f"What is the code QX{number:03}Z?")[0].message.text
-        )
+        [first, *_] = recall.search(f"What is the code QX{number:03}Z?")
+        assert f"QX{number:03}Z" in first.message.text
     for number in range(14):
         assert any(
             f"SH-V{number}" in hit.message.text for hit in recall.search(f"shelf SH-V{number}")[:3]
@@ -486,9 +462,7 @@ def test_a_deleted_session_is_forgotten(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("by_another", [False, True])
 @pytest.mark.parametrize("way", ["rewound", "redacted"])
-def test_an_evicted_message_that_is_removed_is_not_quoted(
-    tmp_path: Path, way: str, *, by_another: bool
-) -> None:
+def test_removed_message_is_not_quoted(tmp_path: Path, way: str, *, by_another: bool) -> None:
     """A rewind or a redaction reaches the index of a live agent, also from another process."""
     path, scope = tmp_path / "s.db", ConversationScope("u1", "s1")
     question = "What are the names of the cats number 6 and number 7?"
@@ -548,8 +522,7 @@ def test_the_model_can_search_for_itself() -> None:
 @pytest.mark.parametrize(
     "history", ["importance", pytest.param("summarize", marks=pytest.mark.long)]
 )
-def test_the_facade_hands_it_out_for_this_session_alone(tmp_path: Path, history: Any) -> None:
-    memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/t.sqlite3", memories=True)
+def test_the_facade_hands_it_out_for_this_session_alone(memory: MangaMemory, history: Any) -> None:
 
     def start(user: str = "u1", session: str = "s1") -> Agent:
         model = ScriptedModel(lambda _: "answer " * 30)
@@ -569,12 +542,10 @@ def test_the_facade_hands_it_out_for_this_session_alone(tmp_path: Path, history:
     model: Any = agent.model
     for number in range(0, 24, 4):
         agent(f"What is the name of cat number {number}?")
-        sent = [
-            json.dumps(request.messages) for request in model.requests
-        ]  # summaries, too, are asked of this model
-        assert f"Momo{number} " in next(
-            text for text in reversed(sent) if f"of cat number {number}?" in text
-        )
+        # Summaries, too, are asked of this model.
+        sent = [json.dumps(request.messages) for request in model.requests]
+        found = next(text for text in reversed(sent) if f"of cat number {number}?" in text)
+        assert f"Momo{number} " in found
     assert any("recalled_history" in json.dumps(request.messages) for request in model.requests)
     assert "search_history" in agent.tool_names
     for user, session in (("u1", "s2"), ("u2", "s1")):
@@ -582,7 +553,6 @@ def test_the_facade_hands_it_out_for_this_session_alone(tmp_path: Path, history:
         talk(other, 12)
         other("What is the name of cat number 1?")
         assert "Momo" not in quoted(other)
-    memory.close()
 
 
 def test_the_log_is_read_only_when_something_has_left_the_history(tmp_path: Path) -> None:
@@ -621,9 +591,7 @@ def test_blocks_of_other_plugins_are_no_part_of_the_question() -> None:
 
 
 @pytest.mark.parametrize("shown", [False, True])
-def test_two_results_of_a_tool_with_the_same_text_are_quoted_once_and_not_if_one_is_shown(
-    *, shown: bool
-) -> None:
+def test_equal_results_are_quoted_once_and_not_if_one_is_shown(*, shown: bool) -> None:
     listed = "The book about cats is on shelf 12, beside the window of the second floor."
 
     @tool(name="stock")

@@ -93,9 +93,7 @@ def test_ten_messages_read_the_memories_only_twice(worker: Worker, table: Reads)
     assert table.whole <= 2
 
 
-def test_what_is_remembered_forgotten_or_preferred_between_two_messages_is_known_to_the_next(
-    worker: Worker,
-) -> None:
+def test_changes_between_two_messages_are_known_to_the_next(worker: Worker) -> None:
     memory = worker()
     old = memory.user("u1").remember("The parcel is at the locker GX1.")
     for _ in range(3):
@@ -112,7 +110,7 @@ def test_what_is_remembered_forgotten_or_preferred_between_two_messages_is_known
     assert "romance" in told
 
 
-def test_what_is_dropped_while_the_table_is_read_is_not_kept(
+def test_copy_dropped_during_a_read_is_not_kept(
     hot: RedisHotStore, table: Reads, worker: Worker
 ) -> None:
     memory = worker()
@@ -157,6 +155,5 @@ def test_without_the_hot_tier_the_table_is_read(hot: RedisHotStore, table: Reads
     down.down = True
     store = UserMemoryStore(table, user_id="u1", hot=down)
     store.remember("The parcel is at the locker GX6.")
-    assert [hit.content for hit in store.reader.search("the parcel")] == [
-        "The parcel is at the locker GX6."
-    ]
+    found = [hit.content for hit in store.reader.search("the parcel")]
+    assert found == ["The parcel is at the locker GX6."]

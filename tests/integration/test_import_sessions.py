@@ -27,7 +27,7 @@ from strands_manga_memory import ConversationScope, MangaMemory
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager
 from strands_manga_memory.ops import SessionsReport, import_sessions
 from strands_manga_memory.testing import ScriptedModel
-from tests.support import run
+from tests.support import run, stub_tool
 from tests.unit.session.support import interrupt_answers, tool_use
 
 Opener = Callable[[str], Any]
@@ -57,20 +57,15 @@ def open_source(
             )
 
 
-@tool
-def look(what: str) -> str:
-    """Look for something."""
-    return f"{what}は3階です"
+look = stub_tool("look", lambda what: f"{what}は3階です")
 
 
 @tool(context=True)
 def pay(amount: int, tool_context: ToolContext) -> str:
     """Pay, if a human agrees."""
-    return (
-        f"paid {amount}"
-        if tool_context.interrupt("approval", reason={"amount": amount}) == "yes"
-        else "not paid"
-    )
+    if tool_context.interrupt("approval", reason={"amount": amount}) == "yes":
+        return f"paid {amount}"
+    return "not paid"
 
 
 def answer(messages: Any) -> Any:
@@ -162,9 +157,7 @@ def test_imported_agent_has_the_messages_and_states_that_the_source_restores(
     assert restored[3] == expected[3]
 
 
-def test_every_agent_of_every_session_is_imported_under_its_own_ids(
-    open_source: Opener, memory: MangaMemory
-) -> None:
+def test_all_agents_are_imported_under_their_ids(open_source: Opener, memory: MangaMemory) -> None:
     ids = [("s1", "a"), ("s1", "b:msg:3"), ("s#:[1]%2F", "日本 *?"), ("session", "a")]
     expected = {}
     for session_id, agent_id in ids:
@@ -181,17 +174,14 @@ def test_every_agent_of_every_session_is_imported_under_its_own_ids(
 
 def test_session_that_exists_is_left_as_it_is(open_source: Opener, memory: MangaMemory) -> None:
     talk(build(open_source("s1")))
-    assert outcomes(import_sessions(open_source("s1"), [("s1", "a")], memory)) == {
-        ("s1", "a"): "imported"
-    }
+    found = outcomes(import_sessions(open_source("s1"), [("s1", "a")], memory))
+    assert found == {("s1", "a"): "imported"}
     here = build(memory.session("s1"))
     here("and now?")
     here._session_manager.flush()
     report = import_sessions(open_source("s1"), [("s1", "a")], memory)
-    assert (outcomes(report), report.counts) == (
-        {("s1", "a"): "exists"},
-        {"exists": 1, "messages": 0},
-    )
+    assert outcomes(report) == {("s1", "a"): "exists"}
+    assert report.counts == {"exists": 1, "messages": 0}
     assert build(memory.session("s1")).messages == here.messages
 
 
@@ -199,15 +189,12 @@ def test_no_deleted_session_comes_back(open_source: Opener, memory: MangaMemory)
     talk(build(open_source("s1")), turns=1)
     import_sessions(open_source("s1"), [("s1", "a")], memory)
     memory.session("s1").delete_session()
-    assert outcomes(import_sessions(open_source("s1"), [("s1", "a")], memory)) == {
-        ("s1", "a"): "ended"
-    }
+    found = outcomes(import_sessions(open_source("s1"), [("s1", "a")], memory))
+    assert found == {("s1", "a"): "ended"}
     assert not memory.session("s1").exists("a")
 
 
-def test_ids_that_the_source_does_not_have_are_missing_and_leave_it_unchanged(
-    folder: Path, memory: MangaMemory
-) -> None:
+def test_missing_ids_leave_the_source_unchanged(folder: Path, memory: MangaMemory) -> None:
     talk(build(FileSessionManager("s1", storage_dir=str(folder))), turns=1)
     before = sorted(folder.rglob("*"))
     wanted = [("s1", "nobody"), ("other", "a")]
@@ -276,9 +263,8 @@ def test_log_is_whole_and_keeps_the_time_of_each_message(folder: Path, memory: M
     )
     import_sessions(FileSessionManager("s1", storage_dir=str(folder)), [("s1", "a")], memory)
     records = list(memory.session("s1").records("a"))
-    assert [record["message"]["tracking_id"] for record in records] == [
-        one["message"]["tracking_id"] for one in files
-    ]
+    found = [record["message"]["tracking_id"] for record in records]
+    assert found == [one["message"]["tracking_id"] for one in files]
     assert records[0]["message"]["content"][1]["image"]["source"]["bytes"] == b"\x89\xff\x00"
     times = [record["at"] for record in records]
     assert times == sorted(times)
@@ -301,9 +287,8 @@ def test_messages_without_ids_get_the_same_at_each_import(folder: Path, tmp_path
                 FileSessionManager("s1", storage_dir=str(folder)), [("s1", "a")], memory
             )
             messages = build(memory.session("s1")).messages
-            assert [(m["role"], m["content"]) for m in messages] == [
-                (m["role"], m["content"]) for m in expected
-            ]
+            found = [(m["role"], m["content"]) for m in messages]
+            assert found == [(m["role"], m["content"]) for m in expected]
             logs.append(list(memory.session("s1").history("a")))
     assert logs[0] == logs[1]
     assert len({message["tracking_id"] for message in logs[0]}) == len(logs[0])
@@ -345,10 +330,8 @@ def test_sessions_are_given_to_users(folder: Path, memory: MangaMemory) -> None:
         "imported": 2,
         "messages": 4,
     }
-    assert (
-        len(list(memory.session(ConversationScope("hanako", "s1", tenant="shop")).history("a")))
-        == 2
-    )
+    found = len(list(memory.session(ConversationScope("hanako", "s1", tenant="shop")).history("a")))
+    assert found == 2
 
 
 def test_other_managers_and_sessions_of_a_snapshot_are_refused(memory: MangaMemory) -> None:
@@ -377,9 +360,8 @@ def test_export_keeps_times_media_history_and_states(tmp_path: Path, capsys: Any
     assert json.loads(capsys.readouterr().out)["messages"] > 0
     assert state_of(build(two.session(scope), "sliding")) == expected
     brought = list(two.session(scope).records("a"))
-    assert [(record["message"], record["at"], record["turn"]) for record in brought] == [
-        (record["message"], record["at"], record["turn"]) for record in log
-    ]
+    found = [(record["message"], record["at"], record["turn"]) for record in brought]
+    assert found == [(record["message"], record["at"], record["turn"]) for record in log]
     assert two.session(scope).metadata("a")["locale"] == "ja"
     two.close()
     assert os.path.getsize(file) > 0

@@ -115,10 +115,8 @@ def test_pinned_results_are_not_capped() -> None:
     agent.messages += [user("look"), assistant(use), user(large), assistant("found")]
     pin_message(agent.messages, len(agent.messages) - 2)
     agent("What about 1?")
-    assert (
-        next(result for result in tool_results(agent.messages) if result["toolUseId"] == "p")
-        == large["toolResult"]
-    )
+    found = next(result for result in tool_results(agent.messages) if result["toolUseId"] == "p")
+    assert found == large["toolResult"]
 
 
 def test_capped_results_are_restored_and_read_from_the_session(tmp_path: Any) -> None:

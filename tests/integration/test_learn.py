@@ -133,7 +133,7 @@ def test_what_was_not_said_is_not_learned(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reply", ["no json", RuntimeError("down")])
-def test_a_model_that_fails_leaves_the_rules(
+def test_failed_model_leaves_the_rules(
     tmp_path: Path, reply: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
@@ -146,7 +146,7 @@ def test_a_model_that_fails_leaves_the_rules(
     assert "horror" not in caplog.text
 
 
-def test_a_model_without_structured_output_is_told_of_once(
+def test_missing_structured_output_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Without(ScriptedModel):

@@ -79,7 +79,7 @@ async def test_a_model_cannot_say_who_the_customer_is() -> None:
         ("", None, "products"),
     ],
 )  # fmt: skip
-async def test_the_classifier_goes_by_words_and_else_by_the_last_answer(
+async def test_words_or_the_last_answer_classify(
     text: str, last: str | None, expected: str
 ) -> None:
     classifier = WordClassifier()
@@ -129,9 +129,7 @@ async def _answer(shop: Shop, text: str) -> tuple[str, str]:
     return pieces[-1].agent, pieces[-1].answer or ""
 
 
-async def test_a_shop_goes_on_after_a_restart_and_its_view_tells_what_became_of_every_message(
-    tmp_path: Path,
-) -> None:
+async def test_shop_goes_on_after_a_restart_and_shows_all_outcomes(tmp_path: Path) -> None:
     changes: list[tuple[str, dict[str, Any]]] = []
     shop = _shop(tmp_path, budget=800, on_change=lambda s, view: changes.append((s.agent_id, view)))
     answers = [
@@ -234,14 +232,9 @@ def test_the_chat_in_the_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     Terminal(shop, visitors, "u", Console(file=screen, width=120)).chat()
     shown = screen.getvalue()
     for text in (
-        "How about one of these?",
-        "[calls search_manga]",
-        "open",
-        "done",
-        "is down",
-        "/forget",
+        "How about one of these?", "[calls search_manga]", "open", "done", "is down", "/forget",
         "breaker not closed",
-    ):
+    ):  # fmt: skip
         assert text in shown
     lines[:] = ["/forget"]
     screen.truncate(0)
@@ -254,7 +247,7 @@ def test_the_chat_in_the_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 @pytest.mark.parametrize("command", ["/new", "/forget"])
-def test_a_new_session_in_the_terminal_begins_with_nothing(
+def test_new_session_in_the_terminal(
     command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     shop = _shop(tmp_path)
@@ -554,9 +547,8 @@ async def test_requests_are_checked_and_bounded(site: Site) -> None:
     ):
         assert await say(body.encode()) == 422
     assert await say(b'{"text": "' + b"x" * 20_000 + b'"}') == 413
-    assert [await say(b'{"text": "\xe6\xbc\xab\xe7\x94\xbb"}') for _ in range(MOST_TURNS + 1)] == [
-        202
-    ] * MOST_TURNS + [429]
+    found = [await say(b'{"text": "\xe6\xbc\xab\xe7\x94\xbb"}') for _ in range(MOST_TURNS + 1)]
+    assert found == [202] * MOST_TURNS + [429]
     assert (await site.send("GET", "/page.js", host="evil.example"))[0] == 403
     site.shop.go.set()
     assert (await site.send("POST", "/stock", b'{"fault": "fire"}'))[0] == 422

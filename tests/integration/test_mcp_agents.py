@@ -11,7 +11,6 @@ import pytest
 from mcp.types import ElicitResult
 from strands import Agent, tool
 from strands.background_tasks import BackgroundTasksConfig
-from strands.interrupt import Interrupt
 from strands.middleware import ExecuteToolStage
 from strands.tools.mcp import MCPClient
 from strands.types.exceptions import ToolProviderException
@@ -34,7 +33,7 @@ from tests.integration.mcp_support import (
 )
 from tests.servers import wait_until
 from tests.support import stub_tool
-from tests.unit.session.support import tool_use
+from tests.unit.session.support import interrupt_answers, tool_use
 
 pytestmark = pytest.mark.xdist_group("mcp agents")  # its servers and processes are started once
 
@@ -148,11 +147,9 @@ def test_interrupts_reach_the_user_and_come_back() -> None:
     agent = agent_of(guarded, uses=[("order", {})])
     result = agent("go")
     assert result.stop_reason == "interrupt"
-    interrupt = result.interrupts[0]
-    assert isinstance(interrupt, Interrupt)
+    assert [interrupt.reason for interrupt in result.interrupts] == ["really?"]
     assert guarded.breaker.failures == 0
-    answer = [{"interruptResponse": {"interruptId": interrupt.id, "response": "yes"}}]
-    assert agent(answer).stop_reason == "end_turn"
+    assert agent(interrupt_answers(result)).stop_reason == "end_turn"
     assert results_of(agent)["order"].text == "yes"
 
 
@@ -351,12 +348,10 @@ def test_a_client_that_was_started_elsewhere_stays(client: MCPClient) -> None:
 def test_a_server_that_cannot_be_reached_is_an_error_or_no_tools_as_the_client_says() -> None:
     with pytest.raises(ValueError, match="cannot load the tools"):
         agent_of(GuardedMCPTools(MCPClient(url="http://127.0.0.1:9/mcp")))
-    assert (
-        agent_of(
-            GuardedMCPTools(MCPClient(url="http://127.0.0.1:9/mcp", continue_on_error=True))
-        ).tool_names
-        == []
-    )
+    found = agent_of(
+        GuardedMCPTools(MCPClient(url="http://127.0.0.1:9/mcp", continue_on_error=True))
+    ).tool_names
+    assert found == []
     assert issubclass(ToolProviderException, Exception)
 
 
@@ -393,7 +388,7 @@ def test_the_clients_own_progress_callback_still_hears() -> None:
 # --- the facade and the middleware ----------------------------------------------------------------
 
 
-def test_a_policy_for_a_tool_that_does_not_exist_is_reported(
+def test_policy_of_a_missing_tool_is_logged(
     client: MCPClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     overrides = {
@@ -421,9 +416,8 @@ def test_the_facade_gives_one_guard_a_client(tmp_path: Any, client: MCPClient) -
     assert memory.guard(client) is guarded
     assert memory.guard(client, policy(failures=1), stale_ttl=60) is guarded
     with MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.db") as other:
-        assert other.guard(client, policy(failures=2)) is not guarded, (
-            "another facade cannot choose its policy"
-        )
+        found = other.guard(client, policy(failures=2))
+        assert found is not guarded, "another facade cannot choose its policy"
     with pytest.raises(ValueError, match="guarded already"):
         memory.guard(client, policy(failures=2))
 
@@ -457,11 +451,9 @@ def test_middleware_guards_tools_made_elsewhere() -> None:
     ]
     assert Answer(agent.tool.add(a="x", b=2)).status == "error"
     status = middleware.status()
-    assert (
-        status["broken"]["calls"],
-        status["broken"]["state"],
-        status["add"]["failures_in_a_row"],
-    ) == (2, "open", 0)
+    assert status["broken"]["calls"] == 2
+    assert status["broken"]["state"] == "open"
+    assert status["add"]["failures_in_a_row"] == 0
 
 
 @pytest.mark.parametrize("by", ["guard", "middleware"])
@@ -535,11 +527,9 @@ def test_middleware_and_a_raw_client(client: MCPClient) -> None:
 def test_a_guarded_tool_is_the_tool_to_whoever_looks() -> None:
     guarded = guard_tool(add)
     assert isinstance(guarded, AgentTool)
-    assert (guarded.tool_name, guarded.tool_spec, guarded.tool_type) == (
-        add.tool_name,
-        add.tool_spec,
-        add.tool_type,
-    )
+    assert guarded.tool_name == add.tool_name
+    assert guarded.tool_spec == add.tool_spec
+    assert guarded.tool_type == add.tool_type
     assert guarded.supports_hot_reload == add.supports_hot_reload
     assert guarded.get_display_properties() == add.get_display_properties()
 
@@ -569,11 +559,9 @@ async def test_tools_that_fall_back_on_one_another_do_not_go_in_circles() -> Non
     two.set_fallbacks([one])
     await call(one)
     answer = await call(one)
-    assert (answer.code, answer.details["alternatives"], two.breaker.failures) == (
-        "circuit_open",
-        ["other"],
-        1,
-    )
+    assert answer.code == "circuit_open"
+    assert answer.details["alternatives"] == ["other"]
+    assert two.breaker.failures == 1
     assert "other" in answer.text
 
 

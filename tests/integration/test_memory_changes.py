@@ -210,12 +210,6 @@ def test_context_of_a_store_object_that_is_kept_is_current(shop: Deployment) -> 
     assert kept.build_agent_context() == "No prior interaction history."
 
 
-def test_stored_session_summary_is_in_the_next_session(shop: Deployment) -> None:
-    shop.asked("monday")
-    shop.app.user(USER).store_session_summary("phone", "The user ordered Uzumaki.")
-    assert "The user ordered Uzumaki" in shop.asked("tuesday")
-
-
 def test_forgotten_preference_leaves_the_system_prompt_of_a_live_session(shop: Deployment) -> None:
     """Other preferences from the session's start stay."""
     shop.app.user(USER).prefer("genre", "horror")
@@ -309,9 +303,8 @@ def test_forgotten_summary_is_not_made_again(embedded: Deployment) -> None:
     embedded.agent("monday")("Do you have Berserk?")
     embedded.end("monday")
     kept = embedded.page.user(USER)
-    assert "Uzumaki" not in str(
-        kept.recall(type="interaction_summary") + kept.recall(type="episode")
-    )
+    found = str(kept.recall(type="interaction_summary") + kept.recall(type="episode"))
+    assert "Uzumaki" not in found
     assert "Berserk" in str(kept.recall(type="interaction_summary"))
 
 
@@ -500,6 +493,7 @@ def test_preference_set_elsewhere_leaves_the_cached_prefix(embedded: Deployment)
     first, last = embedded.models["monday"].requests[0], embedded.models["monday"].requests[-1]
     assert first.system_prompt_content == last.system_prompt_content
     assert "genre: mystery" in str(last.messages)
+    assert "user_memory" not in str(agent.messages)
 
 
 # Order
@@ -631,9 +625,8 @@ def test_work_queued_before_an_erasure_writes_nothing(tmp_path: Path) -> None:
     opened.set()
     for pair in ((hot, None), (None, held)):
         finish_writes(*pair)
-    assert {row["memory_id"] for row in [*table.query(USER), *table.query(f"changes/{USER}")]} == {
-        "~erased"
-    }
+    found = {row["memory_id"] for row in [*table.query(USER), *table.query(f"changes/{USER}")]}
+    assert found == {"~erased"}
     assert [row for bucket in range(16) for row in table.query(f"spool/{bucket:02d}")] == []
     assert page.export_user(USER)["overrides"] == {}
     app.close()

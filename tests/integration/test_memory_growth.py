@@ -145,9 +145,8 @@ def test_a_session_start_reads_at_most_25_kb_for_every_user(tables: tuple[Table,
     )
     assert many[0][0] == 3, "requests of a start"
     assert max(read for _, read in (few[0], some[0], many[0])) <= 25_000
-    assert max(read for _, read in (few[1], some[1], many[1])) <= 75_000, (
-        "bytes of the start, and of what searches look in"
-    )
+    found = max(read for _, read in (few[1], some[1], many[1]))
+    assert found <= 75_000, "bytes of the start, and of what searches look in"
     assert {read for t in (few, some, many) for _, read in t[2:]} == {0}, "bytes of later turns"
 
 
@@ -200,9 +199,8 @@ def test_search_finds_memories_newer_than_the_word_list(tables: tuple[Table, Tab
     store.remember("Collects lighthouse postcards.")
     for number in range(64):
         store.remember(f"Shelf {number} is full.")
-    assert contents(UserMemoryStore(tables[1], user_id="u1"), "Any postcards?") == [
-        "Collects lighthouse postcards."
-    ]
+    found = contents(UserMemoryStore(tables[1], user_id="u1"), "Any postcards?")
+    assert found == ["Collects lighthouse postcards."]
 
 
 def test_search_finds_a_new_preference_among_many(tables: tuple[Table, Table]) -> None:
@@ -213,9 +211,8 @@ def test_search_finds_a_new_preference_among_many(tables: tuple[Table, Table]) -
         store.prefer(f"taste {number:02d}", f"value {number}")
     assert contents(store, "Any postcards?") == []
     store.prefer("arts", "lighthouse postcards")
-    assert contents(UserMemoryStore(tables[1], user_id="u1"), "Any postcards?") == [
-        "arts: lighthouse postcards"
-    ]
+    found = contents(UserMemoryStore(tables[1], user_id="u1"), "Any postcards?")
+    assert found == ["arts: lighthouse postcards"]
 
 
 def test_words_of_a_forgotten_memory_are_deleted(tables: tuple[Table, Table]) -> None:
@@ -378,9 +375,7 @@ def test_recent_hit_with_one_word_hides_no_older_answer(tables: tuple[Table, Tab
     assert found[0].content == "The parcel of Berserk is at the locker GX1."
 
 
-def test_storing_a_session_summary_reads_as_much_after_many_sessions_as_after_one(
-    tables: tuple[Table, Table],
-) -> None:
+def test_storing_a_summary_costs_the_same_after_many_sessions(tables: tuple[Table, Table]) -> None:
     counted: Any = CountingTable(tables[1])
     store = UserMemoryStore(counted, user_id="u1")
     ids, costs = set(), set()
@@ -429,10 +424,8 @@ def test_open_questions_of_a_week_stay_over_many_sessions(tables: tuple[Table, T
     )
     for number in range(20):
         store.store_session_summary(f"s{number}", "The user thanked.")
-    assert (
-        "- When does volume 9 arrive?"
-        in UserMemoryStore(tables[1], user_id="u1").build_agent_context()
-    )
+    found = UserMemoryStore(tables[1], user_id="u1").build_agent_context()
+    assert "- When does volume 9 arrive?" in found
     store.store_session_summary("asked", "The user asked, and was answered.")
     assert "volume 9" not in UserMemoryStore(tables[1], user_id="u1").build_agent_context()
     store.store_session_summary(
@@ -444,7 +437,7 @@ def test_open_questions_of_a_week_stay_over_many_sessions(tables: tuple[Table, T
     assert "volume 8" not in repr(list(tables[1].query("u1")))
 
 
-def test_a_recall_is_counted_in_the_record_by_itself(
+def test_recall_is_counted_in_the_record(
     tables: tuple[Table, Table], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another service reads ``access_count`` without the ledger."""
@@ -483,9 +476,7 @@ def summaries(store: UserMemoryStore, numbers: range, *, days_ago: float, topic:
     return ids
 
 
-def test_finalizing_of_a_user_with_many_sessions_reads_little_and_rolls_all_up(
-    tables: tuple[Table, Table],
-) -> None:
+def test_finalizing_after_many_sessions_reads_little(tables: tuple[Table, Table]) -> None:
     """Only the latest, newly week- or month-old, and oldest sessions are read."""
     store = UserMemoryStore(tables[1], user_id="u1")
     gone = summaries(store, range(20), days_ago=91, topic="Berserk")

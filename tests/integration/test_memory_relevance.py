@@ -55,7 +55,7 @@ def _injected(folder: Path, talk: tuple[tuple[str, str], ...], question: str) ->
         (JAPANESE, "これはいくつですか？"),
     ],
 )
-def test_unrelated_passages_are_not_injected(
+def test_unrelated_passages_stay_out(
     tmp_path: Path, talk: tuple[tuple[str, str], ...], question: str
 ) -> None:
     """Greetings and other subjects stay out, also next to a related passage."""
@@ -68,7 +68,7 @@ def test_unrelated_passages_are_not_injected(
     ("talk", "question", "expected"),
     [(ENGLISH, "What did shipping cost?", "350 yen"), (JAPANESE, "送料を忘れました。", "350円")],
 )
-def test_related_passage_is_injected(
+def test_related_passage(
     tmp_path: Path, talk: tuple[tuple[str, str], ...], question: str, expected: str
 ) -> None:
     """A passage that shares a content word with the question is quoted."""
@@ -80,23 +80,21 @@ def test_small_talk_is_no_memory(tmp_path: Path) -> None:
     assert "Goodbye" not in _injected(tmp_path, ENGLISH, "Is there a manga with bye in its title?")
 
 
-def test_summary_that_stands_under_the_latest_sessions_is_not_quoted_again(tmp_path: Path) -> None:
+def test_summary_that_stands_under_the_latest_sessions_is_not_quoted_again(
+    memory: MangaMemory,
+) -> None:
     """Even if the list of sessions shortens the summary."""
-    url = f"sqlite:///{tmp_path / 'm.sqlite3'}"
-    with MangaMemory.open(durable=url, memories=True) as memory:
-        agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1")
-        agent(
-            "Is volume 3 of 『Uzumaki』 in stock, in the large format that was printed for the"
-            " anniversary?"
-        )
-        agent("And does the parcel with it arrive before the weekend, if I order today?")
-        memory.finalize(ConversationScope("u1", "s1"))
-        model = ScriptedModel()
-        memory.agent(model, user_id="u1", session_id="s2")(
-            "Which volume of Uzumaki did I ask about?"
-        )
-        request = "\n".join(b.get("text", "") for b in model.requests[0].messages[-1]["content"])
-        assert request.count("The user said") == 1
+    agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1")
+    agent(
+        "Is volume 3 of 『Uzumaki』 in stock, in the large format that was printed for the"
+        " anniversary?"
+    )
+    agent("And does the parcel with it arrive before the weekend, if I order today?")
+    memory.finalize(ConversationScope("u1", "s1"))
+    model = ScriptedModel()
+    memory.agent(model, user_id="u1", session_id="s2")("Which volume of Uzumaki did I ask about?")
+    request = "\n".join(b.get("text", "") for b in model.requests[0].messages[-1]["content"])
+    assert request.count("The user said") == 1
 
 
 def test_passage_of_a_long_message_that_answers_the_question_is_quoted(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from strands import Agent, tool
+from strands import Agent
 from strands.memory import (
     InjectionQueryContext,
     MemoryEntry,
@@ -19,6 +19,7 @@ from strands_manga_memory import ConversationScope, Environment, MangaMemory, Us
 from strands_manga_memory.memory import extract_user_query
 from strands_manga_memory.stores import USER_MEMORY, open_table
 from strands_manga_memory.testing import ScriptedModel
+from tests.support import stub_tool
 from tests.unit.session.support import tool_use, user
 
 QUESTION = "Recommend a cookbook with soups"
@@ -68,10 +69,7 @@ def remember_earlier_sessions(memory: MangaMemory) -> None:
         memory.finalize(scope)
 
 
-@tool
-def look_up(title: str) -> str:
-    """Look a title up."""
-    return "Thanks, bye bye! 3 copies"
+look_up = stub_tool("look_up", lambda title: "Thanks, bye bye! 3 copies")
 
 
 @pytest.fixture

@@ -91,9 +91,8 @@ def test_a_graph_interrupted_in_a_tool_goes_on_elsewhere(both: Stores) -> None:
     assert order(again) == ["first", "second", "third"]
     assert [asked(again, name) for name in ("first", "second", "third")] == [0, 1, 1]
     executor: Any = again.nodes["second"].executor
-    assert executor.messages[2]["content"][0]["toolResult"]["content"] == [
-        {"text": "signed contract"}
-    ]
+    found = executor.messages[2]["content"][0]["toolResult"]["content"]
+    assert found == [{"text": "signed contract"}]
 
 
 def test_a_graph_interrupted_in_a_hook_goes_on_elsewhere(both: Stores) -> None:

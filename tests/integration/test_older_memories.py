@@ -51,9 +51,8 @@ def test_recall_compares_all_matching_memories(memories: Memories) -> None:
         *matching, *(f"parcel number {number}" for number in range(200)), "allergy pollen"
     )
     for _ in range(2):  # the second recall reads the stored list of words
-        assert sorted(contents(memories.store(), "allergy", 4)) == sorted(
-            [*matching, "allergy pollen"]
-        )
+        found = sorted(contents(memories.store(), "allergy", 4))
+        assert found == sorted([*matching, "allergy pollen"])
 
 
 def test_search_after_a_recall_finds_an_old_preference(memories: Memories) -> None:
@@ -66,9 +65,8 @@ def test_search_after_a_recall_finds_an_old_preference(memories: Memories) -> No
     for _ in range(2):
         store = memories.store()
         store.recall(query="something else", limit=2)
-        assert [record.content for record in store.reader.search("topic03 value03", limit=1)] == [
-            "topic03: value03"
-        ]
+        found = [record.content for record in store.reader.search("topic03 value03", limit=1)]
+        assert found == ["topic03: value03"]
 
 
 def test_facts_are_found_after_the_latest_are_forgotten(memories: Memories) -> None:
@@ -162,9 +160,7 @@ def test_words_of_an_erased_user_are_not_stored(memories: Memories, tmp_path: Pa
     sessions.close()
 
 
-def test_searches_share_a_read_of_recent_memories_that_does_not_end(
-    memories: Memories, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_searches_share_a_hanging_read(memories: Memories, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each search waits for the first read, and queues no other one."""
     memories.remember("volume 3 of Uzumaki")
     reader = memories.store().reader

@@ -20,9 +20,7 @@ def _agent(memory: MangaMemory) -> Any:
     return memory.agent(ScriptedModel(), user_id="user-4f1c", session_id="session-77ab")
 
 
-def test_an_unreachable_hot_tier_is_reported_with_its_address(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_hot_outage_names_the_address(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """``hot_error`` and the warnings say that the connection was refused, and by which server."""
     with servers.valkey() as server:
         memory = MangaMemory.open(hot=server.url, durable=f"sqlite:///{tmp_path / 'm.sqlite3'}")

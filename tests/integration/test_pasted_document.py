@@ -134,13 +134,11 @@ def test_it_is_read_back_after_a_restart_from_what_the_session_keeps(tmp_path: A
     session.close()
     restored, session = made()
     assert "read_cut_message" in restored.tool_names
-    assert (
-        read_back(
-            restored,
-            [message for message in restored.messages if "read_cut_message('" in str(message)],
-        )
-        == document
+    found = read_back(
+        restored,
+        [message for message in restored.messages if "read_cut_message('" in str(message)],
     )
+    assert found == document
     session.close()
     table.close()
 

@@ -153,14 +153,13 @@ def test_card_numbers_of_evicted_messages_and_tool_results_are_not_quoted() -> N
     assert not holds_card(json.dumps(first.messages, ensure_ascii=False))
 
 
-def test_card_number_is_in_no_memory_and_in_no_export_for_a_human(tmp_path: Path) -> None:
-    with MangaMemory.open(None, f"sqlite:///{tmp_path}/m", memories=True) as memory:
-        agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1", task_state=True)
-        agent("My card is 4539 1488 0343 6467. I prefer horror.")
-        memory.user("u1").remember("pays with 4539148803436467")
-        exported = memory.export_user("u1")
-        assert not holds_card(json.dumps(exported["memories"], ensure_ascii=False, default=str))
-        assert not holds_card(export_for_human(agent).model_dump_json())
+def test_card_number_is_in_no_memory_and_in_no_export_for_a_human(memory: MangaMemory) -> None:
+    agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1", task_state=True)
+    agent("My card is 4539 1488 0343 6467. I prefer horror.")
+    memory.user("u1").remember("pays with 4539148803436467")
+    exported = memory.export_user("u1")
+    assert not holds_card(json.dumps(exported["memories"], ensure_ascii=False, default=str))
+    assert not holds_card(export_for_human(agent).model_dump_json())
 
 
 @pytest.mark.parametrize("action", ["redact", "encrypt", "refuse"])
@@ -220,10 +219,7 @@ def test_summary_has_the_kind_of_encrypted_data_instead_of_ciphertext(tmp_path: 
 def test_model_cannot_put_a_card_number_into_slots_goals_or_tasks() -> None:
     """Identifiers are refused in slots, and replaced in goals and steps."""
 
-    @tool
-    def charge(card: str) -> str:
-        """Charge a card."""
-        return f"charged {card}"
+    charge = stub_tool("charge", lambda card: f"charged {card}")
 
     def use(number: int, name: str, **given: Any) -> dict[str, Any]:
         return tool_use(f"t{number}", name, **given)

@@ -121,7 +121,7 @@ def in_tiers(folder: Path) -> Callable[[], Any]:
 
 
 @pytest.mark.parametrize("kept", [in_files, in_tiers])
-def test_a_restored_history_is_the_live_one_turn_after_turn(
+def test_restored_history_is_the_live_one(
     kept: Callable[[Path], Callable[[], Any]], tmp_path: Path
 ) -> None:
     reset_texts()

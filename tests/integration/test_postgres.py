@@ -60,7 +60,7 @@ def test_the_command_line_looks_at_it(url: str, capsys: Any) -> None:
 
 
 @pytest.mark.parametrize("fault", ["blackhole", "reset"])
-def test_it_is_unavailable_within_its_deadline(
+def test_it_fails_within_its_deadline(
     postgres_server: servers.Postgres, unique: str, fault: str
 ) -> None:
     with servers.FaultyProxy(servers.HOST, postgres_server.port) as proxy:
@@ -133,8 +133,7 @@ def test_urls_and_passwords() -> None:
     with pytest.raises(ValueError, match="cannot be opened") as refused:
         open_table("postgresql://me:hush@127.0.0.1:1/db?sslmode=disable&nonsense=1")
     assert "hush" not in str(refused.value)
-    assert "hush" not in repr(
-        MangaMemorySettings(durable_url="postgresql://me:hush@127.0.0.1:1/db")
-    )
+    found = repr(MangaMemorySettings(durable_url="postgresql://me:hush@127.0.0.1:1/db"))
+    assert "hush" not in found
     with pytest.raises(ValueError, match="deadline"):
         PostgresTable("postgresql://127.0.0.1/db", deadline=0)

@@ -75,7 +75,7 @@ def _filled(table: PostgresTable, connections: int) -> None:
         list(threads.map(hold, range(connections)))
 
 
-def test_sessions_are_restored_after_a_gateway_dropped_idle_connections(
+def test_restore_after_dropped_idle_connections(
     postgres_server: servers.Postgres, unique: str
 ) -> None:
     """Each restore takes less than its deadline."""

@@ -12,7 +12,6 @@ from typing import Any
 import boto3
 import pytest
 from botocore.config import Config
-from strands import Agent
 
 from strands_manga_memory import MangaMemory, UserMemoryStore
 from strands_manga_memory.exceptions import CorruptRecordError, StoreError, StoreUnavailableError
@@ -115,9 +114,8 @@ def test_a_damaged_log_is_not_taken_for_empty(table: Table, damage: dict[str, An
             work()
     assert [record.content for record in store.recall(type="preference")] == ["genre: horror"]
     assert table.get(*key) == damaged
-    store.partition.table.delete(
-        store.owner.preference_log_partition, "~changes"
-    )  # the repair of guide/troubleshooting.md
+    # The repair of guide/troubleshooting.md.
+    store.partition.table.delete(store.owner.preference_log_partition, "~changes")
     store.prefer("genre", "romance")
     change()
     assert sorted(record.content for record in store.recall(type="preference")) == [
@@ -161,22 +159,6 @@ def test_damaged_values_stay_as_they_are_and_stop_no_change(table: Table) -> Non
     assert store.forget(memory_id)
     assert store.get(memory_id) is None
     assert store.prefer("author", "Urasawa").content == "author: Urasawa"
-
-
-def test_nothing_is_lost_while_the_stream_throttles_for_a_minute(table: Table) -> None:
-    sink, clock = Sink(), FakeClock()
-    sink.refusing = True
-    outbox = PreferenceOutbox(table, sink, clock=clock)
-    for number in range(60):
-        store(outbox, Preference(f"key {number % 7}", f"value {number}"), at=clock())
-        clock.advance(1)
-        with pytest.raises(StoreUnavailableError, match="throttled"):
-            outbox.drain(OWNER)
-    sink.refusing = False
-    another_process = PreferenceOutbox(table, sink, clock=clock)
-    assert another_process.drain_all() == 60
-    assert [signal.value for signal in sink.taken] == [f"value {number}" for number in range(60)]
-    assert another_process.drain_all() == 0
 
 
 def test_a_worker_that_dies_after_sending_sends_again_with_the_same_id(table: Table) -> None:
@@ -303,27 +285,25 @@ def test_a_user_whose_last_signal_was_deleted_is_no_longer_listed(table: Table) 
     assert not list(table.query(bucket))
 
 
-def test_the_preferences_of_other_agents_are_seen_with_a_damaged_log(tmp_path: Path) -> None:
-    with MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.db", memories=True) as memory:
-        user = memory.user("u1")
-        user.prefer("author", "Ito")
-        user.partition.table.put(
-            {"user_id": OWNER.preference_log_partition, "memory_id": "~changes", "statements": 7}
-        )
-        model = ScriptedModel()
-        first, second = (
-            memory.agent(model, user_id="u1", session_id=name, session=False)
-            for name in ("s1", "s2")
-        )
-        second("Hello!")
-        first("I only read paperbacks.")
+def test_the_preferences_of_other_agents_are_seen_with_a_damaged_log(memory: MangaMemory) -> None:
+    user = memory.user("u1")
+    user.prefer("author", "Ito")
+    user.partition.table.put(
+        {"user_id": OWNER.preference_log_partition, "memory_id": "~changes", "statements": 7}
+    )
+    model = ScriptedModel()
+    first, second = (
+        memory.agent(model, user_id="u1", session_id=name, session=False) for name in ("s1", "s2")
+    )
+    second("Hello!")
+    first("I only read paperbacks.")
 
-        def is_seen() -> bool:
-            second("What do I read?")
-            return "paperbacks" in str(model.requests[-1].messages)
+    def is_seen() -> bool:
+        second("What do I read?")
+        return "paperbacks" in str(model.requests[-1].messages)
 
-        wait_until(is_seen, "the shared preference")  # patterns are compiled at first use
-        user.partition.table.delete(OWNER.preference_log_partition, "~changes")
+    wait_until(is_seen, "the shared preference")  # patterns are compiled at first use
+    user.partition.table.delete(OWNER.preference_log_partition, "~changes")
 
 
 # Kinesis
@@ -369,9 +349,7 @@ def records_of(kinesis: Any, stream: str) -> list[dict[str, Any]]:
     return list(kinesis.get_records(ShardIterator=iterator)["Records"])
 
 
-def test_a_kinesis_stream_gets_json_in_order_with_the_user_as_key(
-    kinesis: Any, stream: str, table: Table
-) -> None:
+def test_kinesis_gets_json_in_order_by_user(kinesis: Any, stream: str, table: Table) -> None:
     outbox = PreferenceOutbox(table, KinesisPreferenceSink(kinesis, stream_name=stream))
     owner = Owner("u1", "tenant")
     for number in range(5):
@@ -598,9 +576,7 @@ def test_retraction_reaches_other_processes_before_the_table(tmp_path: Path) -> 
     assert UserMemoryStore(table, user_id="u1").recall() == []
 
 
-def test_close_reports_preferences_that_the_table_did_not_accept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_close_reports_unsaved_preferences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.db", memories=True)
     table: Any = FaultyTable(plain.memories)
     memory = MangaMemory(hot=plain.hot, durable=plain.durable, memories=table)
@@ -688,9 +664,7 @@ def test_close_accepts_a_sink_that_is_slow(tmp_path: Path, monkeypatch: pytest.M
     finish_writes(None, memory._stores["memories"])
 
 
-def test_errors_of_statements_stored_in_the_background_are_logged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_background_errors_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     table = SQLiteTable(tmp_path / "m.db", USER_MEMORY)
     table.create_if_missing()
     faulty: Any = FaultyTable(table)
@@ -702,7 +676,7 @@ def test_errors_of_statements_stored_in_the_background_are_logged(
 
 
 @pytest.mark.parametrize("is_set", [False, True])
-def test_a_removal_by_a_process_with_another_hot_tier_is_seen_after_a_statement(
+def test_removal_under_another_hot_tier_is_seen_after_a_statement(
     tmp_path: Path, *, is_set: bool
 ) -> None:
     """The statement must not hide an unread removal in the table."""
@@ -736,34 +710,6 @@ def test_a_late_write_does_not_bring_back_what_was_erased(hot: Any, user_table: 
 
 
 # In an agent
-
-
-def test_what_the_model_is_told(tmp_path: Path) -> None:
-    hot = InMemoryHotStore()
-    memory = MangaMemory.open(hot, f"sqlite:///{tmp_path}/m.db", memories=True)
-    memory.user("u1").prefer("genre", "horror <b>")
-
-    def agent(session: str) -> tuple[Agent, ScriptedModel]:
-        model = ScriptedModel()
-        kwargs = memory.agent_kwargs(user_id="u1", session_id=session)
-        return (Agent(model=model, system_prompt="You are helpful.", **kwargs), model)
-
-    here, model = agent("s1")
-    there, other = agent("s2")
-    here("hello")
-    first = model.requests[0]
-    assert "genre: horror &lt;b&gt;" in repr(first.system_prompt_content)
-    assert "horror" not in repr(first.messages)
-    here("My budget is 3000 yen.")
-    there("what now?")
-    assert "budget: 3000 yen" in repr(other.requests[-1].messages[-1])
-    assert "budget" not in repr(other.requests[-1].system_prompt_content)
-    assert model.requests[-1].system_prompt_content == first.system_prompt_content
-    assert "user_memory" not in repr(here.messages)
-    servers.wait_until(
-        lambda: any(r.content == "budget: 3000 yen" for r in memory.user("u1").recall()), "the sink"
-    )
-    memory.close()
 
 
 def test_memories_beside_the_durable_tier_and_none_without(tmp_path: Path) -> None:

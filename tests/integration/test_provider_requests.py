@@ -20,7 +20,7 @@ from strands_manga_memory.conversation import (
     TieredCompactionConversationManager,
     VerifiedSummarizingConversationManager,
 )
-from strands_manga_memory.state import StateCoordinator, coordinator_of
+from strands_manga_memory.state import StateCoordinator
 from strands_manga_memory.testing import ScriptedModel
 from tests.histories import histories
 from tests.provider_formats import PROVIDERS, problems, rules
@@ -30,10 +30,7 @@ from tests.unit.session.support import tool_use
 LONG = "volume after volume stands on the shelf " * 60
 
 
-@tool
-def find(title: str) -> str:
-    """Find a book."""
-    return f"{title} is here"
+find = stub_tool("find", lambda title: f"{title} is here")
 
 
 def call(id_: str, name: str = "find", **given: Any) -> dict[str, Any]:
@@ -87,11 +84,9 @@ def test_a_condensed_result_notes_its_medium(kind: str, said: list[Any], opened:
     chart = stub_tool("chart", lambda: {"status": "success", "content": [*said, MEDIA[kind]]})
 
     def reply(messages: Any) -> Any:
-        return (
-            "here it is " * 30
-            if "toolResult" in messages[-1]["content"][0]
-            else [call(f"c{len(messages)}", "chart")]
-        )
+        if "toolResult" in messages[-1]["content"][0]:
+            return "here it is " * 30
+        return [call(f"c{len(messages)}", "chart")]
 
     agent, model = opened(ScriptedModel(reply), tools=[chart], max_tokens=4_096)
     for number in range(6):
@@ -102,9 +97,8 @@ def test_a_condensed_result_notes_its_medium(kind: str, said: list[Any], opened:
     check(model, ("bedrock-claude", "bedrock-llama", "anthropic", "gemini"))
     restored, later = opened(ScriptedModel(), tools=[chart], max_tokens=4_096)
     restored("thanks")
-    assert [
-        item.get("text") for item in tool_results(later.requests[0].messages)[0]["content"]
-    ] == expected
+    found = [item.get("text") for item in tool_results(later.requests[0].messages)[0]["content"]]
+    assert found == expected
     check(later, ("bedrock-claude", "bedrock-llama", "anthropic", "gemini"))
 
 
@@ -141,10 +135,7 @@ def test_parallel_calls_of_one_id_keep_their_results_in_the_order_of_the_calls()
 
 
 def test_a_shortened_result_of_a_repeated_id_is_read_back_under_a_key_of_its_own() -> None:
-    @tool
-    def list_books(author: str) -> str:
-        """List books."""
-        return f"books of {author}: {LONG}"
+    list_books = stub_tool("list_books", lambda author: f"books of {author}: {LONG}")
 
     def reply(messages: Any) -> Any:
         last = messages[-1]["content"][-1]
@@ -178,10 +169,7 @@ def test_a_shortened_result_of_a_repeated_id_is_read_back_under_a_key_of_its_own
 def test_the_last_result_counts_after_a_cancelled_resume(opened: Any, *, restarts: bool) -> None:
     """The history has the cancelled resume's result, then the tool's."""
 
-    @tool
-    def pay(order: str) -> str:
-        """Pay an order."""
-        return f"paid {order}"
+    pay = stub_tool("pay", lambda order: f"paid {order}")
 
     agent, model = opened(
         ScriptedModel([[call("c1", "pay", order="17")], "done", "again"]), tools=[pay]
@@ -218,10 +206,7 @@ def test_a_tool_returning_one_object_twice_has_two_results(opened: Any, *, toget
     """Strands writes the id of each call into the object that the tool returned."""
     shared = {"status": "success", "content": [{"text": "in stock"}]}
 
-    @tool
-    def stock(title: str) -> dict[str, Any]:
-        """Look for copies."""
-        return shared
+    stock = stub_tool("stock", lambda title: shared)
 
     calls = [call("a", "stock", title="A"), call("b", "stock", title="B")]
     agent, model = opened(
@@ -278,9 +263,8 @@ def test_nothing_stands_beside_tool_results_with_all_parts_on(tmp_path: Path) ->
     ]
     injected = "".join(block["text"] for block in openings[0]["content"][:-1])
     assert all(tag in injected for tag in ("<conversation_state>", "<user_memory>"))
-    assert openings[0]["content"][-1] == {
-        "text": "On which shelf are horror books for my dog Momo, as in ORD-12345?"
-    }
+    found = openings[0]["content"][-1]
+    assert found == {"text": "On which shelf are horror books for my dog Momo, as in ORD-12345?"}
     assert all(opening == openings[0] for opening in openings)
     for messages in loop[1:]:
         assert {kind for block in messages[-1]["content"] for kind in block} == {"toolResult"}
@@ -304,20 +288,6 @@ def test_text_that_another_plugin_adds_beside_results_moves_before_the_users_wor
     check(model)
 
 
-def test_a_question_is_asked_next_within_the_turn_that_names_the_intent() -> None:
-    """The request's state is of the turn's beginning, so the tool names the question."""
-    from strands_manga_memory.state import DialogueSlot
-
-    intents = {"reorder": [DialogueSlot(name="volume", question="Which volume?")]}
-    model = ScriptedModel([[call("t1", "update_slots", intent="reorder")], "Which volume?"])
-    agent = Agent(model=model, plugins=[StateCoordinator(intents=intents)])
-    agent("again, please")
-    assert coordinator_of(agent) is not None
-    assert texts(model.requests[-1].messages) == [
-        "The user's intent: reorder\nMissing: volume\nAsk the user next: Which volume?"
-    ]
-
-
 # --- Random histories -----------------------------------------------------------------------------
 
 MANAGERS: dict[str, Callable[[], Any]] = {
@@ -337,11 +307,9 @@ LEFT_TO_STRANDS = {"formatter raises", "block in a message of the wrong role", "
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_history_gives_valid_requests(name: str, history: list[Any], then: str) -> None:
     def reply(messages: Any) -> Any:
-        return (
-            [call("call_0", title="x"), call("call_0", title="y")]
-            if messages[-1]["content"][-1].get("text") == "find it"
-            else "ok"
-        )
+        if messages[-1]["content"][-1].get("text") == "find it":
+            return [call("call_0", title="x"), call("call_0", title="y")]
+        return "ok"
 
     bare = ScriptedModel(reply)
     ours = ScriptedModel(reply)
@@ -368,11 +336,9 @@ def test_equal_ids_of_answers_stay_apart_in_requests_and_after_a_restart(opened:
 
     def reply(messages: Any) -> Any:
         last = messages[-1]["content"][-1]
-        return (
-            "It stands where I said."
-            if "toolResult" in last
-            else [call("call_0", title=last["text"])]
-        )
+        if "toolResult" in last:
+            return "It stands where I said."
+        return [call("call_0", title=last["text"])]
 
     agent, model = opened(ScriptedModel(reply), tools=[find])
     for title in ("Akira", "Berserk", "Claymore"):

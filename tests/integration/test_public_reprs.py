@@ -97,25 +97,22 @@ def test_repr_shows_no_secret_and_no_message(tmp_path: Path) -> None:
         assert repr(memory.session("s1")).startswith("TieredSessionManager('s1', hot=None")
         finalizer = "SessionFinalizer(hot=None, durable=SQLiteTable)"
         assert repr(memory.finalizer()) == finalizer
-        assert (
-            repr(memory.sweeper())
-            == f"SessionSweeper(hot=None, durable=SQLiteTable, finalizer={finalizer})"
-        )
+        found = repr(memory.sweeper())
+        assert found == f"SessionSweeper(hot=None, durable=SQLiteTable, finalizer={finalizer})"
         assert repr(user) == "UserMemoryStore(user_id='u1', tenant='acme')"
         assert repr(memory.storage(user_id="u1")).startswith(
             "TieredStorage(durable=SQLiteTable, hot=InMemoryHotStore"
         )
 
 
-def test_reports_are_tables_in_a_notebook(tmp_path: Path) -> None:
-    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.db", memories=True) as memory:
-        agent = memory.agent(ScriptedModel(lambda _: "Noted."), user_id="u1", session_id="s1")
-        agent("I love horror manga.")
-        stats: Any = memory.stats()
-        assert "<tr><th>turns</th><td>1</td></tr>" in stats._repr_html_()
-        assert json.loads(json.dumps(stats["turns"])) == 1
-        sources: Any = memory.explain(agent)
-        assert isinstance(sources, ReportList)
+def test_reports_are_tables_in_a_notebook(memory: MangaMemory) -> None:
+    agent = memory.agent(ScriptedModel(lambda _: "Noted."), user_id="u1", session_id="s1")
+    agent("I love horror manga.")
+    stats: Any = memory.stats()
+    assert "<tr><th>turns</th><td>1</td></tr>" in stats._repr_html_()
+    assert json.loads(json.dumps(stats["turns"])) == 1
+    sources: Any = memory.explain(agent)
+    assert isinstance(sources, ReportList)
 
 
 def test_html_is_escaped() -> None:

@@ -97,9 +97,8 @@ def test_json_results_are_quoted_as_values() -> None:
         "On which shelf is Uzumaki?", "Please check.", replies=[call(1)], tools=[stock]
     )
     lines = [line for line in quotes.splitlines() if line.startswith(("[", "  "))]
-    assert [line.partition("] ")[2] for line in lines] == [
-        "title: Uzumaki, shelf: 12, price: 19.5, about: A spiral. [...]"
-    ]
+    found = [line.partition("] ")[2] for line in lines]
+    assert found == ["title: Uzumaki, shelf: 12, price: 19.5, about: A spiral. [...]"]
 
 
 def test_a_quote_from_the_middle_of_a_record_names_the_record() -> None:

@@ -60,14 +60,12 @@ def test_the_chat_streams_and_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
         app = run("web_streaming")["app"]
         with TestClient(app) as client:
             for expected in answers:
-                assert (
-                    client.post("/chat/s1", content="hello", headers={"x-user": "hanako"}).text
-                    == expected
-                )
+                found = client.post("/chat/s1", content="hello", headers={"x-user": "hanako"}).text
+                assert found == expected
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_agentcore_goes_on_in_another_process_and_keeps_sessions_apart(
+def test_agentcore_goes_on_with_sessions_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DURABLE_URL", f"sqlite:///{tmp_path}/s.db")
@@ -124,7 +122,7 @@ def test_the_harness_goes_on(
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # of a prompt for consent
-def test_guarded_tools_go_on_without_a_server_and_a_terminal(
+def test_guarded_tools_without_server_and_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -230,7 +228,5 @@ def test_what_compose_sets_runs_on_the_servers_it_names(
     monkeypatch.setenv("MANGA_MEMORY_DURABLE_URL", durable)
     for expected in ("1通目です。", "3通目です。"):
         with TestClient(run("web_streaming")["app"]) as client:
-            assert (
-                client.post("/chat/s1", content="hello", headers={"x-user": "hanako"}).text
-                == expected
-            )
+            found = client.post("/chat/s1", content="hello", headers={"x-user": "hanako"}).text
+            assert found == expected

@@ -65,9 +65,8 @@ def test_what_a_long_text_squeezed_out_returns(settings: dict[str, int]) -> None
     manager: Any = agent.conversation_manager
     model: Any = agent.model
     for request in model.requests:
-        beyond = max(
-            0, COUNTER.count(request.messages[-1]) - BUDGET // 2
-        )  # what the user says now comes on top
+        # What the user says now comes on top.
+        beyond = max(0, COUNTER.count(request.messages[-1]) - BUDGET // 2)
         assert sum(map(COUNTER.count, request.messages)) <= BUDGET + beyond
     ids = [fate.tracking_id for fate in manager.explain(agent)]
     assert len(ids) == len(set(ids))

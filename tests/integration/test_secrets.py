@@ -88,9 +88,7 @@ def failing(tmp_path: Path) -> list[Callable[[], object]]:
     ]
 
 
-def test_errors_and_what_they_were_raised_from_show_no_secret(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_errors_and_causes_show_no_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     refused = 0
     with caplog.at_level(logging.DEBUG, logger="strands_manga_memory"):
         for work in failing(tmp_path):

@@ -191,9 +191,7 @@ def streaming(request: pytest.FixtureRequest) -> bool:
 # What the model sees
 
 
-async def test_tool_calls_and_results_stay_in_the_models_view_and_survive_a_restart(
-    open_memory: OpenMemory, streaming: bool
-) -> None:
+async def test_tool_calls_survive_a_restart(open_memory: OpenMemory, streaming: bool) -> None:
     shop = Shop(open_memory(), streaming=streaming)
     shop.may_go_on.set()
     assert await shop.ask("look") == "it says found 4242"
@@ -240,9 +238,8 @@ async def test_tools_know_the_user_and_no_one_can_be_another(memory: MangaMemory
     shop = Shop(memory)
     shop.may_go_on.set()
     await shop.ask("look", "u1", user_id="u2", session_id="s9", agent_id="beta", shop="Kanda")
-    assert shop.seen == [
-        {"user_id": "u1", "session_id": "s1", "agent_id": "alpha", "shop": "Kanda"}
-    ]
+    found = shop.seen
+    assert found == [{"user_id": "u1", "session_id": "s1", "agent_id": "alpha", "shop": "Kanda"}]
 
 
 async def test_an_empty_id_is_no_conversation(memory: MangaMemory) -> None:
@@ -371,9 +368,7 @@ def dying(valkey_server: servers.Valkey, unique: str) -> tuple[Child, str]:
     return child, url
 
 
-async def test_nobody_waits_long_for_a_process_that_was_killed(
-    memory: MangaMemory, dying: tuple[Child, str]
-) -> None:
+async def test_killed_process_delays_nobody(memory: MangaMemory, dying: tuple[Child, str]) -> None:
     child, url = dying
     hot = open_hot_store(url)
     with pytest.raises(BusyError):
@@ -607,7 +602,7 @@ async def test_a_user_who_is_forgotten_leaves_nothing_in_the_squad(open_memory: 
     assert len(await shop.storage.fetch_all_chats("u2", "s1")) == 4
 
 
-async def test_a_chat_is_read_without_statistics_of_all_sessions(
+async def test_chat_needs_no_statistics(
     memory: MangaMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A chat must not count turns and tokens of thousands of sessions."""
@@ -766,9 +761,8 @@ async def test_a_storage_that_summarizes_works_over_ours(memory: MangaMemory) ->
         return f"{len(messages)} messages"
 
     storage = SessionChatStorage(memory)
-    outer = SummarizingChatStorage(
-        storage, summarize
-    )  # it passes max_history_size, which not every storage takes
+    # It passes max_history_size, which not every storage takes.
+    outer = SummarizingChatStorage(storage, summarize)
     await outer.save_chat_message("u", "s", "lex", said("user", "q"))
     await outer.save_chat_message("u", "s", "lex", said("assistant", "a"))
     assert shown(await outer.fetch_chat("u", "s", "lex", 10)) == [("user", "q"), ("assistant", "a")]
@@ -840,7 +834,7 @@ def supervisor_of(shop: Shop) -> SupervisorAgent:
     return supervisor
 
 
-async def test_members_of_a_supervisors_team_run_in_event_loops_of_their_own(
+async def test_members_run_in_their_own_event_loops(
     open_memory: OpenMemory, streaming: bool
 ) -> None:
     memory = open_memory()
@@ -873,9 +867,7 @@ def sign(what: str, tool_context: ToolContext) -> str:
     return f"{what} signed: {answer}"
 
 
-async def test_an_interrupt_asks_the_user_and_his_next_message_is_the_response(
-    open_memory: OpenMemory, streaming: bool
-) -> None:
+async def test_next_message_answers_an_interrupt(open_memory: OpenMemory, streaming: bool) -> None:
     shop = Shop(open_memory(), streaming=streaming)
     shop.tools = [sign]
     shop.script = lambda messages: (
@@ -892,9 +884,7 @@ async def test_an_interrupt_asks_the_user_and_his_next_message_is_the_response(
     assert [line[0] for line in again.log()] == ["u", "a", "u", "a", "u", "a"]
 
 
-async def test_an_open_breaker_stays_open_from_request_to_request_and_turns_complete(
-    memory: MangaMemory,
-) -> None:
+async def test_open_breaker_stays_open_and_turns_complete(memory: MangaMemory) -> None:
     calls: list[str] = []
 
     @tool

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import dataclasses
 import json
-import logging
 import os
 import re
 import shutil
@@ -45,7 +44,7 @@ from strands_manga_memory.language import Prompt
 from strands_manga_memory.stores import open_table
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.histories import play_session, problems
-from tests.support import open_session
+from tests.support import open_session, stub_tool
 from tests.unit.session.support import tool_use
 
 PROSE = "The user asked about several series, and the assistant answered."
@@ -235,10 +234,9 @@ async def test_a_summary_that_takes_too_long_gives_way_to_facts() -> None:
 
 def test_a_warning_comes_at_three_quarters(caplog: pytest.LogCaptureFixture) -> None:
     agent = made(trigger_tokens=1_000, trigger_turns=1_000)
-    with caplog.at_level(logging.WARNING):
-        while "will be summarized soon" not in caplog.text:
-            talk(agent, 1)
-            assert agent.conversation_manager.usage(agent)["tokens"] < 1_000
+    while "will be summarized soon" not in caplog.text:
+        talk(agent, 1)
+        assert agent.conversation_manager.usage(agent)["tokens"] < 1_000
     assert agent.conversation_manager.usage(agent)["tokens"] >= 750
     assert agent.conversation_manager.stats().warnings == 1
 
@@ -308,8 +306,9 @@ def test_no_summarizer_error_gets_into_a_turn(error: type[BaseException], strate
 def test_what_is_no_text_is_no_summary(answer: Any) -> None:
     agent = made(lambda _: answer)
     talk(agent, 6)
-    assert agent.conversation_manager.summary(agent).model == "rules"
-    assert str(answer) not in agent.conversation_manager.summary(agent).text.split()
+    summary = agent.conversation_manager.summary(agent)
+    assert (summary.model, summary.attempts) == ("rules", 1), "a broken summarizer is asked once"
+    assert str(answer) not in summary.text.split()
 
 
 def test_a_model_that_does_not_stop_is_not_read_to_its_end() -> None:
@@ -340,11 +339,9 @@ def test_what_a_draft_lacks_is_asked_for_by_name_and_then_appended() -> None:
 
     def forgetful(prompt: Prompt) -> str:
         prompts.append(prompt)
-        return (
-            "The user's friend is called Name0x."
-            if len(prompts) < 3
-            else "Name0x and Name1x are friends of the user."
-        )
+        if len(prompts) < 3:
+            return "The user's friend is called Name0x."
+        return "Name0x and Name1x are friends of the user."
 
     agent = made(forgetful)
     talk(agent, 6)
@@ -357,9 +354,7 @@ def test_what_a_draft_lacks_is_asked_for_by_name_and_then_appended() -> None:
     assert "Name2x" in text.split("Also said")[1]
 
 
-def test_three_failures_in_a_row_leave_the_summarizer_alone_for_a_while(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_summarizer_rests_after_three_failures(caplog: pytest.LogCaptureFixture) -> None:
     clock, asked = FakeClock(), []
 
     def refusing(prompt: Prompt) -> str:
@@ -367,8 +362,7 @@ def test_three_failures_in_a_row_leave_the_summarizer_alone_for_a_while(
         return "I'm sorry, I can't do that."
 
     agent = made(refusing, clock=clock)
-    with caplog.at_level(logging.WARNING):
-        talk(agent, 6 + 3 + 3)
+    talk(agent, 6 + 3 + 3)
     assert len(asked) == 9
     assert agent.conversation_manager.stats().resting
     assert "the breaker of the summarizer is open" in caplog.text
@@ -386,8 +380,7 @@ def test_an_extractor_that_fails_gives_way_to_the_rules(caplog: pytest.LogCaptur
             raise ZeroDivisionError
 
     agent = made(facts=Failing())
-    with caplog.at_level(logging.WARNING):
-        talk(agent, 6)
+    talk(agent, 6)
     assert "the fact extractor failed" in caplog.text
     assert all(f"Name{number}x" in view(agent) for number in range(6))
 
@@ -443,9 +436,8 @@ def test_turns_that_came_meanwhile_stay() -> None:
     held.go.set()
     agent.conversation_manager.finish(agent)
     assert agent.conversation_manager.summary(agent).last_turn == 3
-    assert [
-        f"Name{number}x" in json.dumps(plain(agent.messages[-12:])) for number in range(3, 9)
-    ] == [True] * 6
+    found = [f"Name{number}x" in json.dumps(plain(agent.messages[-12:])) for number in range(3, 9)]
+    assert found == [True] * 6
 
 
 def test_a_summary_ready_in_the_middle_of_a_turn_is_used_before_the_next_model_call() -> None:
@@ -502,9 +494,8 @@ def test_a_summary_whose_window_lost_returns(is_used_before: bool, tmp_path: Pat
         held.go.set()
         assert first.conversation_manager.finish(first)
     for number in range(8, 10):
-        other(
-            f"Series number {number} is for my friend Name{number}x."
-        )  # its window, with all the raw turns, is saved first
+        # Its window, with all the raw turns, is saved first.
+        other(f"Series number {number} is for my friend Name{number}x.")
     held.go.set()
     assert first.conversation_manager._jobs.join(30)
     first("And this is mine.")
@@ -552,9 +543,7 @@ class CrashError(BaseException):
     "point", ["before the swap", "after the swap", "at a message", "after the invocation"]
 )
 @pytest.mark.parametrize("kind", ["file", "snapshot", "tiered"])
-def test_a_crash_restores_the_history_before_or_after_never_between(
-    kind: str, point: str, tmp_path: Path
-) -> None:
+def test_crash_restores_the_history_before_or_after(kind: str, point: str, tmp_path: Path) -> None:
     agent = made(agent={"session_manager": open_session(kind, tmp_path)})
     manager = agent.conversation_manager
     talk(agent, 5)
@@ -583,16 +572,14 @@ def test_a_crash_restores_the_history_before_or_after_never_between(
     restored = made(agent={"session_manager": open_session(kind, tmp_path)})
     kept = plain(restored.messages)
     swapped = [m for m in kept if not m.get("metadata", {}).get("custom", {}).get("summary")]
-    assert (
-        problems(
-            [
-                message
-                for message in kept
-                if message["role"] == "user" or "toolUse" not in json.dumps(message)
-            ][:1]
-        )
-        == []
+    found = problems(
+        [
+            message
+            for message in kept
+            if message["role"] == "user" or "toolUse" not in json.dumps(message)
+        ][:1]
     )
+    assert found == []
     assert kept[: len(before)] == before or (PROSE in view(restored) and swapped[:6] == before[-6:])
     assert all(f"Name{number}x" in view(restored) for number in range(6))
     restored("and on")
@@ -726,10 +713,7 @@ def test_corrected_values_are_not_told_as_current() -> None:
     ("answer", "is_open"), [("- It was shipped.", False), ("- I'll ask the warehouse.", True)]
 )
 def test_a_question_is_open_only_without_a_later_answer(answer: str, is_open: bool) -> None:
-    @tool
-    def order_status(order_id: str) -> str:
-        """Return the status of an order."""
-        return "unknown"
+    order_status = stub_tool("order_status", lambda order_id: "unknown")
 
     question = "Where is my order ORD-55120?"
     calling = [{"text": "Let me check."}, tool_use("t1", "order_status", order_id="ORD-55120")]
@@ -818,8 +802,7 @@ def test_a_log_that_is_down_is_done_without(caplog: pytest.LogCaptureFixture) ->
         raise ConnectionError("down")
 
     agent = made(log=log)
-    with caplog.at_level(logging.WARNING):
-        talk(agent, 6)
+    talk(agent, 6)
     assert PROSE in view(agent)
     assert "the log cannot be read" in caplog.text
 
@@ -908,7 +891,7 @@ def summarizing(tmp_path: Path, **settings: Any) -> MangaMemory:
     return MangaMemory.open(hot=given.pop("hot", None), defaults=MangaMemorySettings(**given))
 
 
-def test_the_summary_model_is_the_aux_model_of_agents_without_one(
+def test_summary_model_is_the_default_aux_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = quiet(PROSE)
@@ -921,7 +904,7 @@ def test_the_summary_model_is_the_aux_model_of_agents_without_one(
     assert other.aux_model is own
 
 
-def test_strategy_and_warning_of_summaries_are_settings(
+def test_strategy_and_warning_are_settings(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with summarizing(
@@ -935,9 +918,8 @@ def test_strategy_and_warning_of_summaries_are_settings(
             quiet("Yes, it is in stock. " * 3), aux_model=quiet(PROSE), user_id="u", session_id="s"
         )
         manager: Any = agent.conversation_manager
-        with caplog.at_level(logging.WARNING):
-            while "will be summarized soon" not in caplog.text:
-                talk(agent, 1, finish=False)
+        while "will be summarized soon" not in caplog.text:
+            talk(agent, 1, finish=False)
         assert 250 <= manager.usage(agent)["tokens"] < 600
         while manager.summary(agent) is None:
             talk(agent, 1, finish=False)
@@ -1060,9 +1042,8 @@ class Conversations(RuleBasedStateMachine):
         except ContextWindowOverflowException:
             self.script.clear()
         shown = view(self.agent)
-        self.said = [
-            code for code in self.said if code in shown
-        ]  # half of everything had to go, of recent turns too
+        # Half of everything had to go, of recent turns too.
+        self.said = [code for code in self.said if code in shown]
         self.next += 1
 
     @precondition(lambda self: self.session != "none")
@@ -1083,19 +1064,13 @@ class Conversations(RuleBasedStateMachine):
         self.seen = len(self.model.requests)
         shown = view(self.agent)
         assert [code for code in self.said if code not in shown] == []
-        assert (
-            sum(
-                "summary" in (m.get("metadata") or {}).get("custom", {})
-                for m in self.agent.messages
-            )
-            <= 4
+        found = sum(
+            "summary" in (m.get("metadata") or {}).get("custom", {}) for m in self.agent.messages
         )
+        assert found <= 4
 
 
-@tool
-def lookup(size: int) -> str:
-    """Look something up."""
-    return "in stock, " * size
+lookup = stub_tool("lookup", lambda size: "in stock, " * size)
 
 
 @pytest.mark.parametrize(

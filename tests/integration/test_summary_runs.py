@@ -13,11 +13,10 @@ from strands.session import FileSessionManager
 
 from strands_manga_memory import (
     MangaMemory,
-    MangaMemorySettings,
     TieredCompactionConversationManager,
     VerifiedSummarizingConversationManager,
 )
-from strands_manga_memory.conversation import SummarySchedule, SummaryTrigger, VerifiedSummary
+from strands_manga_memory.conversation import SummaryTrigger, VerifiedSummary
 from strands_manga_memory.testing import ScriptedModel
 from tests.histories import problems
 
@@ -119,16 +118,15 @@ def _builder(
         *(pytest.param(kind, marks=pytest.mark.long) for kind in ("files", "compaction")),
     ],
 )
-def test_agent_for_each_request_summarizes_like_a_live_agent(
+def test_rebuilt_agent_summarizes_like_a_live_one(
     kind: str, memory: MangaMemory, tmp_path: Path
 ) -> None:
     """The summarizer is called as often, and the summary is shown."""
     calls, shown = {}, {}
     for for_each in (False, True):
         summarizer = _Summarizer()
-        name = (
-            "Request" if for_each else "Question"
-        )  # or the drafts of one conversation would do for the other
+        # Or the drafts of one conversation would do for the other.
+        name = "Request" if for_each else "Question"
         build = _builder(kind, memory, tmp_path, name, summarizer)
         requests = _talk(build, name, summarizer, for_each=for_each)
         calls[for_each] = len(summarizer.requests)
@@ -169,9 +167,7 @@ def test_message_redacted_while_it_is_summarized_does_not_return(memory: MangaMe
     assert "Kenji" not in json.dumps(agent.messages)
 
 
-def test_warning_is_given_once_for_agents_built_for_each_request(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_warning_is_given_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The warning before a summary is given once, also where each request has its own agent."""
     trigger = SummaryTrigger(tokens=3_000)
     model = _model()
@@ -209,23 +205,3 @@ def test_failing_summarizer_rests_for_rebuilt_agents(reply: Any, memory: MangaMe
             agent.conversation_manager.finish(agent)
         calls[for_each] = len(summarizer.requests)
     assert calls[True] == calls[False] > 0
-
-
-def test_an_agent_of_the_process_can_wait_for_its_summaries(tmp_path: Path) -> None:
-    """With an inline schedule the turn ends with the summary in the history."""
-    memory = MangaMemory.open(
-        durable=f"sqlite:///{tmp_path}/t.sqlite3",
-        defaults=MangaMemorySettings(summary_trigger_turns=4),
-    )
-    arguments: dict[str, Any] = {"user_id": "u", "session_id": "s", "history": "summarize"}
-    agent = memory.agent(
-        ScriptedModel(lambda _: "We talked about books."),
-        summary_schedule=SummarySchedule(strategy="inline"),
-        **arguments,
-    )
-    for number in range(4):
-        agent(f"I am looking for volume {number} of Uzumaki.")
-    assert "<conversation_summary>" in str(agent.messages)
-    with pytest.raises(ValueError, match="summary_schedule"):
-        memory.agent(ScriptedModel(), summary_schedule="inline", **arguments)
-    memory.close()

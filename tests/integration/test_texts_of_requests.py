@@ -148,9 +148,7 @@ def test_a_plain_apology_in_japanese_corrects_a_slot(tmp_path: Path) -> None:
         ("弟は猫アレルギーです。", "弟の話は忘れてください"),
     ],
 )
-def test_a_request_to_forget_a_person_removes_their_preferences(
-    tmp_path: Path, said: str, forgets: str
-) -> None:
+def test_forgetting_a_person_removes_preferences(tmp_path: Path, said: str, forgets: str) -> None:
     _, before, after = _requests(tmp_path, [said, forgets, "Hello"])
     shown = [each.partition("</user_preferences>")[0] for each in (before, after)]
     assert ["cats" in each or "猫" in each for each in shown] == [True, False]

@@ -146,12 +146,9 @@ def test_quotes_are_no_small_talk(exchanges: list[Exchange]) -> None:
         for request in exchange.requests:
             quotes = "\n".join(t for name, t in _injected(request) if name == "recalled_history")
             for noise in (
-                "You're welcome",
-                "どういたしまして",
-                "Thanks!",
-                "ありがとう！",
+                "You're welcome", "どういたしまして", "Thanks!", "ありがとう！",
                 "connection refused",
-            ):
+            ):  # fmt: skip
                 assert noise not in quotes
 
 

@@ -52,9 +52,7 @@ REPORTS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("report", REPORTS)
 @pytest.mark.parametrize("form", ["lines", "list"])
 @pytest.mark.parametrize("budget", [300, 600, 2_000])
-def test_json_that_reports_an_error_stays_in_a_list_of_others(
-    report: dict[str, Any], form: str, budget: int
-) -> None:
+def test_json_of_an_error_stays_in_a_list(report: dict[str, Any], form: str, budget: int) -> None:
     records: list[dict[str, Any]] = [
         {"ts": f"10:{at // 60:02}:{at % 60:02}", "level": "INFO", "msg": f"GET {at}", "id": at}
         for at in range(300)

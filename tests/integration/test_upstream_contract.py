@@ -96,7 +96,7 @@ UNKNOWN: dict[str, Callable[[Any, Agent], object]] = {
 
 
 @pytest.mark.parametrize("call", UNKNOWN.values(), ids=UNKNOWN)
-def test_an_agent_that_was_not_initialized_is_refused_by_name(
+def test_unknown_agent_is_refused_by_name(
     call: Callable[[Any, Agent], object], both: Stores
 ) -> None:
     stranger = agent(None, agent_id="stranger")
@@ -400,9 +400,8 @@ ORPHANS = {
 def test_results_of_missing_calls_are_in_no_request(messages: list[Any], both: Stores) -> None:
     live = both.agent()
     live("hello")
-    live.messages[:] = copy.deepcopy(
-        messages
-    )  # as a manager or hook that trims without looking at pairs leaves it
+    # As a manager or hook that trims without looking at pairs leaves it.
+    live.messages[:] = copy.deepcopy(messages)
     live._session_manager.flush()
     restored = both.agent()
     assert same(restored.messages, live.messages)

@@ -96,11 +96,9 @@ def _overflowing(script: ScriptedModel, *, every: int) -> ScriptedModel:
         if "summarize" in str(messages[-1]).lower():
             return f"summary number {calls}"
         calls += 1
-        return (
-            ContextWindowOverflowException("too long")
-            if calls % every == 0
-            else script._reply(messages)
-        )
+        if calls % every == 0:
+            return ContextWindowOverflowException("too long")
+        return script._reply(messages)
 
     return ScriptedModel(reply)
 

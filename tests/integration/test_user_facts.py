@@ -127,7 +127,7 @@ def test_others_tastes_are_stored_under_their_person_and_budgets_of_gifts_are_no
     ("text", "line"),
     [("I'm allergic to peanuts.", "allergy: peanuts"), ("卵アレルギーがあります。", "allergy: 卵")],
 )
-def test_a_fact_stays_until_it_is_retracted(tmp_path: Path, text: str, line: str) -> None:
+def test_a_fact_stays_until_it_is_retracted(memory: MangaMemory, text: str, line: str) -> None:
     """``explain`` names the fact's session, and ``retract`` removes it for good."""
 
     def prompt(session: str) -> str:
@@ -142,10 +142,9 @@ def test_a_fact_stays_until_it_is_retracted(tmp_path: Path, text: str, line: str
         assert bool(sources) == (line in found)
         return found
 
-    with MangaMemory.open(durable=f"sqlite:///{tmp_path / 'm.sqlite3'}", memories=True) as memory:
-        agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1")
-        agent(text)
-        memory.finalize(ConversationScope("u1", "s1"))
-        assert line in prompt("s2")
-        memory.finalize(ConversationScope("u1", "s1"))
-        assert line not in prompt("s3")
+    agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1")
+    agent(text)
+    memory.finalize(ConversationScope("u1", "s1"))
+    assert line in prompt("s2")
+    memory.finalize(ConversationScope("u1", "s1"))
+    assert line not in prompt("s3")
