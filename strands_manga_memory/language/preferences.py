@@ -16,7 +16,7 @@ from strands_manga_memory.language.dialogue_acts import (
     dialogue_act,
     without_questions_about_oneself,
 )
-from strands_manga_memory.language.instructions import revokes_instruction
+from strands_manga_memory.language.instructions import revokes_instruction, subject_terms
 from strands_manga_memory.language.packs import ANY, EN, JA, in_context
 from strands_manga_memory.language.preference_slots import (
     ALLERGY,
@@ -26,6 +26,7 @@ from strands_manga_memory.language.preference_slots import (
     KNOWN_SLOTS,
     LIKES,
     OTHERS_TASTES,
+    SLOT_WORDS,
     STYLE,
     TASTES,
     Preference,
@@ -53,6 +54,7 @@ from strands_manga_memory.messages.texts import head_and_tail, shorten_line, wit
 
 ENGLISH, JAPANESE, BOTH = EN.preferences, JA.preferences, ANY.preferences
 _SIDES = (*TASTES, DISLIKES)
+_OF_HEALTH = (ALLERGY, "diet", "health")
 
 _PERSONAL_FACTS = ANY.rules("personal_facts")
 _SAYS = re.compile(r"\w\w")
@@ -81,6 +83,7 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
     earlier = list(before)
     subject = SubjectTracker(earlier)
     stated = extract_preferences(list(split_sentences(earlier[-1]))[-1:]) if earlier else []
+    last = stated  # preferences of the last sentence that stated any
     has_budget = False  # whether the last sentence with a number states a budget
     has_asked = False  # whether the last sentence is a question
     for text in texts:
@@ -98,11 +101,16 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
             has_asked = has_question_mark(sentence)
             sentence = BOTH.opener.sub("", BOTH.title.sub("", sentence))
             own = subject.own_part(sentence)
+            last = stated or last
             stated = (
                 _corrected_value(sentence, stated, found.values(), earlier)
-                or _sentence_preferences(own, stated)
+                or _sentence_preferences(own, last)
                 or _changed_budget(sentence, found.values() if has_budget else (), earlier)
             )
+            has_changed = BOTH.change.search(sentence) and all(each.liked for each in stated)
+            if has_changed and not has_asked and subject.is_own(""):
+                known = [*extract_preferences(earlier), *found.values()]
+                stated = [*_ended_preferences(sentence, known, stated), *stated]
             if _DIGITS.search(sentence):
                 has_budget = any(said.slot == "budget" for said in stated)
             for said in stated:
@@ -141,7 +149,7 @@ def _changed_budget(
     """
     if (amount := BOTH.changes_amount.search(sentence)) is None:
         return []
-    known = [*extract_preferences(before[-1:]), *found]
+    known = [*extract_preferences(before), *found]
     budget = next((said.value for said in reversed(known) if said.slot == "budget"), "")
     value = next(filter(None, amount.groups())).rstrip(".,")
     numbers = _DIGITS.findall(budget)
@@ -176,6 +184,28 @@ def _corrected_value(
                     return [retracted, Preference(said.slot, new)]
                 return [retracted, *_object_preferences(new, liked=said.liked, adds=True)]
     return []
+
+
+def _ended_preferences(
+    sentence: str, known: Iterable[Preference], stated: Sequence[Preference]
+) -> list[Preference]:
+    """Return the end of each known preference whose subject is in a sentence about a change.
+
+    The rules find only the preferences ``stated`` in the sentence. The old value may be wrong now,
+    and a wrong preference is worse than a missing one.
+    """
+    values = (each.value for each in stated if each.slot not in ("", STYLE))
+    terms = subject_terms(sentence).difference(*map(subject_terms, values))
+    slots = {slot for slot, pattern in SLOT_WORDS.items() if pattern.search(sentence)}
+    slots -= {each.slot for each in stated}
+    return [
+        _retraction(replace(each, value=value))
+        for each in known
+        if each.liked is not None
+        for value in split_values(each.value)
+        if each.slot in slots
+        or (each.slot not in _OF_HEALTH and not terms.isdisjoint(subject_terms(value)))
+    ]
 
 
 def _retraction(said: Preference) -> Preference:
@@ -334,7 +364,8 @@ def _facts_and_wishes(said: str) -> list[Preference]:
             continue
         context = in_context(said, *match.span(match.lastindex or 0), _READ)
         slot = shorten_line(slot_for_key(match.expand(rule.key)), 60)
-        value = shorten_line(_unquoted(_thing(match).strip(" .")), 120)
+        value = BOTH.closer.sub("", _unquoted(_thing(match).strip(" .")))
+        value = shorten_line(value, 120)
         is_denied = ANY.statements.denied.search(context) is not None
         if slot.endswith(tuple(OTHERS_TASTES)):
             things = _object_preferences(value, liked=True, adds=True)

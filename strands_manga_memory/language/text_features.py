@@ -142,9 +142,10 @@ def encodable(text: str) -> str:
 
 
 _SPELLINGS = {
-    other.replace("+", " "): standard.replace("+", " ")
+    spelled(other.replace("+", " ")): spelled(standard.replace("+", " "))
     for standard, *others in EN.groups("spelling.words")
     for other in others
+    for spelled in (str, lambda text: text[:1].upper() + text[1:])
 }
 _OTHER_SPELLING = re.compile(
     rf"(?<![\w'@.&/?=:-])(?:{'|'.join(map(re.escape, _SPELLINGS))})(?![\w'@&/=-])"
@@ -158,7 +159,7 @@ _FIRST_WORDS = frozenset(
 
 
 def standard_spelling(text: str) -> str:
-    """Replace lower-case chat spellings, such as "im" and "looove", by standard spellings.
+    """Replace chat spellings, such as "im" and "looove", by standard spellings.
 
     Repeated letters are replaced only in texts of under 300 characters.
     """
