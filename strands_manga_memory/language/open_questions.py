@@ -12,10 +12,14 @@ from collections.abc import Iterable, Sequence
 
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
 from strands_manga_memory.language.packs import ANY
-from strands_manga_memory.language.preferences import extract_preferences
 from strands_manga_memory.language.search import evidence_terms
 from strands_manga_memory.language.subjects import split_clauses
-from strands_manga_memory.language.text_features import split_sentences, standard_spelling, words
+from strands_manga_memory.language.text_features import (
+    sentiment_score,
+    split_sentences,
+    standard_spelling,
+    words,
+)
 from strands_manga_memory.messages.texts import head_and_tail, shorten_line
 
 Line = tuple[str, str]
@@ -71,7 +75,11 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
         ]
         first = answers[0][1] if answers else ""
         is_postponed = ANY.answers.postponed.search(first) is not None
-        if not (asks or waits or (is_postponed and not extract_preferences([text]))):
+        if not (
+            asks
+            or waits
+            or (is_postponed and (ANY.asked.order.search(text) or sentiment_score(text) < 0))
+        ):
             continue
         # "I still need an answer to that" is about the question before it, or else about its own
         # message.

@@ -58,6 +58,7 @@ _OF_HEALTH = (ALLERGY, "diet", "health")
 
 _PERSONAL_FACTS = ANY.rules("personal_facts")
 _SAYS = re.compile(r"\w\w")
+_QUOTATION = re.compile(r'["“][^"“”\n]{20,200}["”]')
 _QUOTED = re.compile(r"\A[「『“]([^「」『』“”]+)[」』”]\Z")
 _DIGITS = re.compile(r"\d[\d,.]*")
 _SENTENCE_ENDS = re.compile(r"[.!?…].*", re.DOTALL)
@@ -87,7 +88,8 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
     has_budget = False  # whether the last sentence with a number states a budget
     has_asked = False  # whether the last sentence is a question
     for text in texts:
-        for sentence in split_sentences(standard_spelling(without_pasted(head_and_tail(text)))):
+        text = _QUOTATION.sub('""', without_pasted(head_and_tail(text)))
+        for sentence in split_sentences(standard_spelling(text)):
             if BOTH.jest.search(sentence):
                 is_about_earlier = not found and BOTH.jest.match(sentence) is not None
                 found = {
