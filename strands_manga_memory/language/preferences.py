@@ -418,7 +418,7 @@ def _whole_sentence_preferences(sentence: str) -> Iterator[Preference]:
         or (is_about_shop and sentiment_score(sentence))
     ):
         return
-    text = BOTH.remark.sub("", BOTH.itself.sub("", sentence)).strip()
+    text = BOTH.remark.sub("", BOTH.closer.sub("", BOTH.itself.sub("", sentence))).strip()
     if not BOTH.fragment.search(text) and slot_for_key(text) not in KNOWN_SLOTS:
         yield Preference("", shorten_line(text, 120))
 
