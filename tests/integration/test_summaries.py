@@ -797,6 +797,20 @@ def test_raw_turns_come_from_the_log_and_old_prose_is_written_anew_from_them() -
     assert all("Part 1 of" not in source for source in sources)
 
 
+def test_without_a_log_a_full_summary_loses_its_oldest_sentences_but_not_their_facts() -> None:
+    said: list[str] = []
+
+    def summarizer(prompt: Prompt) -> str:
+        said.append(f"Part {len(said) + 1} of what was said about several series")
+        return f"{said[-1]} and of the answers of the assistant. " * 2
+
+    agent = made(summarizer, summary_tokens=100)
+    talk(agent, 30)
+    assert said[-1] in view(agent)
+    assert said[0] not in view(agent)
+    assert "Name0x" in view(agent)
+
+
 def test_a_log_that_is_down_is_done_without(caplog: pytest.LogCaptureFixture) -> None:
     def log() -> Any:
         raise ConnectionError("down")
