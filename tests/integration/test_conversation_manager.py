@@ -68,6 +68,13 @@ def tokens(messages: list[Any], *, ascii_json: bool = True) -> int:
     return sum(of(block) for message in messages for block in message["content"])
 
 
+def check(requests: list[Any], budget: int = BUDGET) -> None:
+    """Check that requests are valid and within the budget."""
+    for request in requests:
+        assert problems(request.messages) == []
+        assert tokens(request.messages) <= budget
+
+
 def plain(messages: list[Any]) -> Any:
     """The messages as JSON holds them."""
     return json.loads(json.dumps(messages, default=lambda data: data.hex()))
@@ -353,8 +360,7 @@ def test_a_log_from_before_tracking_ids_is_trimmed_after_each_restart(tmp_path: 
         model = agent.model = ScriptedModel()
         agent("and on")
         assert len(agent.messages) < 32
-        assert problems(model.requests[0].messages) == []
-        assert tokens(model.requests[0].messages) <= BUDGET
+        check(model.requests[:1])
 
 
 def test_a_log_whose_records_were_lost_is_used_as_far_as_it_goes(tmp_path: Path) -> None:
@@ -367,8 +373,7 @@ def test_a_log_whose_records_were_lost_is_used_as_far_as_it_goes(tmp_path: Path)
     assert first not in [message["content"] for message in restored.messages]
     model = restored.model = ScriptedModel()
     restored("and on")
-    assert problems(model.requests[0].messages) == []
-    assert tokens(model.requests[0].messages) <= BUDGET
+    check(model.requests[:1])
 
 
 @both_kinds
@@ -398,9 +403,7 @@ def test_an_interrupt_and_its_call_wait_over_a_restart(kind: str, tmp_path: Path
     assert plain(restored.messages) == live
     assert str(restored(interrupt_answers(result))).strip() == "Done."
     assert asked == [note]
-    request = restored.model.requests[-1].messages
-    assert problems(request) == []
-    assert tokens(request) <= BUDGET
+    check(restored.model.requests[-1:])
 
 
 class Order(BaseModel):
@@ -423,10 +426,7 @@ def test_structured_output_keeps_the_budget(tmp_path: Path) -> None:
         agent(f"question {number}")
     found = agent("I order it", structured_output_model=Order).structured_output
     assert found == Order(title="Monster", volumes=9)
-    assert all(
-        problems(request.messages) == [] and tokens(request.messages) <= BUDGET
-        for request in model.requests
-    )
+    check(model.requests)
     assert plain(agent_of("file", tmp_path).messages) == plain(agent.messages)
 
 
@@ -446,8 +446,7 @@ def test_an_answer_to_be_formatted_is_whole_in_the_request_for_its_format(tmp_pa
         request = model.requests[-1].messages
         assert question in json.dumps(request)
         assert request[-2]["content"] == [{"text": answer}]
-        assert problems(request) == []
-        assert tokens(request) <= BUDGET
+        check(model.requests[-1:])
     starts = [message["content"] for message in agent.messages if is_turn_start(message)]
     assert "must format" not in json.dumps(starts)
     assert plain(agent_of("file", tmp_path).messages) == plain(agent.messages)
@@ -483,10 +482,7 @@ async def test_a_cancelled_call_leaves_a_history_that_goes_on(tmp_path: Path) ->
         if "data" in event:
             agent.cancel()
     await agent.invoke_async("go on")
-    assert all(
-        problems(request.messages) == [] and tokens(request.messages) <= BUDGET
-        for request in model.requests
-    )
+    check(model.requests)
     live = plain(agent.messages)
     assert plain((await asyncio.to_thread(agent_of, "file", tmp_path)).messages) == live
 
@@ -520,9 +516,8 @@ def test_an_agent_used_as_a_tool_keeps_its_own_budget() -> None:
     for _ in range(3):
         agent("ask the librarian")
     assert len(inner_model.requests) == 3
+    check(inner_model.requests, 200)
     for request in inner_model.requests:
-        assert problems(request.messages) == []
-        assert tokens(request.messages) <= 200
         assert request.messages[-1]["content"][0]["text"] == "find it"
 
 
@@ -566,9 +561,7 @@ async def test_the_agents_of_a_swarm_keep_their_own_budgets() -> None:
         result = await swarm.invoke_async(f"question {number} " + "word " * 100)
         assert result.status.value == "completed"
     assert advise.requests
-    for request in search.requests + advise.requests:
-        assert problems(request.messages) == []
-        assert tokens(request.messages) <= 400
+    check(search.requests + advise.requests, 400)
 
 
 def test_results_of_background_work_come_in_valid_and_within_the_budget() -> None:
@@ -595,6 +588,5 @@ def test_results_of_background_work_come_in_valid_and_within_the_budget() -> Non
     assert len(model.requests) == 6
     for request in model.requests:
         assert "toolResult" in request.messages[-1]["content"][0]
-        assert problems(request.messages) == []
-        assert tokens(request.messages) <= BUDGET
+    check(model.requests)
     assert tokens(agent.messages) <= BUDGET

@@ -47,6 +47,11 @@ class CountingTable:
             yield item
 
 
+def opened(tables: tuple[Table, Table]) -> UserMemoryStore:
+    """Open the memories of the user ``u1`` like another process."""
+    return UserMemoryStore(tables[1], user_id="u1")
+
+
 def finalizing(
     tables: tuple[Table, Table], user: str, memories: int, session_id: str = "s1"
 ) -> tuple[int, int]:
@@ -155,7 +160,7 @@ def test_search_finds_an_old_memory_among_many(tables: tuple[Table, Table]) -> N
 
     The words of all others are read once, by one of all processes.
     """
-    store = UserMemoryStore(tables[1], user_id="u1")
+    store = opened(tables)
     fill(store, 1_000)
     put_old(store, "Collects lighthouse postcards.")
     counted: Any = CountingTable(tables[1])
@@ -192,38 +197,38 @@ def word_lists(table: Table) -> list[str]:
 
 
 def test_search_finds_memories_newer_than_the_word_list(tables: tuple[Table, Table]) -> None:
-    store = UserMemoryStore(tables[1], user_id="u1")
+    store = opened(tables)
     fill(store, 400)
     assert contents(store, "Any postcards?") == []
     assert word_lists(tables[1])
     store.remember("Collects lighthouse postcards.")
     for number in range(64):
         store.remember(f"Shelf {number} is full.")
-    found = contents(UserMemoryStore(tables[1], user_id="u1"), "Any postcards?")
+    found = contents(opened(tables), "Any postcards?")
     assert found == ["Collects lighthouse postcards."]
 
 
 def test_search_finds_a_new_preference_among_many(tables: tuple[Table, Table]) -> None:
     """A session start reads 40 preferences, and the list of words has none."""
-    store = UserMemoryStore(tables[1], user_id="u1")
+    store = opened(tables)
     fill(store, 400)
     for number in range(41):
         store.prefer(f"taste {number:02d}", f"value {number}")
     assert contents(store, "Any postcards?") == []
     store.prefer("arts", "lighthouse postcards")
-    found = contents(UserMemoryStore(tables[1], user_id="u1"), "Any postcards?")
+    found = contents(opened(tables), "Any postcards?")
     assert found == ["arts: lighthouse postcards"]
 
 
 def test_words_of_a_forgotten_memory_are_deleted(tables: tuple[Table, Table]) -> None:
-    store = UserMemoryStore(tables[1], user_id="u1")
+    store = opened(tables)
     fill(store, 400)
     old = put_old(store, "Collects lighthouse postcards.")
     assert contents(store, "Any postcards?") == [old.content]
     assert word_lists(tables[1])
     assert store.forget(old.memory_id)
     assert not word_lists(tables[1])
-    for reader in (store, UserMemoryStore(tables[1], user_id="u1")):
+    for reader in (store, opened(tables)):
         assert contents(reader, "Any postcards?") == []
 
 
@@ -250,7 +255,7 @@ def test_a_repeated_recall_rereads_words_only_after_a_change(tables: tuple[Table
 
 def test_no_list_of_words_is_stored_if_memories_change(tables: tuple[Table, Table]) -> None:
     """A memory that is forgotten while the list is made would leave its words in the list."""
-    store = UserMemoryStore(tables[1], user_id="u1")
+    store = opened(tables)
     fill(store, 400)
     old = put_old(store, "Collects lighthouse postcards.")
 
@@ -270,14 +275,14 @@ def test_no_list_of_words_is_stored_if_memories_change(tables: tuple[Table, Tabl
 
 @pytest.mark.parametrize("damage", [{"data": b"x"}, {"data": 5}, {}])
 def test_a_damaged_word_list_is_remade(tables: tuple[Table, Table], damage: dict[str, Any]) -> None:
-    store = UserMemoryStore(tables[1], user_id="u1")
+    store = opened(tables)
     fill(store, 400)
     old = put_old(store, "Collects lighthouse postcards.")
     assert contents(store, "Any postcards?") == [old.content]
     parts = {i["memory_id"]: i for i in tables[1].query("u1", first="~words#", last="~words#~")}
     for id_ in parts:
         tables[1].put({"user_id": "u1", "memory_id": id_, **damage})
-    assert contents(UserMemoryStore(tables[1], user_id="u1"), "Any postcards?") == [old.content]
+    assert contents(opened(tables), "Any postcards?") == [old.content]
     stored = {
         item["memory_id"]: item["data"]
         for item in tables[1].query("u1", first="~words#", last="~words#~")
@@ -288,7 +293,7 @@ def test_a_damaged_word_list_is_remade(tables: tuple[Table, Table], damage: dict
 
 def test_a_list_of_two_makings_is_made_again(tables: tuple[Table, Table]) -> None:
     """A part of another list would name wrong memories."""
-    store = UserMemoryStore(tables[1], user_id="u1")
+    store = opened(tables)
     fill(store, 400)
     old = put_old(store, "Collects lighthouse postcards.")
     assert contents(store, "Any postcards?") == [old.content]
@@ -298,13 +303,13 @@ def test_a_list_of_two_makings_is_made_again(tables: tuple[Table, Table]) -> Non
         tables[1].delete("u1", item["memory_id"])
     for number in range(65):
         store.remember(f"Shelf {number} is full.")
-    assert contents(UserMemoryStore(tables[1], user_id="u1"), "Any postcards?") == [old.content]
+    assert contents(opened(tables), "Any postcards?") == [old.content]
     tables[1].put(ids)
-    assert contents(UserMemoryStore(tables[1], user_id="u1"), "Any postcards?") == [old.content]
+    assert contents(opened(tables), "Any postcards?") == [old.content]
 
 
 def test_each_of_many_memories_is_found_both_ways(tables: tuple[Table, Table]) -> None:
-    store = UserMemoryStore(tables[1], user_id="u1")
+    store = opened(tables)
     fact = store.remember("The parcel of Uzumaki is kept at the locker GX0.")
     facts = [
         replace(fact, memory_id=f"fact#~{number:032x}", content=f"Owns the stamp qx{number}.")
@@ -314,12 +319,9 @@ def test_each_of_many_memories_is_found_both_ways(tables: tuple[Table, Table]) -
     store.partition.add_to_latest(*(each.memory_id for each in facts[:64]))
     assert store.reader.search("stamp qx5")
     for number in (3, 511, 512, 1_199):
-        found = UserMemoryStore(tables[1], user_id="u1").reader.search(f"Where is qx{number}?")
+        found = opened(tables).reader.search(f"Where is qx{number}?")
         assert [hit.content for hit in found] == [f"Owns the stamp qx{number}."]
-    assert (
-        len({each.memory_id for each in UserMemoryStore(tables[1], user_id="u1").recall(limit=120)})
-        == 120
-    )
+    assert len({each.memory_id for each in opened(tables).recall(limit=120)}) == 120
 
 
 def recalled(tables: tuple[Table, Table], user: str, memories: int) -> list[tuple[int, int, int]]:
@@ -346,11 +348,11 @@ def test_a_recall_reads_little_for_every_user(tables: tuple[Table, Table]) -> No
 
 
 def test_a_recall_finds_old_memories_in_three_ways(tables: tuple[Table, Table]) -> None:
-    store = UserMemoryStore(tables[1], user_id="u1")
+    store = opened(tables)
     fill(store, 400)
     important = put_old(store, "Is allergic to latex covers.", importance=1.0)
     old = put_old(store, "Collects lighthouse postcards.")
-    for reader in (store, UserMemoryStore(tables[1], user_id="u1")):
+    for reader in (store, opened(tables)):
         assert reader.recall(limit=1)[0].content == important.content
         assert reader.recall(type="fact", limit=1)[0].content == important.content
         assert reader.recall(limit=1, query="Any lighthouse postcards?")[0].content == old.content
@@ -365,13 +367,11 @@ def test_a_recall_finds_old_memories_in_three_ways(tables: tuple[Table, Table]) 
 
 def test_recent_hit_with_one_word_hides_no_older_answer(tables: tuple[Table, Table]) -> None:
     """The latest 64 facts share a word with the question, and an older fact has both words."""
-    store = UserMemoryStore(tables[1], user_id="u1")
+    store = opened(tables)
     store.remember("The parcel of Berserk is at the locker GX1.")
     for number in range(66):
         store.remember(f"Parcel {number} has arrived.")
-    found = UserMemoryStore(tables[1], user_id="u1").reader.search(
-        "Where is the parcel of Berserk?"
-    )
+    found = opened(tables).reader.search("Where is the parcel of Berserk?")
     assert found[0].content == "The parcel of Berserk is at the locker GX1."
 
 
@@ -390,16 +390,16 @@ def test_storing_a_summary_costs_the_same_after_many_sessions(tables: tuple[Tabl
 
 
 def test_many_feedbacks_leave_the_facts_to_searches(tables: tuple[Table, Table]) -> None:
-    store = UserMemoryStore(tables[1], user_id="u1")
+    store = opened(tables)
     fact = store.remember("Collects lighthouse postcards.")
     for number in range(90):
         store.record_feedback(f"The postcards of volume {number} are too small.")
-    found = UserMemoryStore(tables[1], user_id="u1").reader.search("lighthouse postcards")
+    found = opened(tables).reader.search("lighthouse postcards")
     assert found[0].record.memory_id == fact.memory_id
 
 
 def test_a_memory_removed_during_a_read_stays_removed(tables: tuple[Table, Table]) -> None:
-    store = UserMemoryStore(tables[1], user_id="u1")
+    store = opened(tables)
     gone, kept = store.remember("Likes maps"), store.remember("Likes map tables")
 
     class RacingTable(CountingTable):
@@ -418,22 +418,22 @@ def test_a_memory_removed_during_a_read_stays_removed(tables: tuple[Table, Table
 
 
 def test_open_questions_of_a_week_stay_over_many_sessions(tables: tuple[Table, Table]) -> None:
-    store = UserMemoryStore(tables[1], user_id="u1")
+    store = opened(tables)
     first = store.store_session_summary(
         "asked", "The user asked.", open_questions=["When does volume 9 arrive?"]
     )
     for number in range(20):
         store.store_session_summary(f"s{number}", "The user thanked.")
-    found = UserMemoryStore(tables[1], user_id="u1").build_agent_context()
+    found = opened(tables).build_agent_context()
     assert "- When does volume 9 arrive?" in found
     store.store_session_summary("asked", "The user asked, and was answered.")
-    assert "volume 9" not in UserMemoryStore(tables[1], user_id="u1").build_agent_context()
+    assert "volume 9" not in opened(tables).build_agent_context()
     store.store_session_summary(
         "asked", "The user asked.", open_questions=["When does volume 8 arrive?"]
     )
     assert store.forget(first.memory_id)
     assert "volume 8" not in store.build_agent_context()
-    assert "volume 8" not in UserMemoryStore(tables[1], user_id="u1").build_agent_context()
+    assert "volume 8" not in opened(tables).build_agent_context()
     assert "volume 8" not in repr(list(tables[1].query("u1")))
 
 
@@ -442,7 +442,7 @@ def test_recall_is_counted_in_the_record(
 ) -> None:
     """Another service reads ``access_count`` without the ledger."""
     monkeypatch.setattr(memory_reader, "COUNT_SECONDS", 0.05)
-    store = UserMemoryStore(tables[1], user_id="u1")
+    store = opened(tables)
     fact = store.remember("Likes maps")
     store.recall(query="maps")
     store.recall(query="maps")
@@ -478,7 +478,7 @@ def summaries(store: UserMemoryStore, numbers: range, *, days_ago: float, topic:
 
 def test_finalizing_after_many_sessions_reads_little(tables: tuple[Table, Table]) -> None:
     """Only the latest, newly week- or month-old, and oldest sessions are read."""
-    store = UserMemoryStore(tables[1], user_id="u1")
+    store = opened(tables)
     gone = summaries(store, range(20), days_ago=91, topic="Berserk")
     summaries(store, range(100), days_ago=35, topic="Monster")
     summaries(store, range(100), days_ago=9, topic="Pluto")

@@ -971,12 +971,9 @@ async def test_a_handoff_is_not_another_users_and_not_to_a_stranger(memory: Mang
 async def test_a_handoff_waits_until_its_request_was_answered(memory: MangaMemory) -> None:
     handoffs = Handoffs(memory)
     shop = Shop(memory, handoffs=handoffs)
-    handoffs.write(
-        Handoff(from_agent="alpha", to_agent="beta", summary="old"), user_id="u1", session_id="s1"
-    )
-    handoffs.write(
-        Handoff(from_agent="alpha", to_agent="beta", summary="new"), user_id="u1", session_id="s1"
-    )
+    for summary in ("old", "new"):
+        note = Handoff(from_agent="alpha", to_agent="beta", summary=summary)
+        handoffs.write(note, user_id="u1", session_id="s1")
     assert await shop.ask("beta boom") == SORRY
     await shop.ask("beta once more")
     assert "new" in str(shop.models[-1].requests[-1].messages[-1])
