@@ -193,7 +193,7 @@ def test_it_needs_memories_and_a_name_that_is_known(tmp_path: Path) -> None:
         memory.agent_kwargs(user_id="u", session_id="s", learn="model")
     with (
         open_memory(tmp_path) as memory,
-        pytest.raises(ValueError, match="'rules', 'model', 'nothing', got 'models'"),
+        pytest.raises(ValueError, match="'rules', 'model', 'nothing' or None, got 'models'"),
     ):
         memory.agent_kwargs(user_id="u", session_id="s", learn="models")
 
