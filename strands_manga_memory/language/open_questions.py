@@ -93,7 +93,6 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
                 or (is_postponed and _brings_answer(each, asked))
                 for asked, each in answers[0 if waits else 1 :]
             )
-            and not any(_returns_to(question, *later) for later in answers[1:])
         ):
             found[_asking_part(question)] = None
     return list(found)[-MOST_OPEN:]
@@ -144,14 +143,6 @@ def _brings_answer(text: str, asked: str) -> bool:
         and ANY.answers.postponed.search(text) is None
         and has_content(text, "assistant")
     )
-
-
-def _returns_to(question: str, asked: str, answer: str) -> bool:
-    """Return whether a definite answer, with the message before it, is about an older question."""
-    patterns = ANY.answers.postponed, ANY.given.promise, ANY.given.no_news
-    if any(pattern.search(answer) for pattern in patterns):
-        return False
-    return not _terms(question).isdisjoint(_terms(f"{asked}\n{answer}"))
 
 
 def _is_no_answer(text: str, question: str) -> bool:

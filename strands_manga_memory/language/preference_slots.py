@@ -17,7 +17,7 @@ from strands_manga_memory.language.instructions import (
     instruction_terms,
     subject_terms,
 )
-from strands_manga_memory.language.packs import ANY, cached_if_short, compile_words
+from strands_manga_memory.language.packs import ANY, cached_if_short
 from strands_manga_memory.language.text_features import sentiment_score
 from strands_manga_memory.messages.texts import shorten_line
 
@@ -51,11 +51,6 @@ FACTS = (
 
 _SLOT_OF = ANY.canonical_words("preferences.slots")
 KNOWN_SLOTS = frozenset(_SLOT_OF.values())
-SLOT_WORDS = {
-    slot: compile_words(word for word, its in _SLOT_OF.items() if its == slot)
-    for slot in sorted(KNOWN_SLOTS)
-}
-"""Words that name each slot, such as "allergy" and "allergies"."""
 _OWNER = re.compile(rf"\A(?:{ANY.preference_keys.owner.pattern})\s?")
 _ROLES = ("unwanted", "wanted", "amount", "answer")
 _ANY_ROLE = "|".join(f"(?P<{role}>{getattr(ANY.preference_keys, role).pattern})" for role in _ROLES)

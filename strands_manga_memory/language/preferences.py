@@ -16,7 +16,7 @@ from strands_manga_memory.language.dialogue_acts import (
     dialogue_act,
     without_questions_about_oneself,
 )
-from strands_manga_memory.language.instructions import revokes_instruction, subject_terms
+from strands_manga_memory.language.instructions import revokes_instruction
 from strands_manga_memory.language.packs import ANY, EN, JA, in_context
 from strands_manga_memory.language.preference_slots import (
     ALLERGY,
@@ -26,7 +26,6 @@ from strands_manga_memory.language.preference_slots import (
     KNOWN_SLOTS,
     LIKES,
     OTHERS_TASTES,
-    SLOT_WORDS,
     STYLE,
     TASTES,
     Preference,
@@ -54,7 +53,6 @@ from strands_manga_memory.messages.texts import head_and_tail, shorten_line, wit
 
 ENGLISH, JAPANESE, BOTH = EN.preferences, JA.preferences, ANY.preferences
 _SIDES = (*TASTES, DISLIKES)
-_OF_HEALTH = (ALLERGY, "diet", "health")
 
 _PERSONAL_FACTS = ANY.rules("personal_facts")
 _SAYS = re.compile(r"\w\w")
@@ -109,10 +107,6 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
                 or _sentence_preferences(own, last)
                 or _changed_budget(sentence, found.values() if has_budget else (), earlier)
             )
-            has_changed = BOTH.change.search(sentence) and all(each.liked for each in stated)
-            if has_changed and not has_asked and subject.is_own(""):
-                known = [*extract_preferences(earlier), *found.values()]
-                stated = [*_ended_preferences(sentence, known, stated), *stated]
             if _DIGITS.search(sentence):
                 has_budget = any(said.slot == "budget" for said in stated)
             for said in stated:
@@ -186,28 +180,6 @@ def _corrected_value(
                     return [retracted, Preference(said.slot, new)]
                 return [retracted, *_object_preferences(new, liked=said.liked, adds=True)]
     return []
-
-
-def _ended_preferences(
-    sentence: str, known: Iterable[Preference], stated: Sequence[Preference]
-) -> list[Preference]:
-    """Return the end of each known preference whose subject is in a sentence about a change.
-
-    The rules find only the preferences ``stated`` in the sentence. The old value may be wrong now,
-    and a wrong preference is worse than a missing one.
-    """
-    values = (each.value for each in stated if each.slot not in ("", STYLE))
-    terms = subject_terms(sentence).difference(*map(subject_terms, values))
-    slots = {slot for slot, pattern in SLOT_WORDS.items() if pattern.search(sentence)}
-    slots -= {each.slot for each in stated}
-    return [
-        _retraction(replace(each, value=value))
-        for each in known
-        if each.liked is not None
-        for value in split_values(each.value)
-        if each.slot in slots
-        or (each.slot not in _OF_HEALTH and not terms.isdisjoint(subject_terms(value)))
-    ]
 
 
 def _retraction(said: Preference) -> Preference:
