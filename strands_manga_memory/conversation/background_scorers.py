@@ -17,6 +17,7 @@ from strands_manga_memory.arguments import check_callable, checked, with_repr
 from strands_manga_memory.conversation.background import BackgroundTask
 from strands_manga_memory.conversation.importance import (
     WEIGHTS,
+    ImportanceWeights,
     RuleScorer,
     message_act,
 )
@@ -63,18 +64,20 @@ class BackgroundScorer:
     Args:
         judge: Function that gets messages as ``Line`` objects, and returns the importance of each
             message, from 0 to 1.
+        weights: Score of each dialogue act (purpose of a message) for the rules. Default
+            ``ImportanceWeights()``.
 
     Raises:
         ValueError: ``judge`` is not a function.
     """
 
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, judge: Judge, *, weights: ImportanceWeights | None = None) -> None:
         self._judge = check_callable("judge", judge, "a function of lines")
         self.revision = 0
         """Number that grows with each new answer of the judge.
         Scores that were read at a lower revision are out of date.
         """
-        self.rules = RuleScorer()
+        self.rules = RuleScorer(weights)
         self._lock = threading.Lock()
         self._scores: dict[tuple[str, int], float | None] = {}
         self._pending: dict[tuple[str, int], Line] = {}
@@ -226,23 +229,23 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 }
 """Example sentences of each dialogue act, with which ``EmbeddingScorer`` compares messages."""
 
-_LEAST_ALIKE = 0.5
-"""Least similarity of a message to an example from which the message gets the example's act."""
 
-
-@with_repr("rules")
+@with_repr("_least", "rules")
 class EmbeddingScorer(BackgroundScorer):
     """Scorer that rates the importance of messages by their similarity to example sentences.
 
     Each example belongs to a dialogue act (purpose of a message, such as a greeting). A message
-    gets the score of the act of its most similar example, or the score of unmatched messages if
-    the similarity is below 0.5. Embeddings and their similarity are
+    gets the score of the act of its most similar example. Embeddings and their similarity are
     computed in the background. Until a message has been embedded, rules give its score.
 
     Args:
         embed: Function that turns a list of texts into vectors of one length. It may block.
         examples: Example sentences of each dialogue act, typical of your application. Default: a
             few in English and Japanese.
+        weights: Score of each dialogue act. Default ``ImportanceWeights()``.
+        least: Minimum similarity of a message to its most similar example, from -1 to 1. A message
+            with less similarity gets the score ``weights.unmatched``. Default 0.5. A good value
+            depends on the embedding model.
 
     Raises:
         ValueError: ``embed`` is not a function, or ``examples`` has an unknown act or no sentence.
@@ -253,16 +256,21 @@ class EmbeddingScorer(BackgroundScorer):
         embed: Embed,
         *,
         examples: Mapping[str, Sequence[str]] = EXAMPLES,
+        weights: ImportanceWeights | None = None,
+        least: float = 0.5,
     ) -> None:
         unknown = [act for act in examples if not hasattr(WEIGHTS, act)]
         if unknown or not any(examples.values()):
             raise ValueError(
                 f"examples must be sentences by dialogue act, got the acts {sorted(examples)!r:.80}"
             )
-        self._embed = check_callable("embed", embed, "a function from texts to vectors")
+        self._embed, self._least = (
+            check_callable("embed", embed, "a function from texts to vectors"),
+            least,
+        )
         self._examples = [(act, text) for act, texts in examples.items() for text in texts]
         self._vectors: list[list[float]] = []
-        super().__init__(self._compare_with_examples)
+        super().__init__(self._compare_with_examples, weights=weights)
 
     def _compare_with_examples(self, lines: Sequence[Line]) -> list[float]:
         self._vectors = self._vectors or embed_texts(
@@ -272,6 +280,6 @@ class EmbeddingScorer(BackgroundScorer):
         for vector in embed_texts(self._embed, [line.text for line in lines]):
             similar = [dot(vector, example) for example in self._vectors]
             best = max(similar)
-            act = self._examples[similar.index(best)][0] if best >= _LEAST_ALIKE else "unmatched"
+            act = self._examples[similar.index(best)][0] if best >= self._least else "unmatched"
             scores.append(getattr(self.rules.weights, act))
         return scores

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 from strands.memory import ExtractionConfig, MemoryEntry, MemoryStore, SearchOptions
 
@@ -73,12 +73,8 @@ from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import USER_MEMORY, Table
 
-if TYPE_CHECKING:
-    from strands_manga_memory.language.session_summaries import Sentiment
-
 logger = logging.getLogger(__name__)
 
-_SENTIMENTS = ("positive", "neutral", "negative")
 _MAX_KEY_CHARACTERS = 200
 _DESCRIPTION = (
     "What is known about this user from earlier conversations: preferences, feedback, and what was"
@@ -96,14 +92,18 @@ class UserMemoryStore(MemoryStore):
     When an agent is built, the latest memories are read into the process, from the hot tier if
     possible. ``search`` uses these memories, so that model calls do not wait for the table. A
     search that these memories do not answer also reads older memories with the words of the query.
-    ``recall`` always reads the table. Strands' attributes of a store, such as ``name`` and
-    ``max_search_results``, may be changed.
+    ``recall`` always reads the table.
 
     Args:
         table: Table of the schema ``USER_MEMORY``, such as ``open_table(url, USER_MEMORY)``.
         user_id: User id, unique within the tenant.
         tenant: Tenant of the user. None: a user without a tenant, separate from all tenants.
         clock: Function that returns seconds since 1970.
+        name: Name of the store in the tools of the manager. Default ``user_memory``.
+        description: Description of the store in the tools of the manager.
+        max_search_results: Most results of a search. Default 5.
+        writable: Whether the manager may add memories. Default True.
+        extraction: Settings of Strands' automatic extraction. By default, it is off.
         retention: Retention and initial importance of each type of memory. Default ``RETENTION``.
         embed: Function that returns vectors of texts. By default, texts are compared by words.
         pii: Policy for personal data. Default ``PiiPolicy()``.
@@ -116,12 +116,6 @@ class UserMemoryStore(MemoryStore):
         ValueError: An argument is out of range, or the table has another schema.
     """
 
-    name = "user_memory"
-    description: str | None = _DESCRIPTION
-    max_search_results: int | None = 5
-    writable = True
-    extraction: ExtractionConfig | bool | None = None
-
     @checked
     def __init__(
         self,
@@ -130,6 +124,11 @@ class UserMemoryStore(MemoryStore):
         user_id: str,
         tenant: str | None = None,
         clock: Clock = time.time,
+        name: str = "user_memory",
+        description: str | None = _DESCRIPTION,
+        max_search_results: PositiveInt | None = 5,
+        writable: bool = True,
+        extraction: ExtractionConfig | bool | None = None,
         retention: Mapping[MemoryType, Retention] = RETENTION,
         embed: Embed | None = None,
         pii: PiiPolicy | None = None,
@@ -145,6 +144,11 @@ class UserMemoryStore(MemoryStore):
             )
         if missing := sorted(set(MemoryType) - set(retention)):
             raise ValueError(f"retention must name every MemoryType, {missing} are missing")
+        self.name = name
+        self.description = description
+        self.max_search_results = max_search_results
+        self.writable = writable
+        self.extraction = extraction
         self.owner = Owner(user_id, tenant)
         self.hot = None if hot is None else HotProfile(hot, self.owner, codec=codec)
         self.partition = UserPartition(table, self.owner, codec=codec, clock=clock)
@@ -321,7 +325,7 @@ class UserMemoryStore(MemoryStore):
         summary: Text,
         *,
         topics: Sequence[str] = (),
-        sentiment: Sentiment = "neutral",
+        sentiment: Literal["positive", "neutral", "negative"] = "neutral",
         turn_count: Count = 0,
         open_questions: Sequence[str] = (),
     ) -> MemoryRecord:
@@ -340,11 +344,6 @@ class UserMemoryStore(MemoryStore):
             PersonalDataError: The policy refuses the texts.
             StoreUnavailableError: The table is unavailable.
         """
-        if sentiment not in _SENTIMENTS:
-            raise ValueError(
-                f"sentiment must be one of {', '.join(map(repr, _SENTIMENTS))}, got"
-                f" {sentiment!r:.80}"
-            )
         metadata = {
             "session_id": checked_id("session_id", session_id),
             "topics": list(topics),

@@ -29,9 +29,6 @@ from strands_manga_memory.stores import HotStore
 
 logger = logging.getLogger(__name__)
 
-_CANCELLED_TEXT = "(The request was cancelled before it was answered.)"
-"""Answer stored in the session for a request that was cancelled before its answer."""
-
 _ASSISTANT: Any = ParticipantRole.ASSISTANT.value
 """Role of an answer as a string, as in the answers of Agent Squad's own agents.
 The type is ``Any`` because Agent Squad's annotations demand the enumeration.
@@ -89,6 +86,8 @@ class SessionStrandsAgent(SquadAgent):
         failed_text: Answer to a request that failed.
         busy_text: Answer to a request that waited too long for earlier requests. Such a request is
             not stored.
+        cancelled_text: Answer stored in the session for a request that was cancelled before its
+            answer.
 
     Raises:
         ValueError: An argument is out of range.
@@ -109,6 +108,7 @@ class SessionStrandsAgent(SquadAgent):
         grace: Seconds = 5.0,
         failed_text: str = "Sorry, something went wrong. Please try again.",
         busy_text: str = "Your earlier message is still being answered. Try again in a moment.",
+        cancelled_text: str = "(The request was cancelled before it was answered.)",
     ) -> None:
         super().__init__(options)
         if not self.id.strip("-"):
@@ -128,6 +128,7 @@ class SessionStrandsAgent(SquadAgent):
         self._grace = grace
         self._failed_text = failed_text
         self._busy_text = busy_text
+        self._cancelled_text = cancelled_text
         self._used: weakref.WeakSet[Agent] = weakref.WeakSet()
         self._running: set[asyncio.Task[None]] = set()
 
@@ -304,7 +305,7 @@ class SessionStrandsAgent(SquadAgent):
         messages, result = event.agent.messages, event.result
         is_cancelled = result is not None and result.stop_reason == "cancelled"
         if (result is None or is_cancelled) and messages and messages[-1]["role"] == "user":
-            text = _CANCELLED_TEXT if is_cancelled else self._failed_text
+            text = self._cancelled_text if is_cancelled else self._failed_text
             answer: Message = {
                 "role": "assistant",
                 "content": [{"text": text}],

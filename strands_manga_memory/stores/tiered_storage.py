@@ -17,12 +17,12 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strands.storage import Storage
 from strands.types.exceptions import StorageError
 
-from strands_manga_memory.arguments import Clock, checked
+from strands_manga_memory.arguments import Clock, check_method, checked
 from strands_manga_memory.exceptions import (
     CorruptRecordError,
     MangaMemoryError,
@@ -35,6 +35,9 @@ from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import Condition, Item, Table, delete_rows
 from strands_manga_memory.stores.urls import hot_store_of, table_of
 from strands_manga_memory.stores.writer import TierHealth
+
+if TYPE_CHECKING:
+    from strands.storage.search import SearchStrategy, StorageSearchResult
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +86,8 @@ class TieredStorage(Storage):
         user_id: Id of the user who owns the values.
         tenant: Tenant of the user. Default None: the user has no tenant.
         codec: Codec of the values. Default: no encryption. Keys are always stored in clear text.
+        search_strategy: Strategy of Strands that indexes each written value, and executes
+            ``search``. Default: a text search in all values.
         clock: Function that returns seconds since 1970.
 
     Raises:
@@ -98,6 +103,7 @@ class TieredStorage(Storage):
         user_id: str,
         tenant: str | None = None,
         codec: Codec | None = None,
+        search_strategy: SearchStrategy[TieredStorage] | None = None,
         clock: Clock = time.time,
     ) -> None:
         self._table: Table = table_of(durable)
@@ -105,6 +111,9 @@ class TieredStorage(Storage):
         self._owner = ConversationScope(user_id, "storage", tenant=tenant).storage_user_id
         self._partition = f"storage/{self._owner}"
         self._codec = codec or Codec()
+        self._search = search_strategy and check_method(
+            "search_strategy", search_strategy, "search(storage, query)"
+        )
         self._clock = clock
         self._prefix = ""
         self._hot_health = TierHealth(tier="hot")
@@ -117,7 +126,15 @@ class TieredStorage(Storage):
 
     async def write(self, key: str, data: bytes) -> None:
         """Store a value under a key, in place of an earlier value."""
-        await self._run(self._write, self._prefix + _check_key(key), bytes(data))
+        stored = _check_key(key)
+        await self._run(self._write, self._prefix + stored, bytes(data))
+        if self._search is not None:
+            try:
+                await self._search.index(self, stored, data)
+            except Exception as error:
+                raise StorageError(
+                    f"key={key!r} is written, but the search strategy failed to index it"
+                ) from error
 
     async def read(self, key: str) -> bytes | None:
         """Return the value of a key, or None if the key has no value."""
@@ -132,6 +149,12 @@ class TieredStorage(Storage):
         """Return the stored keys that begin with the text ``query``, sorted."""
         keys: builtins.list[str] = await self._run(self.keys, _normalize_key(query).lstrip("/"))
         return keys
+
+    async def search(self, query: str) -> builtins.list[StorageSearchResult]:
+        """Return the keys of values that match ``query``, best match first."""
+        if self._search is not None:
+            return await self._search.search(self, query)
+        return await super().search(query)
 
     def namespace(self, prefix: str) -> TieredStorage:
         """Return a storage of only the keys that begin with ``prefix/``.

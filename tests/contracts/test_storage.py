@@ -11,6 +11,7 @@ from strands import Agent
 from strands.experimental.context_manager import ContextManagerConfig, Offload
 from strands.session import SnapshotSessionManager
 from strands.storage import Storage
+from strands.storage.storage import StorageSearchResult
 from strands.types.exceptions import StorageError
 from strands.vended_plugins.context_offloader import ContextOffloader
 
@@ -117,6 +118,33 @@ async def test_namespaces_and_search(storage: TieredStorage) -> None:
     await storage.write("key", data)
     data[0] = 0
     assert await storage.read("key") == b"mutable"
+
+
+async def test_a_search_strategy_indexes_each_value_and_searches(stores: Stores) -> None:
+    class Words:
+        """Find values by one whole word."""
+
+        def __init__(self) -> None:
+            self.words: dict[str, list[str]] = {}
+
+        async def index(self, storage: Storage, key: str, data: bytes) -> None:
+            if not data:
+                raise ValueError("nothing to index")
+            self.words[key] = data.decode().split()
+
+        async def search(self, storage: Storage, query: str) -> list[StorageSearchResult]:
+            found = [key for key, words in self.words.items() if query in words]
+            return [StorageSearchResult(key, score=1.0) for key in found]
+
+    storage = stores.storage(search_strategy=Words())
+    await storage.write("/likes.txt", b"dark fantasy")
+    assert [result.key for result in await storage.search("fantasy")] == ["likes.txt"]
+    assert await storage.search("dar") == []
+    with pytest.raises(StorageError, match="'empty' is written, but"):
+        await storage.write("empty", b"")
+    assert await storage.read("empty") == b""
+    with pytest.raises(ValueError, match="search_strategy must have a method"):
+        stores.storage(search_strategy="words")
 
 
 async def test_blocking_methods_keep_to_their_namespace(stores: Stores) -> None:

@@ -14,6 +14,7 @@ from strands_manga_memory.conversation import (
     BackgroundScorer,
     EmbeddingScorer,
     ImportanceWeightedConversationManager,
+    ImportanceWeights,
     ModelScorer,
     background_scorers,
 )
@@ -175,8 +176,8 @@ def test_embeddings_score_as_the_example_that_is_most_alike() -> None:
         "acknowledgement": ["Thank you."],
         "correction": ["That is wrong."],
     }
-    scorer = EmbeddingScorer(embed, examples=examples)
-    lines = {"Tea is what I favour.": 0.9, "Cheers!": 0.2, "I meant Friday.": 0.85, "Sunny.": 0.5}
+    scorer = EmbeddingScorer(embed, examples=examples, weights=ImportanceWeights(correction=0.8))
+    lines = {"Tea is what I favour.": 0.9, "Cheers!": 0.2, "I meant Friday.": 0.8, "Sunny.": 0.5}
     for number, text in enumerate(lines):
         scorer.score(said(str(number), text))
     assert scorer.wait()
