@@ -113,9 +113,9 @@ class AgentConversation:
         saver: Background writer of the changes.
         lock: Lock that guards ``local``. It is never held during I/O.
         possible_loss: Whether turns may have been lost before the conversation was opened.
-        in_use: The ``AgentConversation`` through which an agent of this process uses the same
-            conversation; None without such an agent. It keeps in memory the turns that ``history``
-            has read from the stores.
+        in_use: The ``AgentConversation`` of the agent that uses the same conversation in this
+            process; None without such an agent. Turns that ``history`` reads from the stores are
+            also kept in the memory of ``in_use``.
     """
 
     def __init__(
@@ -239,10 +239,10 @@ class AgentConversation:
         """Add a message to the conversation, or replace its earlier, shorter version.
 
         A user's request begins a new turn. Any other message is added to the open turn. If no turn
-        is open, it begins a turn that continues the previous turn.
+        is open, the message begins a continuation, which has the number of the previous turn.
 
-        A model that continues an answer sends a longer version with the same ``tracking_id``. If
-        the agent's history contains both versions, both are kept.
+        A model that continues its answer sends a longer version with the same ``tracking_id``. It
+        replaces the shorter version, unless the agent's history contains both.
 
         Args:
             message: The message.
@@ -283,8 +283,8 @@ class AgentConversation:
 
         Args:
             message: The redacted version.
-            log: All stored messages of the conversation. They are read only if the message is not
-                in memory.
+            log: All stored messages of the conversation, for example from a generator. Iterated
+                only if the message is not in memory.
 
         Returns:
             Whether a message with this ``tracking_id`` was found.
@@ -308,9 +308,9 @@ class AgentConversation:
         return bool(found)
 
     def _messages_in_memory(self, identity: str | None) -> Iterator[tuple[TurnKey, int]]:
-        """Find the messages in memory whose ``tracking_id`` is ``identity``.
+        """Yield turn key and index of each message in memory with the given ``tracking_id``.
 
-        Turn key and index of each message are yielded.
+        If ``identity`` is None or empty, nothing is yielded.
         """
         for key, turn in reversed(self.local.held_turns.items()) if identity else ():
             for number, data in enumerate(turn.messages):
@@ -365,8 +365,8 @@ class AgentConversation:
     def set_changed_meta(self, metadata: Mapping[str, Any]) -> None:
         """Store the agent's metadata values that have changed, such as the user's intent.
 
-        Nothing is stored before the conversation's first message. A later call then stores the
-        values.
+        Before the conversation's first message, the call stores nothing. The next call after that
+        message stores the values.
 
         Args:
             metadata: All present metadata values of the agent, keyed by name.

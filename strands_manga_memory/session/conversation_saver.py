@@ -32,7 +32,7 @@ from strands_manga_memory.telemetry import count_missed_deadline, in_current_con
 logger = logging.getLogger(__name__)
 
 _MAX_WAIT_SECONDS = 5.0
-"""Longest wait of a turn while the tier answers, but other writers win each compare-and-set."""
+"""Longest wait of a turn in seconds, with pauses of the process, unless the deadline is longer."""
 
 _T = TypeVar("_T")
 
@@ -53,8 +53,8 @@ class ConversationSaver:
         tiers: The stores and their background writer.
         error: Error that a retry cannot resolve: changes that cannot be merged, or damaged stored
             data. None without such an error.
-        is_closing: Whether ``commit_all`` also notes in the durable tier that this tier has the
-            whole conversation. An empty hot tier then means no possible loss at a restore.
+        is_closing: Whether ``commit_all`` also marks the durable tier's copy as complete. A restore
+            then reports no possible loss if the hot tier is empty.
     """
 
     def __init__(
@@ -127,10 +127,10 @@ class ConversationSaver:
     # Waiting
 
     async def wait(self, future: Future[None]) -> None:
-        """Wait until a save or refresh ends, or until the deadline of its tier has passed.
+        """Wait until a save or refresh ends, at most until the deadline of the tier that it calls.
 
-        After the deadline, a warning is logged, and the work is completed in the background. There
-        is no wait if the tier is known to be down.
+        After the deadline, a warning is logged, and the work is completed in the background. If
+        the tier is known to be down, the call returns at once.
 
         Raises:
             ConflictError: Another process's change cannot be merged with unsaved changes.
@@ -359,9 +359,9 @@ _FLUSH_SECONDS = 5.0
 def flush_saved(writer: Writer, *others: Future[None]) -> None:
     """Copy to the durable tier the conversations that this process saved only in the hot tier.
 
-    Only the 1,000 conversations that were saved last are copied. If some of them are left after 5
-    seconds, a warning is logged. A background job (the sweeper) copies all other conversations
-    later.
+    At most 1,000 conversations are copied, those with the latest saves. If some of them are not
+    copied within 5 seconds, a warning is logged. A background job (the sweeper) later copies all
+    conversations that this call did not copy.
 
     Args:
         writer: Background writer of the stores. Its list ``unflushed`` has the conversations.

@@ -236,11 +236,11 @@ def begin_with(storage: ConversationStorage, content: Record, *, replaces: bool)
 
 
 def _with_new_turns_unlogged(storage: ConversationStorage, content: Record) -> Record:
-    """Return the stored record for a rewind, which must not return the turns that it removes.
+    """Return the stored record, changed so that a rewind merges only new turns from it.
 
-    A rewind merges the returned record into ``content``, and the merge adds only turns that count
-    as unlogged (possibly missing in the log, the list of all turns). In the returned record, these
-    are only the turns that another process saved after ``content`` was read.
+    A rewind merges the returned record into ``content``. The merge adds only turns that count as
+    unlogged (possibly missing in the log, the list of all turns). The result lists as unlogged only
+    the turns that another process saved after ``content`` was read, and no turn that is removed.
 
     Args:
         storage: Access to the conversation, with its stored record (state).

@@ -217,7 +217,7 @@ class SessionAgent:
         self._refill_stash(agent)
 
     def end_interrupt(self) -> None:
-        """End the agent's wait for an answer to an interrupt whose turn was deleted or rewound.
+        """End an idle agent's wait for an answer, if the interrupt's turn was deleted or rewound.
 
         Without this call, Strands would reject the next request of the user before any hook runs.
         """

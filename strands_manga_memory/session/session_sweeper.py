@@ -328,8 +328,8 @@ class SessionSweeper:
         - While the hot tier has a copy of the conversation, nothing is due.
         - After the conversation's time to live, the finalizer is called.
         - ``ttl.grace`` seconds after the end of its session, a deletion marker (tombstone) replaces
-          the conversation, and the log is deleted. The log of a deleted conversation is deleted,
-          too.
+          the conversation, and the log is deleted.
+        - If the conversation was deleted already, the rest of its log is deleted.
         - After the expiry of the marker, the marker is deleted.
 
         Returns:
@@ -371,7 +371,7 @@ class SessionSweeper:
         return now + ttl.grace + self._lease, is_finalized
 
     def _finalized(self, conversation: EndedConversation, durable: DurableTier) -> bool:
-        """Call the finalizer for a conversation, unless this version of it was finalized already.
+        """Call the finalizer for a conversation, unless its stored version was finalized already.
 
         Returns:
             Whether the finalizer was called. False also if there is no finalizer.

@@ -100,8 +100,8 @@ class StoredSession:
         which is discarded.
 
         Without a durable tier, there is no list of a session's agents. Then only conversations of
-        the default agent and of agents of this manager are deleted. Those of other agents expire
-        after their time to live.
+        the default agent and of agents that use this object are deleted. Those of other agents
+        expire after their time to live.
 
         Raises:
             StoreUnavailableError: A tier could not be reached; call ``delete_session`` again.
@@ -175,7 +175,7 @@ class StoredSession:
 
         Args:
             agent_id: Id of the agent, or None for the default agent.
-            last: Yield only this many of the last messages; None: all.
+            last: Number of messages to yield, counted back from the end; None: all.
 
         Raises:
             ValueError: ``last`` is negative.
@@ -285,7 +285,7 @@ class StoredSession:
     def agents(self) -> list[str]:
         """Return the ids of the agents that have a conversation in this session, sorted.
 
-        Without a durable tier, only agents that this manager has used are returned.
+        Without a durable tier, only agents that use this object are returned.
 
         Raises:
             StoreUnavailableError: The durable tier does not answer.
@@ -312,8 +312,8 @@ class StoredSession:
                 log keeps every message.
 
         Raises:
-            ValueError: A Strands agent of this manager has the id, Strands could not process a
-                message, or ``keep`` is below 0.
+            ValueError: A Strands agent that uses this object has the id, Strands could not process
+                a message, or ``keep`` is below 0.
             StoreUnavailableError: No tier stored the messages in time. They are kept in memory, and
                 saved later.
             ConflictError: Another process's change cannot be merged.
@@ -386,7 +386,7 @@ class StoredSession:
         Raises:
             StoreUnavailableError: A tier does not answer; call ``transfer`` again.
             CorruptRecordError: A stored record is damaged.
-            ValueError: The id is not allowed, or a Strands agent of this manager has it.
+            ValueError: The id is not allowed, or a Strands agent that uses this object has it.
         """
         is_agent = isinstance(transferred, TransferredConversation)
         if is_agent and self._agent_in_use(id_) is not None:
@@ -425,7 +425,7 @@ class StoredSession:
         return self._get_or_inspect(agent_id).stats(self._agent_in_use(self._agent_id(agent_id)))
 
     def live_stats(self) -> list[SessionStats]:
-        """Return statistics of each agent that this manager uses. No store is read."""
+        """Return statistics of each agent that uses this object. No store is read."""
         in_use = self._conversations.copy().items()
         return [one.stats(self._agent_in_use(id_)) for (kind, id_), one in in_use if kind == "A"]
 

@@ -35,7 +35,7 @@ ENDED_BELOW = "incarnation"
 """Attribute of a session's or user's tombstone: lower incarnation numbers are deleted."""
 
 HOT = "hot"
-"""Attribute of a head (record of a conversation) that a process with a hot tier has written."""
+"""Attribute of a head (record of a conversation): a process with a hot tier has written it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class StoredHead(NamedTuple):
     Attributes:
         key: Storage key of the conversation.
         member: Id of the agent, Graph or Swarm; None for a deleted or damaged conversation.
-        is_damaged: Whether the head lacks its attributes.
+        is_damaged: Whether the head lacks the attribute ``state``, which every write sets.
         was_hot: Whether a process with a hot tier has written the head.
     """
 
@@ -135,9 +135,9 @@ def put_group_tombstone(table: Table, partition: str, *, now: float, until: floa
     """Mark all conversations of a session or user as deleted, by one item (a tombstone).
 
     The item has the first incarnation (number of a conversation's run) that does not count as
-    deleted. The caller must then delete the data of the conversations. It must list the
-    conversations after this call, because other processes can begin new ones until the item is
-    written.
+    deleted. After this call, the caller must list the conversations, and delete their data. An
+    earlier list may be incomplete, because other processes can begin conversations until the item
+    is written.
 
     Args:
         table: The durable tier.
@@ -196,7 +196,7 @@ class ExpiryEntry:
         return f"expiry/{zlib.crc32(name.encode()) % BUCKETS:02d}", f"{self.due:013d}#{name}"
 
     def item(self, key: Key, **changes: Any) -> Item:
-        """Return the entry as an item of the table under the given key, with changed attributes."""
+        """Convert the entry to a table item with the given key. ``changes`` replace attributes."""
         values = {"conversation": self.key.name, "due": self.due, "claimed": 0.0, **self.ids}
         return {"session_id": key[0], "sk": key[1], **values, **changes}
 
@@ -273,7 +273,8 @@ class ExpiryIndex:
     def remove(self, conversation_key: ConversationKey) -> bool:
         """Remove a conversation from the index, so that sweepers no longer check it.
 
-        The note about its finalized version is also removed. Return whether the index had an entry.
+        Also remove the table item with the conversation's last finalized version. Return whether
+        the index had an entry of the conversation.
         """
         entry = self.entry_of(conversation_key)
         keys = [due_key(conversation_key), finalized_key(conversation_key)]
@@ -481,9 +482,9 @@ class Tiers:
         )
 
     def codec_of(self, *, is_tombstone: bool) -> Codec:
-        """Return the codec of a record.
+        """Return the codec that encodes and decodes a record.
 
-        Tombstones are not encrypted, so that they can be read without the keys.
+        A tombstone has a codec without keys, so that it can be read without the keys.
         """
         return Codec() if is_tombstone else self.codec
 

@@ -34,7 +34,7 @@ _HYBRID: dict[str, tuple[float, int, float]] = {
     "premium": (2700.0, 8, 3600.0),
     "vip": (3600.0, 5, 7200.0),
 }
-"""By user tier: first time to live, turns of a long conversation, and its time to live."""
+"""For each user tier: time to live, turns from which on it is longer, and this longer time."""
 
 _SECONDS = 1800.0
 _GROWING = 20

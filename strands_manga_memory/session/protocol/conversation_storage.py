@@ -106,11 +106,11 @@ class ConversationStorage:
 
         Args:
             touch: Whether reading restarts the time to live. An inspection passes False.
-            read: Function through which each tier is read, for example to set a deadline. It gets
-                the tier and a function that reads it, and returns the result of this function.
+            read: Function that calls the read of a tier, for example with a deadline. It gets the
+                tier and a function without arguments, calls the function, and returns its result.
             start: Function that starts the read of the hot tier, for example in a thread, so that
-                both tiers are read at the same time. It gets a function that reads the tier, and
-                returns a future of its result.
+                both tiers are read at the same time. It gets a function without arguments, and
+                returns a future of the function's result.
 
         Returns:
             Error of the tier that did not answer; None if no tier failed.
@@ -264,8 +264,8 @@ class ConversationStorage:
         """Save the conversation's changes in the hot tier with one compare-and-set.
 
         Args:
-            fills: True after the durable tier has the changes. False: nothing is saved if the hot
-                tier has no content of the conversation and there is a durable tier.
+            fills: Whether an empty hot tier is filled. False, with a durable tier: nothing is saved
+                if the hot tier is empty, because the durable tier must get the changes first.
 
         Returns:
             Whether the changes are saved.
@@ -338,9 +338,9 @@ class ConversationStorage:
                     return
 
     def _write(self, tier: Tier, draft: Record, stored: Record) -> bool:
-        """Write the conversation's record to a tier. Return False if another process changed it.
+        """Write the conversation's record (state) to a tier, unless the stored record has changed.
 
-        The record is the conversation's state. If it was changed, the tier's new record is read.
+        If another process has changed the stored record, read and merge it, and return False.
 
         Args:
             tier: The tier.
@@ -358,9 +358,9 @@ class ConversationStorage:
         return False
 
     def _begin_in_hot(self) -> bool:
-        """Store a new conversation in the hot tier, because the durable tier does not answer.
+        """Store a new conversation in the hot tier, after the durable tier did not answer.
 
-        Return whether it was stored.
+        Return whether it was stored. False if the conversation may exist already.
         """
         local = self.local
         known = local.base.incarnation or local.tier_records["durable"].incarnation
@@ -373,7 +373,7 @@ class ConversationStorage:
         return False
 
     def _fill_hot(self) -> None:
-        """Copy the conversation to an empty hot tier, if the durable tier has all of it."""
+        """Copy the conversation to an empty hot tier, unless the durable tier lacks part of it."""
         if self.hot is None:
             return
         with self.hot.io, suppress(StoreUnavailableError):
@@ -386,9 +386,9 @@ class ConversationStorage:
         """Try once to write ended turns and the conversation's state to the durable tier.
 
         Args:
-            least_logged: Minimum number of ended turns for a write to the log (list of all turns).
-                Fewer turns are stored only in the record (state of the conversation), and a later
-                call writes them to the log.
+            least_logged: Number of ended turns from which on the log (list of all turns) is
+                written. Fewer turns are only stored in the record (state of the conversation). A
+                later call writes them to the log.
             closes: Whether the record is marked as complete. A restore then needs no newer data
                 from the hot tier.
 
@@ -437,8 +437,8 @@ class ConversationStorage:
     def _redact_log(self, record: Record, head: Record) -> None:
         """Replace redacted messages in the durable tier's log (list of all turns).
 
-        The redactions are those of ``record``. Those that ``head`` (the record in the durable tier)
-        has, too, are skipped: the log was changed before ``head`` was written.
+        Only those redactions of ``record`` are written that ``head``, the durable tier's record,
+        lacks. Redactions in ``head`` are in the log already.
         """
         noted = head.redactions if head.incarnation == record.incarnation else {}
         new = {key: found for key, found in record.redactions.items() if noted.get(key) != found}
@@ -483,9 +483,9 @@ class ConversationStorage:
     def begin_incarnation(self, record: Record) -> bool:
         """Begin a new incarnation (run) of the conversation, after a deletion, expiry or rewind.
 
-        ``record`` is the state with which it begins, and replaces this process's copy. It is
-        written to the durable tier or, without one, to the hot tier. Return False if another
-        process has changed the tier's state.
+        ``record``, its first state, is written to the durable tier or, without one, to the hot
+        tier, and replaces this process's copy. Return False, without a change, if another process
+        has changed the tier's record since it was read.
         """
         if not self.first.write(record):
             return False
@@ -550,9 +550,9 @@ class ConversationStorage:
     def _revalidate(self) -> None:
         """Read both tiers if this process had no answer from them for hours (``is_silent``).
 
-        If neither tier has the conversation, it was deleted meanwhile, and this process's copy is
-        discarded. If the tiers know none of its turns, another process has begun a new conversation
-        after the deletion. It replaces the copy, unless the copy has unsaved changes.
+        If neither tier has the conversation, it was deleted, and this process's copy is discarded.
+        If a tier has it, but with none of the copy's turns, another process has begun it again
+        after a deletion. Its record then replaces the copy, unless the copy has unsaved changes.
         """
         if not self.is_silent:
             return

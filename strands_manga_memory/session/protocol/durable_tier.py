@@ -215,11 +215,11 @@ class DurableTier:
         return not item or self._table.delete(*self._key, when=when)
 
     def _ended_below(self, tombstones: Iterable[Item]) -> int:
-        """Return the lowest incarnation that is not deleted with the session or the user.
+        """Return the lowest incarnation that no deletion of the session or user has deleted.
 
-        An incarnation is the number of the conversation's run. Each deletion of a session or user
-        stores a tombstone with the lowest incarnation that it does not delete. The highest number
-        of all tombstones is returned; 0 without tombstones. Expired tombstones are ignored.
+        An incarnation is the number of the conversation's run. Each deletion of the session or user
+        stores a tombstone with such a number: all lower incarnations are deleted. The result is
+        the highest of these numbers; 0 without tombstones. Expired tombstones are ignored.
 
         Raises:
             CorruptRecordError: A tombstone is damaged.
@@ -417,7 +417,7 @@ MAX_BYTES = 350_000
 """Maximum bytes of a value in one item. DynamoDB's limit is 400 KB with names and keys."""
 
 MAX_PARTS = 10_000
-"""Maximum number of parts of a value. A value that lists more parts is damaged."""
+"""Maximum number of items of a value. A value that lists more items is damaged."""
 
 _MAX_READS = 10  # of a value that other writers keep replacing
 
@@ -441,10 +441,10 @@ def put_split(
         key: Key of the first item.
         data: The value. Empty if the value is in ``attributes``.
         attributes: Further attributes of the first item.
-        before: First item of the value to replace, as read before; None or empty for a new value.
-            The write is refused if the stored value is another one, or if there is a stored value
-            and ``before`` is None.
-        scrub: Whether no item of the replaced value may stay, not even from interrupted writes.
+        before: First item of the value to replace, as last read. The write is refused if the stored
+            value has changed since then. None or empty: the write is refused if there is a stored
+            value.
+        scrub: Whether nothing of earlier values may stay, not even items of interrupted writes.
             Needed after a redaction.
 
     Returns:
@@ -489,8 +489,8 @@ def read_split(table: Table, item: Item) -> tuple[Item, bytes]:
         The first item, which is new if the value was replaced, and the value.
 
     Raises:
-        CorruptRecordError: A part is missing.
-        OvertakenError: The value was deleted meanwhile, or is replaced too often.
+        CorruptRecordError: An item of the value is missing.
+        OvertakenError: The value was deleted, or replaced too often, during the read.
     """
     key = _key_of(item)
     name = "/".join(key)

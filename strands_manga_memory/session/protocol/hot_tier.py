@@ -56,8 +56,9 @@ class StoredHash:
     Args:
         expect: Epoch and version of the stored hash; None if the hash is missing. The next write
             succeeds only if both are unchanged.
-        epoch: Epoch that the next write stores. It is 1 above the stored epoch after a deletion, or
-            if a sweeper (background job) has reserved the conversation. Otherwise it is the same.
+        epoch: Epoch (a number) that the next write stores. It equals the stored epoch. After a
+            deletion, or a reservation by a sweeper (background job), it is 1 above the stored
+            epoch, and writes of other processes that expect the lower epoch are refused.
         record: The state of the conversation.
         unread: Keys of stored turns that ``record`` lacks, because they have left the agent's
             history or are damaged.
@@ -242,7 +243,7 @@ class HotTier:
             return read | {key: turn for key, turn in held.items() if key in wanted}
 
     def _open_turns(self, fields: Mapping[str, bytes]) -> dict[TurnKey, Turn]:
-        """Convert the stored fields of turns to turns. Damaged ones are left out."""
+        """Convert fields of the hash back to turns, by turn key. Leave out damaged turns."""
         turns: dict[TurnKey, Turn] = {}
         for name, data in fields.items():
             storage_key = f"{self._name}#{name}"
@@ -252,10 +253,10 @@ class HotTier:
         return turns
 
     def _add_redacted_turns(self, record: Record, before: StoredHash) -> Record:
-        """Return a copy of ``record`` with the redacted turns that have left the agent's history.
+        """Return a copy of ``record``, with added turns that were redacted outside the history.
 
-        ``record`` (state of the conversation) lacks these turns, and the hash in the hot tier has
-        their original messages. A write of the result replaces these messages.
+        ``record`` (state of the conversation) lacks turns that have left the agent's history, but
+        the hash still has their original messages. A write of the result replaces these messages.
         """
         known = before.record.redactions
         new = {key for key in before.unread if record.redactions.get(key) != known.get(key)}

@@ -153,8 +153,8 @@ class LocalCopy:
     def end_turn(self, **about: Any) -> None:
         """End the open turn, if any, and add values to it, such as the intent (``about``).
 
-        If the turn's beginning was deleted, the turn stays open until ``begin_turn``, and messages
-        that are added until then are discarded.
+        If the conversation was deleted during the turn, the turn stays open until ``begin_turn``,
+        and its further messages are discarded.
         """
         with self.lock:
             if self.open_key is not None and (turn := self.own_turns.get(self.open_key)):
@@ -214,7 +214,7 @@ class LocalCopy:
             return self.new_manager_state if is_changed else self.base.manager_state
 
     def adopt_window(self) -> Window:
-        """Make ``window``, with other processes' changes, the agent's history, and return it."""
+        """Use ``window``, which has other processes' changes, as the agent's history. Return it."""
         with self.lock:
             self.new_manager_state = None if self.has_conflict else self.new_manager_state
             self.view, self.has_conflict, self.is_reset = self.window, False, False
@@ -275,9 +275,9 @@ class LocalCopy:
             return self.has_changes() or not any(map(base.has_content_of, stored))
 
     def share(self) -> Record:
-        """Return a record with all unsaved changes, which other copies in this process merge.
+        """Return a record with all unsaved changes, for a merge into another copy of this process.
 
-        From now on, this copy treats the changes as merged: later changes of the others win.
+        The changes also become part of ``base``, so that later changes of the other copy win.
         """
         with self.lock:
             if self.has_changes():
@@ -346,9 +346,9 @@ class LocalCopy:
         Args:
             found: Record that was read from the tier.
             logged: Lengths of turns that are too old for the newer record's list ``seen``, but were
-                found in the log. They have left the history, and are not added to it again.
-            is_head: Whether ``found`` is the durable tier's record. A turn that it lists as
-                unlogged is not in the log any more if the tier was restored from a backup.
+                found in the log. Such turns have left the history, and are not added again.
+            is_head: Whether ``found`` is the durable tier's record. Turns that it lists as unlogged
+                then count as unlogged here, too: a restored backup may lack them in its log.
         """
         with self.lock:
             if self.answered_at is None or found.incarnation:
@@ -411,9 +411,9 @@ class LocalCopy:
 
     @property
     def possibly_lost(self) -> dict[TurnKey, int]:
-        """Turns of the history that may have lost messages, after a restore of the table.
+        """Turns of the history that may have lost messages in a restore of the table from a backup.
 
-        Each value is the number of the turn's messages in memory or in the durable tier's record.
+        Each value is the number of the turn's messages that memory or the durable record shows.
         """
         with self.lock:
             base, head = self.base, self.tier_records["durable"]
@@ -497,10 +497,10 @@ class LocalCopy:
         return max(known + 1, self.base.incarnation + 1, int(self._clock()))
 
     def expired_record(self, known: int = 0) -> Record:
-        """Return the record, without history, that replaces the conversation's when it expires.
+        """Return the record that replaces the record of an expired conversation. It has no history.
 
-        Its incarnation is above ``known`` and the present one. A merge with the previous record
-        keeps turns that the log may lack. A merge with a tombstone would discard them.
+        Its incarnation is above ``known`` and the present one. Unlike a tombstone, it keeps turns
+        that the log may lack, when it is merged with the previous record.
         """
         base, version = self.base, self.next_version()
         incarnation = self.next_incarnation(known)
@@ -515,9 +515,9 @@ class LocalCopy:
         return Record(self.next_version(found), incarnation, deleted_below=incarnation)
 
     def _aligned(self, found: Record) -> Record:
-        """Return ``found`` with the incarnation of ``base`` if no tier has stored ``found`` yet.
+        """Return ``found``, with the incarnation of ``base`` if no tier has stored ``found`` yet.
 
-        If no tier has stored ``base`` yet, ``base`` gets the incarnation of ``found`` instead.
+        If a tier has stored ``found``, but none ``base``, then ``base`` gets its incarnation.
         """
         base = self.base
         if not (base.incarnation or base.is_empty or found.deletes(base)):

@@ -118,7 +118,8 @@ def keys_to_text(entries: Iterable[tuple[TurnKey | None, str]]) -> str:
 
     - ``+41.5c8e01f2``: a turn with the time 41 and the tag ``5c8e01f2``, without a note.
     - ``+2:3``: a turn with the time 43, which is 2 later, the same tag, and the note ``3``.
-    - ``:4``: the same turn again, or no turn, with the note ``4``.
+    - ``:4``: the turn with the time 43 again, or no turn (None), with the note ``4``. The note must
+      show which of both it is.
     - ``+3.90d1aa07``: a turn with the time 46 and the tag ``90d1aa07``.
     """
     words: list[str] = []
@@ -143,7 +144,7 @@ def keys_from_text(text: str) -> Iterator[tuple[TurnKey, str]]:
 
 
 def _lengths_to_text(lengths: Mapping[TurnKey, int]) -> str:
-    """Convert the number of messages of each turn to text, in which the number 2 is left out."""
+    """Convert the number of messages of each turn to text, as notes. The usual 2 has no note."""
     usual = {_USUAL_LENGTH: ""}
     return keys_to_text((key, usual.get(n, str(n))) for key, n in sorted(lengths.items()))
 
@@ -487,9 +488,9 @@ def head_record(record: Record, unlogged: AbstractSet[TurnKey], before: Record) 
     """Convert a conversation's record to the head, the form that the durable tier stores.
 
     The head has the messages only of turns that are incomplete in the log (list of all turns). Its
-    map ``seen`` has the number of messages of each turn, but counts only messages that ``record``
-    contains or that ``before`` also counts. Any other message may have been lost, if the table was
-    restored from a backup.
+    map ``seen`` has the number of messages of each turn. A message that ``record`` does not contain
+    counts only if ``before`` counts it, too. Otherwise the table may have lost the message, when it
+    was restored from a backup.
 
     Args:
         record: The record (state of the conversation).

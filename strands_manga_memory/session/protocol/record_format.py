@@ -14,8 +14,8 @@ object:
 - ``body.<number>``: one message that the conversation manager wrote.
 - ``state.<hash>``: one named state value.
 
-Stored JSON begins with its checksum, in an entry that is named by the version of the stored form,
-such as ``v3``. A codec with a key encrypts the JSON. Large JSON is compressed.
+Small JSON is stored as text. It begins with the version of the format and a checksum, such as
+``{"v3":"5e0c91aa",``. A codec with a key encrypts the JSON. Large JSON is compressed.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ from strands_manga_memory.stores.codec import (
 logger = logging.getLogger(__name__)
 
 HEAD, ENDED = "head", "ended"
-"""Names of the part with the version of a record with content, and of one without content."""
+"""Names of the part with a record's version: ``head``; ``ended`` in a record without content."""
 
 _APART = ("ids", "manager_state", "redactions")
 """Fields of a record that have parts of their own."""
 
 PLAIN_BYTES = 2048
-"""Size in bytes from which a JSON object is usually compressed."""
+"""Default size in bytes from which on a JSON object is compressed."""
 
 _START = re.compile(rb'\{"v(\d{1,9})":"([0-9a-f]{8})",')
 
@@ -171,9 +171,13 @@ def open_turn(read: Callable[[], bytes], tier: str, storage_key: str, codec: Cod
 def _window_to_text(window: Window, seen: Lengths) -> str:
     """Convert an agent's history to text, such as ``:* +41.5c8e01f2:0* +9:1-``.
 
-    This text has a message that the conversation manager wrote, the edited first message of a turn,
-    and all further messages up to the second one of a later turn. ``seen`` has the number of
-    messages of each turn.
+    The example has these entries:
+
+    - ``:*``: a message that the conversation manager wrote.
+    - ``+41.5c8e01f2:0*``: an edited message (``*``), the first (0) of its turn.
+    - ``+9:1-``: all messages after it (``-``), up to the second (1) of a later turn.
+
+    ``seen`` has the number of messages of each turn.
     """
     entries: list[tuple[TurnKey | None, str]] = []
     following, before = _following_messages(seen), Slot(None)
@@ -207,15 +211,19 @@ def _window_from_text(text: str, seen: Lengths, parts: Mapping[str, Any]) -> Ite
 
 
 def _following_messages(seen: Lengths) -> dict[tuple[TurnKey | None, int], Slot]:
-    """Return the next message of the turns ``seen`` for each message, by turn key and index."""
+    """Map turn key and index of each message of the turns ``seen`` to the message after it.
+
+    The message after the last one of a turn is the first one of the next turn.
+    """
     known = [Slot(key, number) for key in sorted(seen) for number in range(seen[key])]
     return {before[:2]: after for before, after in pairwise(known)}
 
 
 def _body_part(slot: Slot, notes: Iterator[int]) -> str:
-    """Return the name of the part that has the body of an edited message.
+    """Return the name of the part with the body of a message, such as ``body.2``.
 
-    ``notes`` yields the numbers of the messages that the conversation manager wrote.
+    A message that the conversation manager wrote gets its number from ``notes``, which counts from
+    1. The name for an edited message has its turn key and index.
     """
     return f"body.{next(notes)}" if slot.key is None else f"body.{slot.key}.{slot.number}"
 
@@ -272,15 +280,15 @@ def record_to_json(record: Record) -> bytes:
 
 
 def turn_part(key: TurnKey) -> str:
-    """Return the name of the part of a record that has a turn."""
+    """Return the name of the part of a record that contains the turn ``key``."""
     return f"turn.{key}"
 
 
 def turn_key(part: str) -> TurnKey | None:
-    """Return the key of the turn that a part of a record has; None for another part."""
+    """Return the key of the turn in the part named ``part``; None if the part has no turn."""
     return TurnKey.parse(part.removeprefix("turn.")) if part.startswith("turn.") else None
 
 
 def state_part(name: str) -> str:
-    """Return the name of the part of a record that has a named state value."""
+    """Return the name of the part of a record that contains the state value ``name``."""
     return f"state.{blake2b(dump(name), digest_size=8).hexdigest()}"

@@ -86,9 +86,9 @@ def keys_older_than_seen(one: Record, other: Record, own: Collection[TurnKey]) -
     """Return the keys of turns that must be looked up in the log before two records are merged.
 
     The merge must know which turns of the older record the author (writer) of the newer record
-    knew. The newer record's list ``seen`` answers this for at least the newest 100 turns. The
-    author knew an earlier turn if the log (list of all turns) has it. Only turns that the older
-    record lists as unlogged are looked up, because the log has all others.
+    knew. The newer record's list ``seen`` has at least the newest 100 of them. An earlier turn was
+    known if the log (list of all turns) has it. For a turn that the older record lists as unlogged,
+    this must be looked up. All others are in the log.
 
     Args:
         one: A record.
@@ -153,8 +153,8 @@ def new_slots(
 ) -> list[Slot]:
     """Return the slots (references to messages) that another history adds to an agent's history.
 
-    These are the slots of all messages that are not in ``known``. If the agent's history has no
-    message of a turn that has unknown messages, the turn's known messages are also returned.
+    These are the slots of all messages that are not in ``known``. If ``window`` has no message of
+    a turn with such messages, the slots of the turn's known messages in ``other`` are added.
 
     Args:
         window: The agent's history.
@@ -179,8 +179,8 @@ def rebase_window(
         window: The edited history.
         ancestor: The stored history before the edits.
         stored: The stored history now.
-        own: Keys of this process's unsaved turns. The result has only those of their messages that
-            ``ancestor`` has, because the caller adds the others.
+        own: Keys of this process's unsaved turns. Their messages are left out of the result, unless
+            ``ancestor`` has them. The caller adds them.
 
     Returns:
         The edited history with the added messages. None: the edits cannot be kept, because the
@@ -250,7 +250,7 @@ def _unseen_slots(newer: Record, older: Record, logged: Lengths) -> list[Slot]:
     """Return slots of the older record's messages that the newer record's author did not know.
 
     A slot is a reference to a message. The author is the writer of the record. If the newer history
-    has no message of a turn that has unknown messages, all messages of the turn are returned.
+    has no message of a turn with such messages, slots of the turn's other messages are added.
 
     Args:
         newer: The newer record.
