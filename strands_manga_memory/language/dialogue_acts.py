@@ -46,7 +46,7 @@ Such messages are not stored as memories, searched for or quoted.
 
 
 RULES = ANY.rules("acts")
-"""Rules in order of priority."""
+"""Rules that determine dialogue acts, in order of priority."""
 _CUE = re.compile(r"[a-z']+")
 _SPACE_IN_CONTRACTION = re.compile(r"(?<! ) +(?=(?:'(?:s|m|re|ve|ll|d)|n't)\b)")
 _HEAD, _TAIL = 600, 200
@@ -111,8 +111,8 @@ def small_talk_act(text: str, role: str) -> DialogueAct | None:
     """Return the dialogue act (purpose) of a message that is only small talk, such as a greeting.
 
     Small talk also includes thanks, farewells, and replies such as "okay" or "sounds good". The
-    result is None if the message contains anything else. A few other words are allowed, such as the
-    name in "Thanks, Ken": the rule that matches gives their number.
+    result is None if the message contains anything else, except for a few words, such as the name
+    in "Thanks, Ken". Their maximum number depends on the rule (``Rule.others``).
 
     Args:
         text: Text of the message, normalized by ``normalize_message``.
@@ -194,27 +194,27 @@ def act_of_reply(
 ) -> str:
     """Correct the dialogue act (purpose) of a user's message that replies to the assistant.
 
-    ``act`` was determined from the user's message alone. It is ``"unmatched"`` if no rule applies
-    to the message. It is corrected in these cases:
+    ``act`` was determined from the user's message alone. A message with the act ``"unmatched"``,
+    which fits no rule, is called unmatched here. The act is corrected in these cases:
 
     - A constraint, a decision or an unmatched message becomes a correction if the assistant refused
       and the user proposes something else: "how about eight?" after "there is no table at seven".
-    - A decision with a number or a time is a constraint.
-    - An unmatched message with a number, a time or a name is a constraint.
-    - "No, just the address" only declines an offer. Its act is the act of "just the address".
-    - A Japanese message that only declines, or only withdraws a condition ("any day is fine"), is
-      unmatched.
+    - A decision with a number or a time becomes a constraint.
+    - An unmatched message with a number, a time or a name becomes a constraint.
+    - "No, just the address" only declines an offer. It gets the act of "just the address".
+    - A Japanese message that only declines, or only withdraws a condition ("any day is fine"),
+      becomes unmatched.
 
     Args:
         text: Text of the user's message.
         answer: Text of the assistant's previous message.
         act: Dialogue act of the user's message, from ``dialogue_act``.
         features: Features of the user's message, from ``text_features``.
-        answers_question: Whether the user's message answers a question. If it does, an unmatched
-            message is a constraint, unless it ends with a question.
+        answers_question: Whether the user's message answers a question. If True, an unmatched
+            message becomes a constraint, unless it ends with a question.
 
     Returns:
-        The corrected dialogue act, or ``"unmatched"``.
+        The corrected dialogue act, or ``act`` if none of the cases applies.
     """
     said = normalize_message(text)
     before = normalize_message(answer if len(answer) <= _SHORT else answer[-_END:])
@@ -279,8 +279,8 @@ def _changes(said: str, before: str, act: str, features: TextFeatures) -> bool:
 def _act_of_correction(said: str, before: str) -> DialogueAct:
     """Return the dialogue act of a user's message that looks like a correction, such as "No, ...".
 
-    - An English message after an offer or a question can simply decline: "No, just the address" has
-      the act of "just the address".
+    - An English message after an offer or a question may only decline. For example, "No, just the
+      address" has the act of "just the address".
     - A Japanese message that only declines has the act ``UNMATCHED``.
     - Any other message is a correction.
 

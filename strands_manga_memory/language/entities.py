@@ -44,8 +44,8 @@ class EntityType:
 
     Attributes:
         name: Name of the type, such as ``"asin"``.
-        pattern: Pattern of an entity's text. Full-width letters and digits of the searched text
-            become half-width.
+        pattern: Pattern of an entity's text. It is searched in a copy of the text with half-width
+            instead of full-width letters and digits.
         canonical: Function that returns the canonical form of a match, or None if the match is no
             entity. If it raises an error, the match is ignored, too.
         is_exact: Whether a value identifies a single thing, as an order number does.
@@ -55,7 +55,8 @@ class EntityType:
             cues, every text is searched.
         is_single: Whether a conversation has only one current value of this type. A newer value
             then replaces an older value.
-        label: Words before a value of this type, as in ``"order #"``.
+        label: Words before a value in messages, such as ``"order #"``. ``EntityTypes.value``
+            accepts a value without its label.
     """
 
     name: str

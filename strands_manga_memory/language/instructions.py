@@ -17,7 +17,10 @@ from strands_manga_memory.messages.texts import head_and_tail
 
 
 def _topics(name: str) -> list[tuple[str, re.Pattern[str]]]:
-    """Return the topics that a list in the packs names, each with a pattern of its words."""
+    """Return topics of instructions, such as ``prices``, each with a pattern of its words.
+
+    ``name`` is the list of the topics in the language packs, ``"topics"`` or ``"sides"``.
+    """
     return [(topic, compile_words(words)) for topic, *words in ANY.groups(f"instructions.{name}")]
 
 
@@ -140,10 +143,10 @@ def _ends_reason(text: str, instruction: str) -> bool:
 
 
 def _clauses(text: str) -> list[str]:
-    """Split an instruction into clauses, and return those that have a topic.
+    """Return the clauses of an instruction that name a subject, such as emojis.
 
-    A clause such as "from now on" has no topic, and is left out. If no clause has a topic, the
-    whole text is returned.
+    A clause such as "from now on" names no subject, and is left out. If no clause names a subject,
+    the whole text is returned as one clause.
     """
     return [
         each for each in _CLAUSE_END.split(text) if subject_terms(each) or _SIDE_WORDS.search(each)
@@ -153,8 +156,8 @@ def _clauses(text: str) -> list[str]:
 def _is_about_same(clause: str, text: str, before: str, earlier: str) -> bool:
     """Return whether an order ("use tables") and a prohibition ("no tables") have the same subject.
 
-    The result is True if the order has all subject words of the prohibition, and over half of the
-    order's subject words are in both whole instructions.
+    The result is True if two conditions hold: the order has all subject words of the prohibition,
+    and over half of the order's subject words occur both in ``text`` and in ``earlier``.
 
     Args:
         clause: Order or prohibition in the later instruction.
@@ -169,11 +172,11 @@ def _is_about_same(clause: str, text: str, before: str, earlier: str) -> bool:
 
 
 def _sides(text: str) -> dict[str, bool]:
-    """Return the sides that an instruction takes for all answers, such as long or short answers.
+    """Return the length and politeness that an instruction asks for in all answers.
 
-    ``{"length": True}`` means long answers, and ``{"length": False}`` means short answers. Other
-    keys, for styles, have the same form. The result is empty if the instruction is not about all
-    answers.
+    ``{"length": True}`` means long answers, and ``{"length": False}`` means short answers. The key
+    ``politeness`` is True for formal answers. The result is empty if the instruction is not about
+    all answers.
     """
     if subject_terms(_SIDE_WORDS.sub(" ", text)) - _OF_ANSWERS:
         return {}

@@ -268,8 +268,8 @@ def _brings_news(answer: str, question: str, asked: str, kinds: Sequence[str]) -
             promises nothing.
         question: The user's older question, such as "When does the parking reopen?".
         asked: Text of the user's message before ``answer``.
-        kinds: Kinds of values that the question asks for. If empty, the result is False for a
-            question; for a request, such as "Check the parking", it may be True.
+        kinds: Kinds of values that ``question`` asks for. If empty, the result can only be True
+            for a request, such as "Check the parking".
     """
     clauses = [each for each in _CLAUSES.split(asked) if ANY.questions.asks_for_news.search(each)]
     subject = frozenset[str]().union(
@@ -289,9 +289,9 @@ def _brings_news(answer: str, question: str, asked: str, kinds: Sequence[str]) -
 def _asked_kinds(question: str) -> tuple[list[str], str]:
     """Return the kinds of values that a question asks for, and the rest of the question.
 
-    A kind is, for example, ``price``. A yes-or-no question has the kind ``yes_or_no``, or ``stock``
-    if it is about availability. The list of kinds is empty if the question asks for something else,
-    such as a reason.
+    For example, "When does it arrive?" has the kind ``date`` and the rest "does it arrive?". A
+    yes-or-no question has the kind ``yes_or_no``, or ``stock`` if it is about availability. The
+    list of kinds is empty if the question asks for something else, such as a reason.
     """
     kinds, rest = [], " ".join(filter(is_question, split_sentences(question))) or question
     for kind in _KINDS:
@@ -373,7 +373,8 @@ def _implied_statement(asked: Sequence[str], answer: str) -> str:
     The value of the statement is in the answer, or in the question if the answer is "yes".
 
     Args:
-        asked: Last sentences of the assistant. The last question among them counts.
+        asked: Last sentences of the assistant's message. Sentences before its last question are
+            ignored.
         answer: Beginning of the user's text.
 
     Returns:
@@ -395,7 +396,7 @@ def _implied_statement(asked: Sequence[str], answer: str) -> str:
 
 
 def complete_answers(lines: Iterable[Line]) -> list[str]:
-    """Return the user's messages. Short answers are completed with the assistant's question."""
+    """Return the user's messages, with short answers expanded as by ``complete_answer``."""
     texts, question = [], ""
     for role, text in lines:
         if role == "user":

@@ -29,12 +29,12 @@ class Rule:
         cues: Words of which the message must contain at least one. An English word must occur as a
             whole word.
         revokes_instruction: Whether a matching message ends a standing instruction.
-        check: Name of the function that validates a match; empty if every match is valid. In the
-            table ``answers``, whose patterns match questions: name of a pattern in the section
-            ``answered`` that the answer to the question must match.
-        unless: Name of a pattern in the section ``around``. If it matches the text around a match,
-            the match is invalid. In the table ``answers``: name of a pattern in the section
-            ``asked_about``. If it matches the question, the rule is not applied.
+        check: Name of the function that validates a match. Empty if every match is valid. The table
+            ``answers`` has patterns of questions: there, ``check`` names a pattern of the section
+            ``answered``, which the answer to the question must match.
+        unless: Name of a pattern of the section ``around``. A match is invalid if this pattern
+            matches the text around the match. In the table ``answers``, name of a pattern of the
+            section ``asked_about``: the rule is not applied to questions that match this pattern.
         others: Maximum number of other words in a matching message of small talk. Each Japanese
             character counts as a word.
     """
@@ -50,11 +50,11 @@ class Rule:
 
 
 class Section:
-    """Object that has the regular expressions of one section of language packs as attributes.
+    """Regular expressions of a section of language packs, such as ``replies``, as attributes.
 
     A language pack is a file with patterns of a language. Each expression is compiled when it is
-    first read. If several packs have an expression of the same name, the attribute is a regular
-    expression that matches any of them.
+    first read. If several packs have expressions of the same name, such as ``declines``, the
+    attribute is one regular expression, which matches wherever any of them matches.
     """
 
     def __init__(self, name: str, files: Sequence[_Entry]) -> None:
@@ -105,7 +105,9 @@ class LanguagePack:
         return [line.split() for lines in self._values("groups", name) for line in lines]
 
     def canonical_words(self, name: str) -> dict[str, str]:
-        """Return the first word of each word's group, keyed by word: "allergy" for "allergies".
+        """Return a dictionary from each word of groups to the first word of its group.
+
+        For example, ``"allergies"`` is mapped to ``"allergy"`` in the group "allergy allergies".
 
         Raises:
             KeyError: No file has such groups.
@@ -120,7 +122,7 @@ class LanguagePack:
         return found
 
     def table(self, name: str) -> list[tuple[_Entry, re.Pattern[str]]]:
-        """Return the entries of a table, such as ``"acts"``, and their patterns, in file order.
+        """Return the entries of a table, such as ``"acts"``, each with its pattern, in file order.
 
         The result is empty if no file has such a table.
         """
@@ -140,11 +142,11 @@ class LanguagePack:
 
 
 def compile_entries(entries: Sequence[tuple[_Entry, _Entry]]) -> re.Pattern[str]:
-    """Compile the alternative patterns of entries to one expression.
+    """Compile the patterns of entries to one regular expression, which matches any of them.
 
     Args:
-        entries: Pairs of the content of a pack's file, and an entry with patterns in the file.
-            Names of fragments (shared parts of patterns) are replaced by the file's fragments.
+        entries: Entries with patterns, each as a tuple of the parsed file of the pack and the
+            entry. The file has the fragments (shared parts of patterns) that the entry names.
 
     Raises:
         KeyError: An entry names a fragment that does not exist.
@@ -191,15 +193,15 @@ def load_pack(code: str, **words: Sequence[str]) -> LanguagePack:
 
 
 def in_context(text: str, start: int, end: int, size: int = 60) -> str:
-    """Return a part of a text with the text around it, as ``before<part>after``.
+    """Return a part of a text in angle brackets, with the text around it: ``before<part>after``.
 
-    Patterns of the context of a match are searched in this form.
+    Patterns for the context of a match, such as ``Rule.unless``, are searched in this form.
 
     Args:
         text: Text that contains the part.
         start: Position of the part's first character.
         end: Position after the part's last character.
-        size: Most characters before the part, and most characters after it.
+        size: Maximum number of characters before the part, and also after the part.
     """
     return f"{text[max(0, start - size) : start]}<{text[start:end]}>{text[end : end + size]}"
 

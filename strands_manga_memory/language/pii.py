@@ -135,11 +135,12 @@ class PiiRule:
 
     Args:
         name: Name of the kind of data, in lower case letters and underscores.
-        pattern: Pattern of the data. Full-width characters of the searched text become half-width.
-        check: Function that validates a match. Without a function, every match is valid.
+        pattern: Pattern of the data. It is searched in a copy of the text with half-width instead
+            of full-width characters.
+        check: Function that validates the text of a match. Default: every match is valid.
         action: Treatment of the data. ``redact`` (default) replaces the data by ``[name]``.
             ``encrypt`` replaces the data by an encrypted form, which the store decrypts on reading.
-            ``refuse`` prevents that any part of the text is stored.
+            With ``refuse``, no part of the text is stored.
         unless: Pattern for a context in which a match is not personal data. The pattern is searched
             in a text of the form ``before<match>after``, with at most 40 characters before and
             after the match. Default: none.
@@ -169,8 +170,8 @@ class PiiRule:
     def finds(self, match: re.Match[str]) -> bool:
         """Return whether a match of the rule's pattern is personal data.
 
-        The function ``check`` must accept the match. The pattern ``unless`` must not match the text
-        around the match.
+        The result is False if the function ``check`` rejects the match, or if the pattern
+        ``unless`` matches the text around the match.
         """
         if self.check is not None and not self.check(match[0]):
             return False
@@ -251,8 +252,8 @@ def rule_matches(rule: PiiRule, plain: str) -> Iterator[re.Match[str]]:
 
     A match of the rule's pattern counts only if it passes the rule's check, such as a checksum. If
     the check fails, the pattern is searched again from the next character of the match: in "2024
-    4111 1111 1111 1111", the card number begins at the second group of digits. The text ``plain``
-    must have half-width characters.
+    4111 1111 1111 1111", the card number begins at the second group of digits. ``plain`` is the
+    text with half-width characters, from ``half_width``.
     """
     end = 0
     for match in find_matches(rule.pattern, plain):

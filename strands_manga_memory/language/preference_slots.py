@@ -83,9 +83,9 @@ class Preference:
         slot: Standard key of the preference, such as ``genre``, ``budget``, ``style``, ``likes`` or
             ``name``. Empty for a statement that fits no standard key.
         value: Preferred value, or the whole statement.
-        liked: True if the user wants the value, False if not. None ends an earlier preference: the
-            user no longer wants the value or, in the slot ``dislikes``, no longer dislikes it. If
-            ``slot`` is empty, None ends all earlier preferences about the value.
+        liked: True if the user wants the value, False if not, None if an earlier preference ends.
+            In the slot ``dislikes``, None ends a dislike of the value; in other slots, it ends a
+            wish for the value. If ``slot`` is empty, None ends all preferences about the value.
         adds: Whether the value is added to earlier values of the slot instead of replacing them.
     """
 
@@ -199,7 +199,10 @@ def as_preferences(
 
 
 def without_values(text: str, named: Sequence[tuple[str, str, int]]) -> str:
-    """Replace each found value by ``*``, so that "horror" does not count as a negative word."""
+    """Replace known values in a text by ``*``, so that "horror" does not count as a negative word.
+
+    ``named`` has the values, from ``find_values``.
+    """
     for _, value, _ in named:
         text = text.replace(value, "*")
     return text
@@ -264,7 +267,10 @@ def _taste(statement: str) -> tuple[int, frozenset[str]]:
 
 
 def _nearest_value(text: str, values: Sequence[str]) -> str:
-    """Return the value that shares the most terms with a text, or the text if none does."""
+    """Return the value that shares the most terms with a text.
+
+    If no value shares a term with the text, the text is returned.
+    """
     wanted = instruction_terms(text)
     nearest = max(values, key=lambda value: len(wanted & instruction_terms(value)), default=text)
     return nearest if wanted & instruction_terms(nearest) else text

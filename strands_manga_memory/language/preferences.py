@@ -70,8 +70,8 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
     """Extract at most 5 preferences from the texts of a user's message.
 
     Each preference has a slot (standard key), such as ``genre``. If no slot fits a sentence, its
-    preference is the whole sentence. Whole sentences come last, otherwise the order is that of the
-    texts. Of a long text, only the beginning and end are read.
+    preference is the whole sentence. The preferences are in the order of the texts, but whole
+    sentences come last. Of a long text, only the beginning and end are read.
 
     Args:
         texts: Texts of the message.
@@ -258,7 +258,7 @@ def collect_preferences(texts: Iterable[str]) -> dict[str, str]:
 
 
 def _sentence_preferences(sentence: str, before: Sequence[Preference] = ()) -> list[Preference]:
-    """Return the preferences in a sentence. ``before`` has those of the previous sentence."""
+    """Return the preferences in a sentence, which may change the earlier preferences ``before``."""
     if len(sentence) > _READ or not _SAYS.search(sentence):
         return []
     sentence = EN.clauses.tag.sub("", sentence)

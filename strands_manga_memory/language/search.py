@@ -91,8 +91,8 @@ def content_terms(question: str) -> frozenset[str]:
     A text with one of these terms is relevant. Grammatical words, words that are common in requests
     (such as "recommend"), single digits and most single kanji are left out.
 
-    If no term remains of a question about the user or the assistant, such as "What do I love?",
-    only the grammatical words are left out.
+    A question about the user or the assistant, such as "What do I love?", may have no terms besides
+    these. In this case, only the grammatical words are left out.
     """
     question = unicodedata.normalize("NFKC", question[:_READ]).lower()
     stripped = ANY.search.request_words.sub(" ", question)
@@ -289,16 +289,16 @@ def _ranked(parts: Sequence[str], terms: Collection[str], context: float) -> lis
 
 
 def _first_fields(parts: Sequence[str], starts: Sequence[int], at: int) -> str:
-    """Return the first two fields of the line that contains a passage, to be put before it.
+    """Return the first two fields of the line of a passage, which usually name the item.
 
-    An example of a line is ``title: Uzumaki, price: 19.90, stock: 3``. The first fields usually
-    name the item. The result is empty if the two fields have over 80 characters, or if the passage
-    is the beginning of its line.
+    In the line ``title: Uzumaki, price: 19.90, stock: 3``, they are the title and the price. The
+    result ends with ``[...]``. It is empty if the two fields have over 80 characters, or if the
+    passage is the beginning of its line.
 
     Args:
         parts: All passages of the text.
-        starts: For each passage, the position of the first passage of its line.
-        at: Position of the passage.
+        starts: For each passage, the position of the first passage of its line in ``parts``.
+        at: Position of the passage in ``parts``.
     """
     if at == starts[at]:
         return ""

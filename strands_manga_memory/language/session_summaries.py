@@ -310,9 +310,10 @@ def extract_topics(texts: Sequence[str]) -> list[str]:
 
 
 def _is_topic(name: str) -> bool:
-    """Return whether a name can be a topic: it has a word that is no number, day or month.
+    """Return whether a name can be a topic, such as "Kyoto" or "One Piece".
 
-    Words that often begin sentences, such as "The", do not count, because they are capitalized.
+    It must have a word other than numbers, days, months and common first words of sentences, such
+    as "The", which are capitalized like names.
     """
     rest = (word.capitalize() for word in name.split() if not any(map(str.isdigit, word)))
     return not _NO_TOPIC.issuperset(rest)
@@ -394,7 +395,8 @@ class ModelSessionSummarizer:
 
         Raises:
             TimeoutError: The model gave no answer in time.
-            Exception: The call of the model failed with this error, or its answer is no summary.
+            ValueError: The answer has JSON that is no summary.
+            Exception: Any other error of the call of the model.
         """
         fence = "-" * 20
         quoted = head_and_tail(render_lines(lines), _MOST_CHARACTERS, "\n[...]\n")
@@ -456,15 +458,16 @@ def resolve_summarizer(model: Model | SessionSummarizer | None) -> SessionSummar
 def summarize_session(
     summarizer: SessionSummarizer, lines: Sequence[Line], *, max_tokens: int, timeout: float = 30.0
 ) -> SessionSummary:
-    """Summarize a session with a summarizer, or by rules if the summarizer hangs or fails twice.
+    """Summarize a session with a summarizer or, if the summarizer fails, by rules.
 
-    Preferences, open questions and important facts that the summary lacks are added.
+    After an error or an unusable summary, the summarizer is called once more. Preferences, open
+    questions and important facts that its summary lacks are added.
 
     Args:
         summarizer: Summarizer to use.
         lines: Role and text of each message.
         max_tokens: Maximum number of tokens of the summary's text.
-        timeout: Seconds to wait for each call of the summarizer. No call follows after a timeout.
+        timeout: Seconds to wait for a call of the summarizer. After a timeout, rules are used.
     """
     ruled = RuleSessionSummarizer()(lines, max_tokens=max_tokens)
     if isinstance(summarizer, RuleSessionSummarizer):

@@ -34,9 +34,9 @@ from strands_manga_memory.messages.texts import shorten_line
 
 
 class FactKind(StrEnum):
-    """Kind of a fact, the most important kind first.
+    """Kind of a fact, such as a correction or a decision, in order of importance.
 
-    If not all facts fit into a summary, the facts of the first kinds are kept.
+    If not all facts fit into a summary, facts of more important kinds have priority.
     """
 
     CORRECTION = "correction"
@@ -57,7 +57,7 @@ class Fact:
 
     Attributes:
         kind: Kind of the fact.
-        text: The fact in few words, as the model reads it.
+        text: Short text of the fact, such as "I want 3 books".
         source: ``tracking_id`` of the message that contains the fact.
         key: Subject of the fact, or empty. A later fact with the same subject and of the same kind
             replaces this fact. Corrections, preferences, decisions and statements count as one kind
@@ -191,8 +191,8 @@ def _find_corrected_fact(
         types: Entity types whose values are compared.
 
     Returns:
-        The position of the earlier fact, and its old value. The value is None if there is no such
-        fact.
+        The position of the earlier fact, and its old value. If there is no such fact, the results
+        are ``at`` and None.
     """
     topic = _topic(facts[at].text)
     is_exact = types[kind[0]].is_exact

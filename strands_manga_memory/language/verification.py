@@ -120,7 +120,7 @@ class DraftCheck:
 
 
 def strip_chatter(draft: str) -> str:
-    """Remove words around a summary that address its reader, such as "Sure!", from a draft."""
+    """Remove words that address the reader, such as "Sure!", from a draft of a summary."""
     for _ in range(_MOST_CHATTER):
         draft = ANY.verification.chatter.sub("", draft.strip())
     return draft.strip()
