@@ -146,7 +146,7 @@ def content_at(storage: ConversationStorage, at_turn: int) -> Record:
         )
     if not 1 <= at_turn <= last:
         raise ValueError(
-            f"at_turn must be from 1 to {last}, the number of turns of the conversation, got"
+            f"at_turn must be at most {last}, the number of turns of the conversation, got"
             f" {at_turn!r:.80}"
         )
     turns = {key: log[key] for key, number in numbers.items() if number <= at_turn}

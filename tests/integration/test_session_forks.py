@@ -142,7 +142,7 @@ def test_fork_copies_one_agent_of_a_session(memory: MangaMemory) -> None:
     ("at_turn", "session_id", "message"),
     [
         (0, "s2", "at_turn must be a positive whole number, got 0"),
-        (4, "s2", "at_turn must be from 1 to 3, the number of turns of the conversation, got 4"),
+        (4, "s2", "at_turn must be at most 3, the number of turns of the conversation, got 4"),
         ("2", "s2", "at_turn must be a whole number, got '2'"),
         (1, "", "session_id must not be empty, got ''"),
     ],
@@ -161,7 +161,7 @@ def test_fork_at_a_turn_that_does_not_exist_is_refused(
     ("at_turn", "message"),
     [
         (-1, "at_turn must be a whole number of 0 or more, got -1"),
-        (4, "at_turn must be from 1 to 3, the number of turns of the conversation, got 4"),
+        (4, "at_turn must be at most 3, the number of turns of the conversation, got 4"),
         ("2", "at_turn must be a whole number, got '2'"),
     ],
 )
@@ -582,7 +582,7 @@ def test_commands_show_fork_and_rewind_it(url: str, memory: MangaMemory, capsys:
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["fork", "s1", "9", "--to", "s2"], 1, "at_turn must be from 1 to 2"),
+        (["fork", "s1", "9", "--to", "s2"], 1, "at_turn must be at most 2"),
         (["fork", "s1", "1", "--to", "s1"], 1, "choose another session_id"),
         (["fork", "s9", "1", "--to", "s2"], 1, "there is no session 's9' of 'u1'"),
         (["history", "s1", "--agent", "orders"], 1, "its agents are default"),
