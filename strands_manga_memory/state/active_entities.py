@@ -168,9 +168,9 @@ class ActiveEntities(StatePart):
         """Replace active entities by newly named entities of the same types, such as ASINs.
 
         Entities that the user named always replace those of their type. A new title or series also
-        removes the volumes, ASINs, ISBNs and prices of the earlier title, a new day the time of the
-        earlier day. Entities that the
-        assistant or a tool named (``by_user`` is False) are ignored in three cases:
+        removes the volumes, ASINs, ISBNs and prices of the earlier title. A new date or weekday
+        removes the time of the earlier day. Entities that the assistant or a tool named
+        (``by_user`` is False) are ignored in three cases:
 
         - One of the new entities of the type is active already.
         - There are more than ``MAX_VALUES`` (5) new entities of the type.
