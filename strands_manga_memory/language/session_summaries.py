@@ -6,6 +6,7 @@ A model's summary is verified and completed. If no model gives a usable summary,
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 import re
@@ -33,6 +34,7 @@ from strands_manga_memory.language.open_questions import (
     without_interim_answers,
 )
 from strands_manga_memory.language.packs import ANY, EN, JA
+from strands_manga_memory.language.pii import find_personal_data
 from strands_manga_memory.language.preferences import collect_preferences, extract_preferences
 from strands_manga_memory.language.search import term_overlap
 from strands_manga_memory.language.summary_facts import (
@@ -104,6 +106,10 @@ Sentiment = Literal["positive", "neutral", "negative"]
 
 MOST_TOPICS = 5
 _LEAST_OVERLAP = 0.15
+_FIRST = 4
+"""Number of sentences of the user in which the first wish of a session is looked for."""
+_LONG_SESSION = 8
+"""Number of requests above which the summary of a session quotes its first wish."""
 _SHORT_SOURCE = 40
 """Number of tokens below which a summary may be longer than the conversation."""
 _QUOTED = re.compile(r"[『「“\"]([^』」”\"]{2,40})[』」”\"]")
@@ -152,7 +158,8 @@ class SessionSummaryError(ValueError):
 class RuleSessionSummarizer:
     """Summarizer of sessions that uses rules, without a model.
 
-    The summary quotes the user's two most specific requests, and the answer to the later request.
+    The summary quotes two requests of the user, and the answer to the later one. They are the two
+    most specific requests or, in a long session, its first wish and the most specific request.
     Topics are titles and names. The user's words determine the sentiment.
     """
 
@@ -174,10 +181,12 @@ class RuleSessionSummarizer:
 
 
 def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
-    """Return a summary that quotes the two most specific requests and the answer to the later one.
+    """Return a summary that quotes two requests and the answer to the later one.
 
-    Quotes that do not fit into ``max_tokens`` are left out. A preference is quoted only if there is
-    no other request, because ``SessionSummary`` has a field for preferences.
+    The requests are the two most specific ones. In a long session, the first of them is instead the
+    wish with which the user began. Quotes that do not fit into ``max_tokens`` are left out. A
+    preference or personal data are quoted only if there is no other request, because
+    ``SessionSummary`` has a field for preferences.
     """
     lines = without_interim_answers(lines)
     said = [
@@ -189,14 +198,19 @@ def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
     ]
     said = [(at, each) for at, each in said if not ANY.summaries.reason.search(each)] or said
     requests = [
-        (at, each) for at, each in said if is_question(each) or not extract_preferences([each])
+        (at, each)
+        for at, each in said
+        if is_question(each) or not (extract_preferences([each]) or find_personal_data(each))
     ] or said
     if not requests:
         return "A short exchange without a request."
     best = sorted(
         requests, key=lambda request: information_weight(request[1]) + is_question(request[1])
     )
-    chosen = sorted(best[-2:], key=requests.index)
+    first = next((each for each in said[:_FIRST] if ANY.summaries.wish.search(each[1])), best[-1])
+    if len(requests) > _LONG_SESSION and first != best[-1]:
+        best = [first, best[-1]]
+    chosen = sorted(best[-2:], key=said.index)
     at, last = chosen[-1]
     role, text = next(iter(lines[at + 1 :]), ("", ""))
     has_question = any(is_question(each) for where, each in said if where == at)
@@ -210,7 +224,7 @@ def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
     quotes = list(dict.fromkeys(_quote(request) for _, request in chosen))
     variants = [
         _render_quotes(requests, answer)
-        for requests, answer in ((quotes, answer), (quotes[-1:], answer), (quotes[-1:], ""))
+        for requests, answer in itertools.product((quotes, quotes[-1:]), (answer, ""))
     ]
     return next(
         (each for each in variants if estimate_tokens(each) <= max_tokens),
