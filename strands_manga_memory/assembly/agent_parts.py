@@ -60,11 +60,11 @@ def check_options(
     """Raise a ``SettingsError`` with suggestions if keyword arguments are unknown.
 
     Args:
-        given: Names of the given arguments.
-        known: Accepted names, which the error suggests if they are similar.
-        call: Function or class whose parameters the error suggests, too.
-        agent_method: Method that builds an agent. If this method accepts an unknown name, the error
-            says that the name belongs to ``memory.agent``.
+        given: Names of the given arguments, without those that are parameters of ``call``.
+        known: Accepted names. The error suggests a similar one.
+        call: Called function or class. The error may also suggest one of its parameters.
+        agent_method: Method whose parameters ``memory.agent`` accepts. If an unknown name is one of
+            them, or a parameter of ``strands.Agent``, the error refers to ``memory.agent``.
     """
     unknown = set(given).difference(known)
     if not unknown:

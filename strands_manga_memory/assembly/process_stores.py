@@ -176,7 +176,7 @@ def memory_stats(
     Args:
         writer: Background writer of both tiers, which knows whether each tier answers.
         managers: Session managers of the open sessions.
-        guards: Tools with circuit breakers, one object for each MCP client.
+        guards: Guarded MCP clients. Each item has all tools of one client, with circuit breakers.
         operations: Statistics of operations, keyed by operation; empty without telemetry.
         parts: Plugins and conversation managers of live agents.
     """

@@ -330,11 +330,11 @@ class LogTail:
         return iter(list(self._messages.values()))  # a tool may read them in another thread
 
     def discard_if_changed(self, history: Sequence[Message]) -> None:
-        """Remove the evicted messages from this copy if other code has changed the history.
+        """Remove the evicted messages from this ``LogTail`` if other code has changed the history.
 
-        The copy keeps evicted messages because they may return to the history. They must not return
-        if, for example, a summarizer has replaced old messages by a summary. Evictions by the
-        trimmer and messages appended at the end do not count as a change.
+        Evicted messages are kept because they may return to the history. They must not return if,
+        for example, a summarizer has replaced old messages by a summary. Evictions by the trimmer
+        and messages appended at the end do not count as a change.
         """
         before, self._window = self._window, list(map(id_of, history))
         if before == self._window[: len(before)] and len({*self._window}) == len(history):
@@ -346,7 +346,7 @@ class LogTail:
         self._replace_messages([self._messages.get(id_of(message), message) for message in history])
 
     def update(self, history: Sequence[Message]) -> None:
-        """Add the new and edited messages of the agent's history to this copy.
+        """Add the new and edited messages of the agent's history to this ``LogTail``.
 
         Messages that the trimmer truncated stay in full. If other code has removed or inserted
         messages in the history, all evicted messages are removed, see :meth:`discard_if_changed`.
@@ -367,9 +367,9 @@ class LogTail:
     def restore(self, log: Sequence[Message]) -> None:
         """Add messages from the session's log that were evicted or truncated before a restart.
 
-        Nothing is added unless ``log`` and this copy match: they have messages in common, in the
-        same order, and ``log`` has all messages that this copy has between the common messages. A
-        tool result at the beginning of ``log`` is not added, because its call is missing.
+        Nothing is added unless ``log`` matches this ``LogTail``: both have messages in common, in
+        the same order, and ``log`` has all messages that the ``LogTail`` has between the common
+        ones. A tool result at the beginning of ``log`` is not added, because its call is missing.
 
         Args:
             log: Latest messages of the conversation's log, oldest first.
@@ -393,10 +393,10 @@ class LogTail:
             self._messages = {id_: self._full_message(id_, logged.get(id_)) for id_ in merged}
 
     def _full_message(self, id_: str, logged: Message | None) -> Message:
-        """Return the full form of a message, usually from this copy.
+        """Return the full form of a message, usually the form in this ``LogTail``.
 
-        The form in the log (``logged``) is returned if this copy lacks the message, or has only a
-        form that was truncated before a restart.
+        The form in the session's log (``logged``) is returned if this ``LogTail`` lacks the
+        message, or has only a form that was truncated before a restart.
         """
         stored = self._messages.get(id_)
         if stored is None or logged is None:
@@ -415,7 +415,7 @@ class LogTail:
         """Return the current and evicted messages, from which a new history can be selected.
 
         If the evicted messages have far more tokens than three times ``budget`` (or 32,768 if that
-        is less), the largest of them are removed from this copy for good.
+        is less), the largest of them are removed from this ``LogTail`` for good.
 
         Args:
             history: The current history.
@@ -478,7 +478,7 @@ class LogTail:
                 self._truncated[id_] = known[id_]
 
     def forget(self, id_: str) -> None:
-        """Remove a message from this copy for good, so that it never returns to the history."""
+        """Remove a message from this ``LogTail`` for good, so that it never returns."""
         self._messages.pop(id_, None)
         self._forgotten.add(id_)
 

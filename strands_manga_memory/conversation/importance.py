@@ -340,8 +340,8 @@ class TextStatistics:
         - 0: The assistant talks about itself in at least 15 % of its messages, and writes at most
           twice as much as the user.
         - 1: The assistant talks about itself in at most 5 % of its messages, or writes at least
-          four times as much as the user. Also in a new conversation.
-        - In all other cases, the value is between 0 and 1.
+          four times as much as the user.
+        - In all other cases, the value is between 0 and 1. A new conversation begins with 1.
         """
         rate = self._texts_of_self / (self._texts + self._PRIOR_TEXTS)
         tells = (rate - self._SERVING_RATE) / (self._COMPANION_RATE - self._SERVING_RATE)
@@ -377,7 +377,10 @@ class FeatureCache:
         return self._cached(message).tokens
 
     def _cached(self, message: Message) -> MessageFeatures:
-        """Return the cached features of a message. If it is new, only its tokens are counted."""
+        """Return the cached features of a message. Cache a new message with its tokens only.
+
+        ``measure`` adds the other features, such as the importance, when trimming needs them.
+        """
         key = _key(message)
         features = self._features.get(key)
         if features is None:

@@ -410,8 +410,8 @@ def _items(
 ) -> list[_Item]:
     """Divide the optional messages into items (see ``_Item``), in the order of selection.
 
-    A group of messages whose last message has a short form gives two items, so that the short form
-    can stay if the full message does not fit.
+    Each group of messages gives one item, or two if its last message has a short form: the group
+    with this short form, and the full last message, which replaces the short form if there is room.
     """
     items: list[_Item] = []
     for unit in units:

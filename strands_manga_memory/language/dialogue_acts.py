@@ -247,12 +247,14 @@ def _only_withdraws_condition(said: str) -> bool:
 
 
 def _gives_value(text: str, act: str, features: TextFeatures) -> bool:
-    """Return whether a user's message is a constraint, because it gives a value such as a time.
+    """Return whether to classify a user's message as a constraint, as it gives a value.
 
-    - A decision is a constraint if it has a number or a time.
-    - A message without a dialogue act is a constraint if one of its sentences has a number, a time
-      or a name. Sentences with words such as "it" or "that" do not count.
-    - For messages with other dialogue acts, the result is False.
+    ``act`` is the dialogue act (purpose) of the message so far:
+
+    - ``DECISION``: True if the message has a number or a time.
+    - ``UNMATCHED``, no known purpose: True if a sentence of the message has a number, a time or a
+      name. Sentences with words such as "it" or "that" do not count.
+    - Any other act: False.
     """
     if act == DialogueAct.DECISION:
         return features.has_number or features.has_time

@@ -122,9 +122,10 @@ class LanguagePack:
         return found
 
     def table(self, name: str) -> list[tuple[_Entry, re.Pattern[str]]]:
-        """Return the entries of a table, such as ``"acts"``, each with its pattern, in file order.
+        """Return the entries of a table, such as ``"entities"``, each with its compiled pattern.
 
-        The result is empty if no file has such a table.
+        Each entry is a dict. The entries are in the order of the files. The result is empty if no
+        file has such a table.
         """
         return [
             (entry, compile_entries([(file, entry)]))
@@ -133,7 +134,10 @@ class LanguagePack:
         ]
 
     def rules(self, name: str) -> list[Rule]:
-        """Return the entries of a table, such as ``"acts"``, as rules, in file order."""
+        """Return the entries of a table, such as ``"acts"``, as ``Rule`` objects.
+
+        They are in the order of the files. ``table`` returns the same entries as dicts.
+        """
         fields = Rule.__dataclass_fields__
         return [
             Rule(pattern=pattern, **{key: entry[key] for key in entry if key in fields})

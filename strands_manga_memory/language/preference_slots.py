@@ -179,10 +179,11 @@ def find_values(text: str) -> list[tuple[str, str, int]]:
 def as_preferences(
     named: Sequence[tuple[str, str, int]], *, liked: bool | None, adds: bool
 ) -> list[Preference]:
-    """Convert values found in a text, such as genres, to preferences.
+    """Convert values found in a text (``named``), such as genres, to preferences.
 
-    If ``liked`` is true, the values of a slot (standard key, such as ``genre``) become one
-    preference. Otherwise, each value becomes a separate preference.
+    If the user wants the values (``liked=True``), those of a slot, such as ``genre``, become one
+    preference: "horror, romance". As two preferences, the second could replace the first. Values
+    that the user does not want (False), or whose preference ends (None), become a preference each.
     """
     found: list[Preference] = []
     for slot in dict.fromkeys(slot for slot, _, _ in named):

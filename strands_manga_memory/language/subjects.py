@@ -130,11 +130,12 @@ class SubjectTracker:
         return sentence if named else f"{self._person}は{JA.subjects.pronoun.sub('', sentence)}"
 
     def is_own(self, slot: str) -> bool:
-        """Return whether to store a preference from the latest sentence that ``own_part`` has read.
+        """Return whether to store a preference that was found in the current sentence.
 
-        A lasting preference of the user is stored. The budget for a gift, the name of a pet, and a
-        wish for today or until Friday are not stored. A taste of another person is stored only
-        under a slot that names the person, such as "sister's likes".
+        The current sentence is that of the last call of ``own_part``. A lasting preference of the
+        user is stored. The budget for a gift, the name of a pet, and a wish for today or until
+        Friday are not stored. A taste of another person is stored only under a slot that names the
+        person, such as "sister's likes".
 
         Args:
             slot: Slot (standard key) of the preference, such as ``genre``.

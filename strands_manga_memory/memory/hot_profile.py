@@ -1,8 +1,9 @@
 """Record of a user in the hot tier, a fast shared store such as Redis.
 
 The record has cached memories, a text about the user for agents (the context), preferences from
-recent messages (statements), and recent deletions of preferences and retractions of messages
-(removals). The user's agents in all processes read the record before each model call.
+recent messages (statements), and recent deletions of a preference or of all preferences that a
+message stated (removals). The user's agents in all processes read the record before each model
+call.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class ProfileState:
             deleted.
         context: Text about the user, made at a session start and shared by all agents, or None.
         statements: Recently stated preferences of the user on all devices, in order of time.
-        removals: Recent deletions of preferences and retractions of messages.
+        removals: Recent deletions of a preference, or of all preferences that a message stated.
         revision: Last known revision of the user's preference log.
         removed: Random text that changes whenever memories are removed. An agent compares it with
             the text that it read before. If they differ, the agent reads ``context`` again.
@@ -99,10 +100,10 @@ class ProfileState:
         *,
         since: float = -math.inf,
     ) -> ProfileState:
-        """Return a copy with further stated preferences and removals.
+        """Return a copy of this state with further stated preferences (statements) and removals.
 
-        Removed statements, and those up to the time ``since`` (in seconds since 1970), are left
-        out. Of the others, known and new, the copy has the latest 30.
+        Statements to which a removal applies, and those up to the time ``since`` (in seconds since
+        1970), are left out. The copy has the latest 30 of the remaining old and new statements.
         """
         void = latest_removals([*self.removals, *removals])
         stated = valid(merged(self.statements, statements), void)
@@ -163,8 +164,9 @@ class HotProfile:
 
         Args:
             change: Function from the current state to the next state, called again after a
-                conflict. If it returns None, nothing is written. If the record is new, or if
-                ``removed`` is empty in the next state, ``removed`` gets a new random text.
+                conflict. If it returns None, nothing is written. If the text ``removed`` of the
+                next state is empty, or if the record is new, a new random text is written instead,
+                by which agents notice that memories were removed.
             drops: Whether to remove the cache of the user's memories from the record.
 
         Raises:

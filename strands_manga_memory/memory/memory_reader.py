@@ -73,13 +73,13 @@ class _Copy:
 
 @dataclass(eq=False)
 class MemoryReader:
-    """Reader of one user's memories, for searches, recalls and the text about the user.
+    """Reader of one user's memories, for searches, recalls and a text about the user in requests.
 
     - A session start copies memories into the process (the snapshot). Recent facts and messages,
       which only searches need, are read later, in the background.
     - A search returns memories that are similar to a query, from the snapshot. If no memory in the
-      snapshot answers the query, older memories are read from the table.
-    - A recall returns memories that meet conditions. It always reads the table.
+      snapshot answers the query, older memories are read from the table that stores all memories.
+    - A recall returns memories that meet conditions. It always reads this table.
 
     Each search or recall raises the access counts of its results. Memories with a higher access
     count rank higher.
@@ -106,9 +106,9 @@ class MemoryReader:
     def start(self) -> None:
         """Read the user's memories into this process at the start of a session.
 
-        The memories of the system prompt are read before the call returns. The first session does
-        not read them again if this process has read them already, as for a search. Recent facts and
-        messages are read afterwards, in the background.
+        The memories for the system prompt are read before the call returns. The first session does
+        not read them again if this process has read them already, for example for a search. Recent
+        facts and messages are read afterwards, in the background.
         """
         copy = self._read() if self._has_session else self._current()
         self._has_session = True
@@ -126,8 +126,8 @@ class MemoryReader:
     def read_changes(self) -> None:
         """Read the memories again, because other processes may have changed them.
 
-        They are read from the table. The cache in the hot tier (a fast shared store, such as Redis)
-        may be outdated, because a process that made a change may use another hot tier.
+        They are read from the memory table. The cache in the hot tier (a fast shared store, such as
+        Redis) may be outdated, because a process that made a change may use another hot tier.
         """
         self._wait_for_statements()
         self.drop_snapshot()
@@ -143,7 +143,7 @@ class MemoryReader:
 
         Texts that this package adds to requests are first removed from the query. If no memory in
         this process answers the query, up to 64 older memories that have a word of the query are
-        read from the table.
+        read from the memory table.
         """
         query = strip_own_blocks(query)
         if not query.strip():
@@ -165,7 +165,7 @@ class MemoryReader:
         return [replace(hit, content=self.pii.opened(hit.content)) for hit in hits]
 
     def context(self, max_tokens: int) -> AgentContext:
-        """Return the text about the user for an agent, with at most ``max_tokens`` tokens.
+        """Return a text about the user for an agent's requests, of at most ``max_tokens`` tokens.
 
         The text contains in this order:
 
@@ -199,7 +199,7 @@ class MemoryReader:
     def recall(
         self, wanted: MemoryQuery, *, limit: int | None, query: str | None
     ) -> list[MemoryRecord]:
-        """Read memories from the table, and return those that meet the conditions ``wanted``.
+        """Read the memory table, and return the memories that meet the conditions ``wanted``.
 
         At most ``limit`` memories are returned (None: no limit), the best first. Memories that are
         similar to ``query``, if given, rank higher.
@@ -223,7 +223,7 @@ class MemoryReader:
     # Inside
 
     def _wait_for_statements(self) -> None:
-        """Wait at most 1 second until the preferences from ended turns are stored in the table."""
+        """Wait at most 1 s until the preferences from ended turns are in the memory table."""
         until = time.monotonic() + _STATEMENT_PATIENCE
         queues = [(self.hot.writer, self.hot.queue_key)] if self.hot else []
         for writer, key in (*queues, (self._writer, self.partition.log_key)):
@@ -239,8 +239,9 @@ class MemoryReader:
         """Read the user's memories, and the user's profile in another service, into this process.
 
         The memories come from the cache in the hot tier. If the cache is empty, or lacks a change
-        by this process, the memories that a session start needs are read from the table. Memories
-        that only searches need are read later, in the background. Then all are put into the cache.
+        by this process, the memories that a session start needs are read from the memory table.
+        Memories that only searches need are read later, in the background. Then all of them are put
+        into the cache.
         """
         owner, changes = self.partition.owner, self._changes
         cache = self.hot if uses_cache and self.hot and not self.hot.writer.has_repeated else None

@@ -122,11 +122,11 @@ def delete_word_list(partition: UserPartition) -> None:
 
 
 def _stored_list(partition: UserPartition, oldest: float) -> _Read:
-    """Return a function that reads parts of the stored word list (index of the user's memories).
+    """Return a function that reads parts of a user's stored word list.
 
-    The function raises ``CorruptRecordError`` if a part is damaged or missing, or if the list was
-    replaced between two reads. A list that was made before the time ``oldest``, in seconds since
-    1970, counts as missing.
+    The word list is the index for searches in the user's memories. A call of the function raises
+    ``CorruptRecordError`` if a part is damaged or missing, if the list was made before the time
+    ``oldest`` (in seconds since 1970), or if the list was replaced since the previous call.
     """
     times, codec, owner = set[float](), partition.codec or Codec(), partition.owner
 

@@ -290,9 +290,10 @@ class UserContext(Plugin):
         self._store.retract(message_id, session_id=self._session_id, at=at)
 
     def discard_preferences(self, message_id: str, *, at: float) -> None:
-        """Discard the agent's copy of a message's preferences.
+        """Remove a message's preferences from the copy that this agent uses, not from the stores.
 
-        Preferences that the message stated after the time ``at``, in seconds since 1970, are kept.
+        ``at`` is the time of the removal, in seconds since 1970. Preferences that come from an edit
+        of the message after this time are kept.
         """
         with self._lock:
             self._waiting.pop(message_id, None)

@@ -272,15 +272,16 @@ class PreferenceLog:
         is_removal: bool = False,
         drops_context: bool = False,
     ) -> None:
-        """Write a change to the hot tier, where the user's agents read it.
+        """Write a change to the user's record in the hot tier, where the user's agents read it.
 
-        The cached memories are removed. The call waits at most 0.25 seconds for the hot tier. If
-        the hot tier is unavailable, the change is written later, in the background.
+        The memories that the record caches are removed from it, because they may lack the change.
+        The call waits at most 0.25 seconds for the hot tier. If the hot tier is unavailable, the
+        change is written later, in the background.
 
         Args:
             statements: Preferences that the user has just stated, or that the application has set.
-            removals: Deletions of preferences and retractions of messages. They also apply to
-                earlier statements that arrive later from another device.
+            removals: Deletions of a preference, or of all preferences that a message stated. They
+                also apply to earlier statements that arrive later from another device.
             revisions: Revisions of the log before and after the change. If the revision in the hot
                 tier is not the one before the change, the hot tier lacks a change by another
                 process. Its revision then becomes random, so that agents read the table.

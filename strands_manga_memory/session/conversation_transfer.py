@@ -119,8 +119,8 @@ def content_at(storage: ConversationStorage, at_turn: int) -> Record:
     """Return the content that a conversation had at the end of the turn ``at_turn``.
 
     If this turn is the last one, the content is the present history and states. If it is an earlier
-    turn, the history has this turn and at most 99 turns before it, and states that were set later
-    are missing, because only the latest value of each state is stored.
+    turn, the history has this turn and at most 99 turns before it. A state that was set after this
+    turn is then missing: only its latest value is stored, and not the value at the end of the turn.
 
     Args:
         storage: The conversation, loaded from its tiers.

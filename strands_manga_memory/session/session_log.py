@@ -20,9 +20,9 @@ class LogPosition(NamedTuple):
     """Position of a message in a conversation's log, from which older messages can be read.
 
     Args:
-        seq: Number of the message in the log, from 1.
-        turn: Number of the message's turn, from 1.
-        number: Index of the message in its turn, from 0.
+        seq: Place of the message in the whole log; the first message has 1.
+        turn: Number of the message's turn; the first turn of the log has 1.
+        number: Place of the message in its turn; the first message of a turn has 0.
         key: Key of the turn.
     """
 
@@ -56,12 +56,12 @@ class LogEntry:
     """Message of a conversation's log, with its number, turn and time.
 
     Args:
-        seq: Number of the message in the log, from 1.
-        turn: Number of the message's turn, from 1.
+        seq: Place of the message in the whole log; the first message has 1.
+        turn: Number of the message's turn; the first turn of the log has 1.
         at: Time when the message was added, in seconds since 1970.
         message: The message, or a placeholder if the message cannot be read.
         key: Key of the message's turn.
-        number: Index of the message in the turn, from 0.
+        number: Place of the message in its turn; the first message of a turn has 0.
         revision: Number of times that the message was replaced, such as by a redaction.
         about: Further values that are stored with the turn, such as the user's intent.
     """

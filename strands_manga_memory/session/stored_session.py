@@ -532,7 +532,8 @@ class StoredSession:
 
         Args:
             agent_id: Id of the agent.
-            idle: Whether to raise an error if the agent is being invoked.
+            idle: Whether the agent must be idle, or else an error is raised. If False, the changes
+                are also written while the agent is being invoked.
 
         Raises:
             ConflictError: ``idle`` is True, and the agent is being invoked.

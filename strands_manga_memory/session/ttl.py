@@ -178,9 +178,10 @@ class ReturnGaps:
             writer.submit(self, lambda: self.save(now))
 
     def save(self, now: float) -> None:
-        """Store the day's histogram, from which ``ttl_advice`` recommends a time to live.
+        """Store the day's histogram of the pauses between two turns in the durable tier.
 
-        If the table does not answer, the histogram is kept for the next call.
+        ``ttl_advice`` recommends a time to live from it. If the durable tier does not answer, the
+        next call stores the histogram.
         """
         table = self._table
         with self._lock:
@@ -219,10 +220,10 @@ def stored_gaps(table: Table, *, since: float = 0.0) -> LogHistogram:
 
 
 def gaps_of(writer: Writer, table: Table | None) -> ReturnGaps:
-    """Return the histogram of the pauses between two turns for the given stores.
+    """Return this process's histogram of the pauses between two turns, for the given stores.
 
-    All session managers of a process with the same stores, and so with the same background writer,
-    share one histogram.
+    All session managers of the process that use these stores share the histogram. ``writer`` is the
+    background writer of the stores. ``table`` is the durable tier, or None.
     """
     attached, table = attachments(writer), getattr(table, "observes", table)
     found: ReturnGaps = attached.get("gaps") or attached.setdefault("gaps", ReturnGaps(table))

@@ -81,7 +81,8 @@ class Subtask(StateItem):
     Attributes:
         id: Id of the subtask, unique within the goal.
         text: Description of the work.
-        theme: Category under which the archive counts the subtask.
+        theme: Category of the work. The record of an ended goal (``GoalArchive``) has the number of
+            subtasks of each category.
         depends_on: Ids of subtasks that must be completed first.
         status: Status of the subtask.
         result: Result of the subtask, or the reason of its failure.
@@ -118,6 +119,8 @@ class Execution(StateItem):
 
 class Goal(StateItem):
     """Active goal of an agent, with subtasks and statistics of tool calls.
+
+    When the goal ends, a shorter record of the goal is added to the archive (``GoalArchive``).
 
     Attributes:
         id: Number of the goal in the session, from 1.

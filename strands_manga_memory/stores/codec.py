@@ -185,14 +185,17 @@ class Codec:
             ) from error
 
     def encode(self, value: Any, storage_key: str) -> bytes:
-        """Convert a Python value to stored bytes, which can be read only under ``storage_key``."""
+        """Convert a Python value to the bytes that a store keeps under the key ``storage_key``.
+
+        ``decode`` rejects the bytes if they were copied to another storage key.
+        """
         return self.seal(dump(value), storage_key)
 
     def decode(self, data: object, storage_key: str) -> Any:
         """Convert stored bytes to the Python value that was passed to ``encode``.
 
         Raises:
-            CorruptRecordError: The bytes are damaged, or are not a valid record of ``storage_key``.
+            CorruptRecordError: The bytes are damaged or invalid, or belong to another storage key.
             KeyMissingError: The value is encrypted, and the cipher or its key is missing.
         """
         with parsing(storage_key):
@@ -367,7 +370,7 @@ _LEVEL = 6
 
 
 def compress(payload: bytes) -> bytes | None:
-    """Compress bytes. Return None if the result is not smaller, or for over 64 MiB."""
+    """Compress bytes. Return None if they have over 64 MiB, or if the result is not smaller."""
     if len(payload) > MAX_DECOMPRESSED:
         return None
     data = zlib.compress(payload, _LEVEL, wbits=-15)

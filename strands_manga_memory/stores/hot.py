@@ -206,7 +206,10 @@ def release_lease(hot: HotStore, conversation: str, *, owner: str) -> None:
 
 @dataclass(frozen=True)
 class _Conversation:
-    """Conversation in memory. It is immutable, so that a fork copies a consistent state."""
+    """Conversation that an ``InMemoryHotStore`` stores. Each write replaces it by a new object.
+
+    If the process is forked during a write, the child gets the old or the new object in full.
+    """
 
     epoch: int
     version: int

@@ -317,7 +317,7 @@ class SQLiteTable(SQLTable):
                 connection.execute("ROLLBACK")
 
     def close(self) -> None:
-        """Close the connection to the SQLite file. The table stays usable, and opens a new one."""
+        """Close the connection to the SQLite file. The next use of the table opens a new one."""
         with self._lock:
             self._close()
 

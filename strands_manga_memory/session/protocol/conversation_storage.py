@@ -264,8 +264,8 @@ class ConversationStorage:
         """Save the conversation's changes in the hot tier with one compare-and-set.
 
         Args:
-            fills: Whether an empty hot tier is filled. False, with a durable tier: nothing is saved
-                if the hot tier is empty, because the durable tier must get the changes first.
+            fills: Whether to save even if the hot tier has nothing of the conversation. If False, a
+                durable tier, if there is one, must get the changes first, and nothing is saved.
 
         Returns:
             Whether the changes are saved.
@@ -298,13 +298,13 @@ class ConversationStorage:
     def begins_durably(self) -> bool:
         """Whether the next save must begin in the durable tier: True if the hot tier is empty.
 
-        Only the durable tier then shows whether the conversation is new, or was lost by the hot
-        tier.
+        An empty hot tier has nothing of this conversation. Only the durable tier then shows whether
+        the conversation is new, or was lost by the hot tier.
         """
         return self.durable is not None and (self.hot is None or self.hot.record.is_empty)
 
     def save_durably(self) -> None:
-        """Save the conversation's changes in the durable tier, then fill an empty hot tier."""
+        """Save the conversation in the durable tier, and in the hot tier if it is missing there."""
         self._revalidate()
         try:
             if self.hot is not None and self.hot.is_known and self.local.base.incarnation:
@@ -373,7 +373,7 @@ class ConversationStorage:
         return False
 
     def _fill_hot(self) -> None:
-        """Copy the conversation to an empty hot tier, unless the durable tier lacks part of it."""
+        """Copy the conversation to the hot tier, if missing there and durably saved in full."""
         if self.hot is None:
             return
         with self.hot.io, suppress(StoreUnavailableError):

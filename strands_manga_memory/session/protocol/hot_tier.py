@@ -119,7 +119,7 @@ class HotTier:
         return Record() if self.stored is None else self.stored.record
 
     def forget(self) -> None:
-        """Discard the hash in memory. It must be read again before the next write."""
+        """Discard this process's copy of the hash, which must be read before the next write."""
         self.stored = None
 
     def read(self, *, touch: bool = True) -> Record:
@@ -157,7 +157,7 @@ class HotTier:
         """Replace the record (state) of the conversation with one compare-and-set.
 
         Args:
-            record: The new record, merged with the one that was last read.
+            record: The new record. The caller has merged the record that was last read into it.
 
         Returns:
             False if another process has changed the record. Then read it, merge it with ``record``,
@@ -253,10 +253,11 @@ class HotTier:
         return turns
 
     def _add_redacted_turns(self, record: Record, before: StoredHash) -> Record:
-        """Return a copy of ``record``, with added turns that were redacted outside the history.
+        """Return a copy of ``record`` that also has the older turns with newly redacted messages.
 
-        ``record`` (state of the conversation) lacks turns that have left the agent's history, but
-        the hash still has their original messages. A write of the result replaces these messages.
+        ``record``, the new state of the conversation, lacks turns that have left the agent's
+        history. ``before``, the stored hash, still has these turns, with the original messages. The
+        write of the returned copy replaces them by the redacted messages.
         """
         known = before.record.redactions
         new = {key for key in before.unread if record.redactions.get(key) != known.get(key)}

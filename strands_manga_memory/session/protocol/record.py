@@ -69,7 +69,7 @@ class Version(NamedTuple):
             and not below the time of any turn key, that the process knows.
         tag: Random text, which makes the version unique.
         minor: Number of later writes of the record that did not change the conversation's content,
-            such as a write that only notes which turns the log (list of all turns) has.
+            such as a write that only records which turns the log (list of all turns) has.
     """
 
     time: int = 0
@@ -79,7 +79,7 @@ class Version(NamedTuple):
     def next_minor(self) -> Version:
         """Return the next version for a write that does not change the conversation's content.
 
-        For example, such a write only notes which turns are in the log (list of all turns). Only
+        An example is a write that only records which turns are in the log (list of all turns). Only
         the attribute ``minor`` grows.
         """
         return self._replace(minor=self.minor + 1)

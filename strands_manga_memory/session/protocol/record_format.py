@@ -171,13 +171,16 @@ def open_turn(read: Callable[[], bytes], tier: str, storage_key: str, codec: Cod
 def _window_to_text(window: Window, seen: Lengths) -> str:
     """Convert an agent's history to text, such as ``:* +41.5c8e01f2:0* +9:1-``.
 
-    The example has these entries:
+    The example has these entries (``keys_to_text`` explains the form of the turn keys):
 
-    - ``:*``: a message that the conversation manager wrote.
-    - ``+41.5c8e01f2:0*``: an edited message (``*``), the first (0) of its turn.
-    - ``+9:1-``: all messages after it (``-``), up to the second (1) of a later turn.
+    - ``:*``: a message that the conversation manager wrote. It belongs to no turn.
+    - ``+41.5c8e01f2:0*``: the first message (0) of the turn with the time 41 and the tag
+      ``5c8e01f2``. The message was edited (``*``).
+    - ``+9:1-``: all messages after it (``-``), up to the second (1) of the turn with the time 50,
+      which is 9 later, and the same tag.
 
-    ``seen`` has the number of messages of each turn.
+    ``seen`` has the number of messages of each turn, and so the order of all messages. One entry
+    with ``-`` covers all messages that follow in this order.
     """
     entries: list[tuple[TurnKey | None, str]] = []
     following, before = _following_messages(seen), Slot(None)
@@ -195,7 +198,8 @@ def _window_to_text(window: Window, seen: Lengths) -> str:
 def _window_from_text(text: str, seen: Lengths, parts: Mapping[str, Any]) -> Iterator[Slot]:
     """Convert the text of ``_window_to_text`` back to an agent's history.
 
-    ``parts`` are the parts of the record, of which some have the bodies of edited messages.
+    ``seen`` has the number of messages of each turn. ``parts`` are the parts of the record, keyed
+    by name. Those named ``body.`` have the edited messages and those of the conversation manager.
     """
     notes, following, slot = count(1), _following_messages(seen), Slot(None)
     for key, note in keys_from_text(text):
@@ -211,9 +215,10 @@ def _window_from_text(text: str, seen: Lengths, parts: Mapping[str, Any]) -> Ite
 
 
 def _following_messages(seen: Lengths) -> dict[tuple[TurnKey | None, int], Slot]:
-    """Map turn key and index of each message of the turns ``seen`` to the message after it.
+    """Map each message, as a pair of turn key and index, to the message that follows it.
 
-    The message after the last one of a turn is the first one of the next turn.
+    ``seen`` has the number of messages of each turn. The last message of a turn is followed by the
+    first message of the next turn.
     """
     known = [Slot(key, number) for key in sorted(seen) for number in range(seen[key])]
     return {before[:2]: after for before, after in pairwise(known)}
@@ -222,8 +227,8 @@ def _following_messages(seen: Lengths) -> dict[tuple[TurnKey | None, int], Slot]
 def _body_part(slot: Slot, notes: Iterator[int]) -> str:
     """Return the name of the part with the body of a message, such as ``body.2``.
 
-    A message that the conversation manager wrote gets its number from ``notes``, which counts from
-    1. The name for an edited message has its turn key and index.
+    A message that the conversation manager wrote gets the next number of ``notes``, which counts
+    such messages from 1. The name for an edited message of a turn has its turn key and index.
     """
     return f"body.{next(notes)}" if slot.key is None else f"body.{slot.key}.{slot.number}"
 
