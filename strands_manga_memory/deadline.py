@@ -126,8 +126,8 @@ async def wait_until_done(
 ) -> float:
     """Wait until background work ends or the time is over, without blocking the event loop.
 
-    The whole process may pause meanwhile, for example for garbage collection. ``remaining`` decides
-    whether such pauses extend the wait.
+    The whole process may pause during the wait, for example for garbage collection. The callback
+    ``remaining`` decides whether such pauses extend the wait.
 
     Args:
         future: Future of the work. Its error, if any, is not raised here.

@@ -217,8 +217,8 @@ def rewind(opened: Any, scope: ConversationScope, at_turn: int) -> None:
     The values are preferences, entities and slot values. ``opened`` is the ``MangaMemory``.
 
     Raises:
-        StoreUnavailableError: The memory table does not answer. If the turns are removed already,
-            the preferences are deleted later.
+        StoreUnavailableError: The memory table does not answer. If it fails after the removal of
+            turns, the turns stay removed, and their preferences are deleted in the background.
     """
     from strands_manga_memory import state
 

@@ -84,11 +84,11 @@ class BackgroundScorer:
         self._run: BackgroundTask[None] | None = None
 
     def score(self, message: Message, act: str = "", context: Sequence[Message] = ()) -> float:
-        """Return the importance of a message, from 0 to 1, without waiting.
+        """Return the importance of a message, from 0 to 1, without waiting for the judge.
 
-        If the judge (the slow function of this scorer) has rated the message, its score is
-        returned. Otherwise, rules give a score, and the message is queued for the judge. Tool
-        calls, tool results and messages without text are not queued.
+        The judge is the slow function of this scorer. If it has rated the message, the judge's
+        score is returned. Otherwise, rules give a score, and the message is queued for the judge.
+        Tool calls, tool results and messages without text are not queued.
         """
         act = act or message_act(message)
         by_rules = self.rules.score(message, act, context)

@@ -55,8 +55,8 @@ class Compaction:
     Attributes:
         agent: The agent.
         messages: The agent's history. A stage must not change a message in place.
-        untouched: Number of messages at the end of the history that a stage must not remove. Their
-            tool results may be truncated.
+        untouched: Number of messages at the end of the history that a stage must neither remove nor
+            change, except that it may truncate their tool results.
         goal: Size of the history to reach, in tokens.
         overflow: Error that the model raised because its context window overflowed. None without an
             overflow.

@@ -206,7 +206,7 @@ class MessageLog:
         self._is_confirmed = False
 
     def confirm(self) -> None:
-        """Record that the session manager has written the last message to the log."""
+        """Mark the message of :meth:`add_unconfirmed` as written to the log."""
         self._is_confirmed = True
 
     def drop_unconfirmed(self) -> None:
@@ -414,8 +414,8 @@ class LogTail:
     ) -> list[Message]:
         """Return the current and evicted messages, from which a new history can be selected.
 
-        If the evicted messages have far more tokens than three times ``budget`` (or 32,768 if that
-        is less), the largest of them are removed from this ``LogTail`` for good.
+        This ``LogTail`` keeps evicted messages of up to three times ``budget`` tokens, at most
+        32,768. If they exceed this limit by over a fifth, the largest are removed for good.
 
         Args:
             history: The current history.

@@ -159,7 +159,7 @@ class MessageTruncator:
                 self._replace(at, index, smaller)
 
     def replace_media(self, positions: Iterable[int], target: int) -> None:
-        """Replace images, documents, video and audio by notes, until all messages fit a target.
+        """Replace images, documents, video and audio by notes, until a token count is reached.
 
         Media in tool results are replaced, too. Messages that must not change (locked), such as
         pinned messages, keep their media.
@@ -167,7 +167,7 @@ class MessageTruncator:
         Args:
             positions: Positions of the messages whose media may be replaced. The media of the first
                 position are replaced first.
-            target: Total tokens to reach for all messages.
+            target: The token count to reach, of all messages together.
         """
         for at, index, block in self._blocks(positions):
             if self.tokens <= target:
@@ -177,7 +177,7 @@ class MessageTruncator:
                 self._replace(at, index, [noted])
 
     def _blocks(self, positions: Iterable[int]) -> Iterator[tuple[int, int, dict[str, Any]]]:
-        """Yield each block that may change, after the position of its message and its own index."""
+        """Yield message position, block index and block for each content block that may change."""
         for at in positions:
             if at not in self._locked:
                 for index, block in enumerate(self.messages[at]["content"]):

@@ -466,7 +466,7 @@ def without_small_talk(question: str) -> str:
 
     "Thanks! How long was my course? Answer in number of semesters." becomes "How long was my
     course?". The result is empty if only small talk and such instructions were in the question.
-    A very long question loses its middle.
+    The middle of a very long question is left out.
     """
     question = head_and_tail(question)
     if dialogue_act(question, "user") in SMALL_TALK_ACTS:

@@ -314,7 +314,11 @@ class SummaryJobs:
         return self._pending is not None and not self._pending.task.is_lost
 
     def to_state(self) -> dict[str, Any]:
-        """Return the attribute ``covered`` and the failures of the summarizer, as JSON values."""
+        """Return the state that :meth:`restore` restores, as JSON values to store.
+
+        The state is the range ``covered``, of which a summary is being written, the number of the
+        summarizer's failures in a row, and the end of the pause that they caused, if any.
+        """
         state: dict[str, Any] = {}
         if self.covered is not None:
             state[_RUN] = self.covered._asdict()
@@ -412,7 +416,10 @@ class SummaryJobs:
         return run
 
     def discard(self) -> None:
-        """Discard the current summary, finished or not, for example because turns have changed."""
+        """Discard the summary that is being written, or is finished but not in the history yet.
+
+        This is done, for example, after the summarized turns have changed.
+        """
         if self._pending is not None:
             with suppress(ValueError):  # newer runs may have displaced it
                 _runs.remove(self._pending)

@@ -104,9 +104,10 @@ def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str
 def excerpt_text(text: str, characters: int, name: str = "") -> str:
     """Return an excerpt of at most about ``characters`` characters, with a truncation marker.
 
-    The marker shows ``name``, under which the full text can be read. An excerpt of JSON contains
-    only keys and identifiers, even if there is room for more. An excerpt of another text is as long
-    as allowed. If no excerpt would be shorter than the text, the text is returned unchanged.
+    The marker shows ``name``, under which the full text can be read. An excerpt of JSON has only
+    field names and short values, such as ids, names, numbers and dates. Sentences are left out,
+    except from list items that report an error. An excerpt of another text is as long as allowed.
+    If no excerpt would be shorter than the text, the text is returned unchanged.
     """
     json_text = None
     if CUT_MARKER.search(text) is None:

@@ -73,8 +73,9 @@ class LanguagePack:
     """Patterns and word lists of English, of Japanese, or of both.
 
     Patterns are attributes. For example, ``pack.replies.declines`` is the pattern ``declines`` of
-    the section ``replies``. Word lists and groups of words have names of the same form, such as
-    ``"search.stop_words"``. A pack of several files has the words, groups and rules of all files.
+    the section ``replies``. Methods return word lists and groups of words by names of the same
+    form: ``pack.words("search.stop_words")`` is the list ``stop_words`` of the section ``search``.
+    A pack of several files has the words, groups and rules of all files.
 
     Args:
         files: Parsed contents of the files ``packs/<code>.toml``.
@@ -149,8 +150,8 @@ def compile_entries(entries: Sequence[tuple[_Entry, _Entry]]) -> re.Pattern[str]
     """Compile the patterns of entries to one regular expression, which matches any of them.
 
     Args:
-        entries: Entries with patterns, each as a tuple of the parsed file of the pack and the
-            entry. The file has the fragments (shared parts of patterns) that the entry names.
+        entries: Pairs of the parsed file of a language pack and an entry in this file. The entry
+            has patterns, which may name fragments (shared parts of patterns) in the file.
 
     Raises:
         KeyError: An entry names a fragment that does not exist.

@@ -450,7 +450,10 @@ def _object_preferences(
 
 
 def _replacement_wishes(clause: str) -> list[Preference]:
-    """Return the wishes in a clause after a dislike: "mystery please" after "no more romance"."""
+    """Return the wishes in a clause that follows a statement of a dislike.
+
+    For example, "mystery please" is a wish after "no more romance".
+    """
     asked = EN.tastes.instead.sub("", clause)
     if not BOTH.asks_for.search(clause) or sentiment_score(asked) < 0:
         return []

@@ -141,9 +141,10 @@ class MemoryReader:
     def search(self, query: str, limit: int | None = 5) -> list[Hit]:
         """Return the memories and passages of stored messages that are most similar to ``query``.
 
-        Texts that this package adds to requests are first removed from the query. If no memory in
-        this process answers the query, up to 64 older memories that have a word of the query are
-        read from the memory table.
+        Texts that this package adds to requests are first removed from the query. The memories in
+        this process are searched first. If none of them has enough words of the query (see
+        ``Snapshot.answers``), up to 64 older memories with a word of the query are read from the
+        memory table.
         """
         query = strip_own_blocks(query)
         if not query.strip():

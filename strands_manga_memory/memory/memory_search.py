@@ -171,7 +171,7 @@ class _Text:
 
     @property
     def words(self) -> str:
-        """Text to compare with the words of a query: without speakers' roles, such as ``User:``."""
+        """Text without speakers' roles, such as ``User:``, to compare with the words of a query."""
         return _ROLE.sub("", self.own)
 
     @property

@@ -352,7 +352,7 @@ class UserPartition:
         return repeat_until_written(attempt, record=storage_key_of(self.owner, memory_id))[0]
 
     def erased(self) -> Item | None:
-        """Return the marker of the last deletion of all data of the user; None if there is none."""
+        """Return the marker that the last deletion of all the user's data has stored, or None."""
         return self.table.get(self.owner.partition, ERASED)
 
     def delete_many(self, ids: Iterable[str]) -> None:

@@ -482,7 +482,11 @@ def episode_id(summary_id: str, part: int) -> str:
 
 
 def episodes_of(summary_id: str) -> str:
-    """Return the prefix of the ids of a session's stored messages, without the ``#`` at its end."""
+    """Return the common beginning of the memory ids of a session's stored messages (episodes).
+
+    For example, ``episode#s1`` is returned if the ids are ``episode#s1#000``, ``episode#s1#001``
+    and so on. ``summary_id`` is the memory id of the session's summary.
+    """
     return f"{MemoryType.EPISODE}#{summary_id.partition('#')[2].replace('#', '.')}"
 
 

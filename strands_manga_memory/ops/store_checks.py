@@ -266,7 +266,7 @@ def check_hot(store: HotStore, *, url: str, clock: Clock) -> Iterator[Finding]:
 
 
 def unopened_store(error: ValueError | StoreError) -> Finding:
-    """Return the result of a check for a hot store that could not be opened."""
+    """Return the check result for a hot store that could not be opened: a problem with a remedy."""
     if "not covered" in str(error):
         return problem("hot.cluster", f"some slots are not served: {error}", _MEND)
     return problem("hot.reach", str(error), _CONNECT)

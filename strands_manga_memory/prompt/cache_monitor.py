@@ -296,7 +296,7 @@ class PromptCacheMonitor(Plugin):
         """Record the tokens that a provider reported for the agent's last request.
 
         Args:
-            agent: Agent that made the call.
+            agent: Agent that sent the request.
             usage: Token counts in the format of Strands, such as ``inputTokens`` and
                 ``cacheReadInputTokens``.
         """

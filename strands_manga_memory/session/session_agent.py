@@ -324,7 +324,10 @@ class SessionAgent:
         self.wait_for_redactions(timeout=0.0)
 
     def end_turn(self) -> None:
-        """Mark the end of the agent's turn in its conversation. ``after_turn`` saves the turn."""
+        """Mark the agent's turn as ended in its conversation, without saving the turn.
+
+        The session manager calls ``after_turn`` next, which saves the turn.
+        """
         self.in_turn = False
         self._set_changed_meta()  # the intent at the end of the turn is stored with the turn
         self.conversation.end_turn()

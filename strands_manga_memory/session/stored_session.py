@@ -51,9 +51,9 @@ COUNTERS = ("turn_count", "created", "last_activity")
 class StoredSession:
     """Stored session that can be read and changed. ``TieredSessionManager`` inherits these methods.
 
-    Many methods have an argument ``agent_id``. None means the default agent: the agent that
-    ``scope`` names. Without a scope, it is the only agent that uses this object or, if none or
-    several use it, the agent with the id ``default``.
+    Many methods have an argument ``agent_id``. None means the default agent. With a scope, the
+    default agent is the agent that ``scope`` names. Without a scope, it is the agent that uses this
+    object, if exactly one agent does, and otherwise the agent with the id ``default``.
 
     Args:
         session_id: Id of the session, or a ``ConversationScope`` with the ids of session, user,

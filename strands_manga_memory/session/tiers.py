@@ -484,7 +484,8 @@ class Tiers:
     def codec_of(self, *, is_tombstone: bool) -> Codec:
         """Return the codec that encodes and decodes a record.
 
-        A tombstone has a codec without keys, so that it can be read without the keys.
+        A tombstone (the empty record of a deleted or expired conversation) is never encrypted, so
+        that a process without the encryption keys can read it.
         """
         return Codec() if is_tombstone else self.codec
 

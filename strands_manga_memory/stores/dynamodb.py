@@ -107,9 +107,10 @@ class DynamoDBTable:
         return f"DynamoDBTable({self.name!r})"
 
     def with_schema(self, schema: TableSchema) -> DynamoDBTable:
-        """Return a table object for another schema, with the same client.
+        """Return an object for another DynamoDB table, with the given schema and the same client.
 
-        This method does not create the DynamoDB table: see ``create_if_missing``.
+        The schema names the table and its key attributes. If there is no such table, this method
+        does not create it: see ``create_if_missing``.
         """
         return DynamoDBTable(self.client, schema)
 

@@ -101,9 +101,10 @@ class PostgresTable(SQLTable):
         )
 
     def with_schema(self, schema: TableSchema) -> PostgresTable:
-        """Return a table object for another schema in the same database.
+        """Return an object for another table of the same database, with the given schema.
 
-        This method does not create the table in the database: see ``create_if_missing``.
+        The schema names the table and its key attributes. If the database has no such table, this
+        method does not create it: see ``create_if_missing``.
         """
         return PostgresTable(self.conninfo, schema)
 

@@ -141,9 +141,10 @@ class SQLiteTable(SQLTable):
             self._connection.close()
 
     def with_schema(self, schema: TableSchema) -> SQLiteTable:
-        """Return a table object for another schema in the same SQLite file.
+        """Return an object for another table of the same SQLite file, with the given schema.
 
-        This method does not create the table in the file: see ``create_if_missing``.
+        The schema names the table and its key attributes. If the file has no such table, this
+        method does not create it: see ``create_if_missing``.
         """
         return SQLiteTable(self.path, schema)
 

@@ -318,7 +318,7 @@ class SQLTable:
         raise NotImplementedError
 
     def _column(self, value: str) -> Any:
-        """Convert a partition or sort value to the type of its SQL column."""
+        """Convert a value of a record's partition key or sort key to the type of the SQL column."""
         return value
 
     def _text(self, column: Any) -> str:

@@ -395,9 +395,9 @@ class LocalCopy:
             self._rebase(record.window if is_newest else before.window, record.incarnation)
 
     def set_tier_record(self, tier: str, record: Record) -> None:
-        """Set the last known record of a tier.
+        """Set the last known record of a tier. If the tier has the log, update ``base.unlogged``.
 
-        Also update ``base.unlogged``, the turns that the log (list of all turns) lacks.
+        ``base`` merges all records. The log (list of turns) lacks at least a part of ``unlogged``.
         """
         with self.lock:
             self.tier_records[tier], base = record, self.base

@@ -397,9 +397,10 @@ class Record:
         return 0 if key in self.unlogged else self.seen.get(key, 0)
 
     def lacks(self, key: TurnKey, turn: Turn) -> bool:
-        """Return whether a copy of a turn has more messages than this record knows.
+        """Return whether ``turn`` is newer than the same turn in this record.
 
-        The result is also True if the copy has ended, and this record's copy is still open.
+        It is newer if it has more messages than this record counts for the turn, or if it has
+        ended, and this record's copy is still open.
         """
         if self.seen.get(key, 0) < len(turn.messages):
             return True
