@@ -562,11 +562,11 @@ class MangaMemory:
         """Write the unwritten sessions of this process to the durable tier, and close the stores.
 
         All sessions of live agents are written first. Then, for at most 5 s, the latest 1,000
-        sessions without a live agent are written. A sweeper later writes the others.
+        other sessions are written. A sweeper (background job) later writes the rest.
 
         Raises:
-            StoreUnavailableError: A session is not stored (repeat the call), or
-                a preference is not stored (keep the process running, which stores it later).
+            StoreUnavailableError: A session is not stored: call ``close`` again. Or a preference
+                is not stored: do not end the process, which stores it later in the background.
             ConflictError: Another writer's change of a session cannot be merged. The stores stay
                 open.
         """

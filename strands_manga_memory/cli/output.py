@@ -52,10 +52,10 @@ def print_json(value: Any) -> None:
 
 
 def print_result(value: Any, text: str, *, as_json: bool) -> None:
-    """Print the result of a command.
+    """Print the result of a command that changes sessions, such as ``rewind``.
 
-    With ``as_json``, print ``value`` as JSON on standard output. Otherwise, print ``text`` on
-    standard error.
+    With ``as_json``, print ``value`` as JSON on standard output. Otherwise, print the message
+    ``text`` on standard error, because standard output is for data only.
     """
     if as_json:
         print_json(value)

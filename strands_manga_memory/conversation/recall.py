@@ -454,7 +454,11 @@ def _questions_first(hits: Sequence[RecallHit], replies: Collection[int]) -> lis
 
 
 def _only_asks(message: ArchivedMessage) -> bool:
-    """Return whether a message of the user consists of questions only, without any digit."""
+    """Return whether a message of the user only asks, and gives no fact.
+
+    All its sentences are questions. The result is False for a message with a digit, which may give
+    a fact, as in "Can you book a table for 4?".
+    """
     text = message.text
     if message.speaker != "user" or not text.endswith(_QUESTION_ENDS) or _HAS_DIGIT.search(text):
         return False

@@ -337,12 +337,14 @@ class _JsonText:
         return cls(source, found, max_characters, is_excerpt=is_excerpt)
 
     def _add_leaves(self, node: _Node, shared: Collection[str] = ()) -> None:
-        """Store the leaves of a JSON value (numbers, strings and the like) with their ranks.
+        """Add the leaves of a JSON value (numbers, strings and the like) to ``_leaves``.
+
+        Each leaf gets a rank: truncation keeps the leaves with the lowest ranks first.
 
         Args:
             node: The value.
-            shared: Names of members that are equal in all items of the list that contains the
-                value. They do not identify an item.
+            shared: If the value is an item of a list: names of the members (keys) that have equal
+                values in all items, such as a shop id. They do not identify an item.
         """
         value = node.value
         if not value or not isinstance(value, dict | list):

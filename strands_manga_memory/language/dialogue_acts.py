@@ -270,7 +270,10 @@ def _gives_value(text: str, act: str, features: TextFeatures) -> bool:
 
 
 def _changes(said: str, before: str, act: str, features: TextFeatures) -> bool:
-    """Return whether a user answers a refusal with another proposal, such as "how about eight?"."""
+    """Return whether a user changes a request that the assistant has just declined.
+
+    An example is "How about eight?" after "Sorry, there is no table at seven."
+    """
     takes = JA.replies.takes_or_asks.search(said) or JA.replies.lets_go.search(said)
     if takes or ANY.replies.declines.search(before) is None:
         return False

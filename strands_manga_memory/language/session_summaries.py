@@ -98,7 +98,7 @@ class Summarizer(Protocol):
     """
 
     def __call__(self, prompt: Prompt) -> str | Draft | Awaitable[str | Draft]:
-        """Return a summary of the conversation in ``prompt.source``."""
+        """Return a summary of the conversation whose text is ``prompt.source``."""
         ...
 
 
@@ -248,7 +248,10 @@ def _render_quotes(requests: Sequence[str], answer: str) -> str:
 
 
 def _is_long(sentence: str) -> bool:
-    """Return whether a sentence is informative: one or two short words, as in "Sorry.", are not."""
+    """Return whether a sentence has over two words, over 12 characters, or a digit.
+
+    Other sentences, such as "Sorry.", have little information.
+    """
     return len(sentence.split()) > 2 or len(sentence) > 12 or any(map(str.isdigit, sentence))
 
 

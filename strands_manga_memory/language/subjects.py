@@ -130,12 +130,11 @@ class SubjectTracker:
         return sentence if named else f"{self._person}は{JA.subjects.pronoun.sub('', sentence)}"
 
     def is_own(self, slot: str) -> bool:
-        """Return whether to store a preference that was found in the current sentence.
+        """Return whether a preference is a lasting one of the user, which should be stored.
 
-        The current sentence is that of the last call of ``own_part``. A lasting preference of the
-        user is stored. The budget for a gift, the name of a pet, and a wish for today or until
-        Friday are not stored. A taste of another person is stored only under a slot that names the
-        person, such as "sister's likes".
+        First call ``own_part`` with the sentence in which the preference was found. The budget for
+        a gift, the name of a pet, and a wish for today or until Friday are not stored. A taste of
+        another person is stored only if the slot names the person, such as "sister's likes".
 
         Args:
             slot: Slot (standard key) of the preference, such as ``genre``.

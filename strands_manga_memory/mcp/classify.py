@@ -173,7 +173,7 @@ def classify(call: CallOutcome, *, tool_errors: str = "failure") -> Verdict:
     """Classify an ended tool call by the built-in rules. The function raises no exception.
 
     Args:
-        call: The end of the call.
+        call: Result, exception or timeout with which the call ended.
         tool_errors: Meaning of an error that the server reported (``isError``). ``failure``: a
             failure of the tool. ``ignore``: neither success nor failure.
     """

@@ -252,9 +252,10 @@ class ServerSupervisor:
             return self._asked
 
     def record_answer(self) -> None:
-        """Record that the server answered a call, which shows that no running call blocks it.
+        """Record that the server answered a call, so no running call blocks the server.
 
-        If a call that is running now times out later, ``record_timeout`` therefore returns False.
+        If a call that is running now times out later, ``record_timeout`` returns False for it,
+        because no other tool was the cause.
         """
         with self._lock:
             self._unanswered = {}

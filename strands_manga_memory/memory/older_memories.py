@@ -175,10 +175,10 @@ def _by_importance(read: _Read, types: Collection[str]) -> Iterable[str]:
 
 
 def _parts_of_list(records: Iterable[MemoryRecord]) -> _Parts:
-    """Build a new word list from memories, and return its parts, keyed by name.
+    """Build an index from words to memories (the word list). Return its parts, keyed by name.
 
-    The list has at most 2.8 MB and 32,767 memories. If there are more memories, the least important
-    ones are left out.
+    The index has at most 2.8 MB and covers at most 32,767 memories. The least important memories
+    are left out if there are too many.
     """
     rows, ids, size = defaultdict[str, list[str]](list), list[str](), 0
     ranks = defaultdict[tuple[str, float], Iterator[int]](itertools.count)

@@ -147,9 +147,9 @@ class EndedConversation:
         yield from self.present_transcript()
 
     def present_transcript(self) -> Iterator[Transcript]:
-        """Yield one transcript of all messages since the last expiry or deletion.
+        """Yield at most one transcript, with all messages since the last expiry or deletion.
 
-        If there are no messages, or if the user or session is not known, nothing is yielded.
+        If there are no such messages, or if the user or session is not known, nothing is yielded.
         """
         if not self.record.is_empty:
             yield from self._transcript(dict(self.storage.history()))

@@ -260,11 +260,11 @@ class ExpiryIndex:
         return is_free and self._table.put(item, when=Condition(equals={"claimed": entry.claimed}))
 
     def postpone(self, entry: ExpiryEntry, *, due: float) -> None:
-        """Move a conversation's entry in the index to a later time, ``due``.
+        """Move a conversation's entry in the index to a later time.
 
-        ``due`` is in seconds since 1970. The new time is at least one second after the old one, so
-        that both entries have different keys: the new entry is written before the old one is
-        removed.
+        The new time is ``due``, in seconds since 1970, but at least one second after the old time.
+        The key of an entry contains its time in seconds, and the old entry is removed only after
+        the new one is written, so their keys must differ.
         """
         later = self.items(entry.key, entry.ids, due=max(entry.due + 1, due))
         self._table.batch_write(puts=later)
@@ -368,7 +368,8 @@ def remove_listing(
     Args:
         table: The durable tier.
         session: Storage id of the session.
-        ids: Unescaped ids of ``session``, ``user`` and ``tenant``.
+        ids: Ids of the session, its user and their tenant as the application gave them (unescaped),
+            keyed by ``session``, ``user`` and ``tenant``.
         copies_until: Time when the last hot copies have expired, in seconds since 1970; None if
             there are none.
     """

@@ -424,7 +424,10 @@ class StateCoordinator(Plugin):
         self._extract_ids(_spoken_excerpt(message), message)
 
     def _extract_ids(self, text: str, message: Message) -> None:
-        """Add ASINs and other identifiers in a text of the assistant or a tool to the entities."""
+        """Add the order ids, ASINs and other ids in a text to the conversation's active entities.
+
+        The text is from an answer, a tool call or a tool result: ``message`` contains it.
+        """
         types = self.store.types
         found = types.find(_excerpt(text)) if text else []
         ids = (each for each in found if types[each.type].is_exact and each.type not in _USER_TYPES)

@@ -236,7 +236,7 @@ def key_of(schema: TableSchema, item: Item) -> Key:
 
 
 def key_of_write(schema: TableSchema, write: Write) -> Key:
-    """Return the key of the record that a write puts, deletes or checks."""
+    """Return the key of the record to which a ``Write`` (put, delete or check) applies."""
     return key_of(schema, write.item) if write.item is not None else write.key  # type: ignore[return-value]
 
 

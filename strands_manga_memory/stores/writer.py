@@ -100,7 +100,7 @@ class TierHealth:
 
     @property
     def wait(self) -> float:
-        """Seconds to wait before the next call; over 0 after failures and write conflicts."""
+        """Seconds to wait before the next call of the store; 0 without failure or conflict."""
         contention = (
             min(_LONGEST_WAIT, 0.05 * 2 ** min(self._conflicts, 10)) if self._conflicts else 0.0
         )

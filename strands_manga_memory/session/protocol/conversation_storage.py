@@ -205,7 +205,7 @@ class ConversationStorage:
             return found
 
     def complete(self) -> None:
-        """Read the messages of the agent's history that are not in memory, if a tier answers."""
+        """Try to read the messages of the agent's history that this process does not have."""
         base = self.local.base
         if incomplete_keys := base.incomplete_keys:
             with suppress(StoreUnavailableError):
@@ -289,7 +289,7 @@ class ConversationStorage:
         return True
 
     def catch_up_hot(self) -> None:
-        """Write all changes that the hot tier lacks after an outage, even those saved durably."""
+        """Update the hot tier (cache) after an outage with all changes that it has missed."""
         self.read_hot(touch=False)
         if not self.save_hot():
             self._fill_hot()

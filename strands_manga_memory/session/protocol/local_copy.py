@@ -44,7 +44,7 @@ class LocalCopy:
 
     The object is thread-safe. ``lock`` guards it, and is never held during I/O. A record is the
     state of the conversation in a tier: a cache (hot) or a database table (durable). An incarnation
-    is the number of the conversation's run. A deletion, expiry or rewind begins the next one.
+    is a numbered run of the conversation, which a deletion, expiry or rewind ends.
 
     Args:
         clock: Returns the time in seconds since 1970.
@@ -515,9 +515,9 @@ class LocalCopy:
         return Record(self.next_version(found), incarnation, deleted_below=incarnation)
 
     def _aligned(self, found: Record) -> Record:
-        """Return ``found``, with the incarnation of ``base`` if no tier has stored ``found`` yet.
+        """Return ``found``. If it or ``base`` lacks an incarnation (run number), copy the other's.
 
-        If a tier has stored ``found``, but none ``base``, then ``base`` gets its incarnation.
+        Exceptions: an empty ``base`` gets none, and a record that knows of a deletion gives none.
         """
         base = self.base
         if not (base.incarnation or base.is_empty or found.deletes(base)):

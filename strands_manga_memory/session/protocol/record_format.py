@@ -5,7 +5,7 @@ parts that have changed. The durable tier has one JSON object with all parts. Ea
 object:
 
 - ``head``: version, counters, known turns, and the history as references to messages.
-- ``ended``: all data of a record without content, for example after a deletion.
+- ``ended``: replaces all other parts if the record has no content, such as after a deletion.
 - ``ids``: ids of session, user, tenant and agent.
 - ``manager_state``: state of the conversation manager.
 - ``redactions``: new contents of redacted messages.
@@ -196,10 +196,11 @@ def _window_to_text(window: Window, seen: Lengths) -> str:
 
 
 def _window_from_text(text: str, seen: Lengths, parts: Mapping[str, Any]) -> Iterator[Slot]:
-    """Convert the text of ``_window_to_text`` back to an agent's history.
+    """Convert the text of ``_window_to_text`` back to the window, which is an agent's history.
 
-    ``seen`` has the number of messages of each turn. ``parts`` are the parts of the record, keyed
-    by name. Those named ``body.`` have the edited messages and those of the conversation manager.
+    ``seen`` maps the key of each known turn to its number of messages. ``parts`` are the parts of
+    the record, keyed by name. Parts whose names begin with ``body.`` contain the edited messages,
+    and the messages that the conversation manager wrote.
     """
     notes, following, slot = count(1), _following_messages(seen), Slot(None)
     for key, note in keys_from_text(text):
