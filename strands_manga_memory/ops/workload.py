@@ -138,7 +138,7 @@ class SessionUse:
 
 
 # Measured resources of sessions. ``python -m tests.benchmarks cost`` repeats the measurement, the
-# last time on 2026-11-29.
+# last time on 2026-11-30.
 #
 # The measured sessions had 4 to 25 turns with messages of 120 to 1,500 bytes of synthetic English.
 # They were flushed every 5 turns, and a sweeper turned the ended sessions into memories. The users
@@ -151,7 +151,7 @@ class SessionUse:
 # The third amount is per KB of text. The units to store the turns themselves are not included.
 _WRITE_UNITS = 40.4, 1.5, 2.75
 _INDEX_WRITE_UNITS = 9.6, 0.0, 1.4  # those of the indexes; the third per KB of text
-_READ_UNITS = 56.0, 0.07, 2.11  # the third per KB of stored turns
+_READ_UNITS = 58.0, 0.07, 2.11  # the third per KB of stored turns
 _SESSION_BYTES = 1_560.6, 199.4, 964.6  # in the sessions table; the third per KB of stored turns
 _MEMORY_BYTES = 5_101.0, 10.1, 1_011.5  # in the memory table; the third per KB of text
 _HOT_BYTES = 1_541.7  # of a session in the hot tier without its turns
@@ -167,7 +167,7 @@ _MONTHS_FROM = 12.0, 20.0
 # Maximum units of patterns and weekly roll-ups, units of the same per KB of text, and units of
 # monthly roll-ups.
 _WRITES_BY_KNOWN = 40.0, 6.5, 70.0
-_INDEX_SHARE_BY_KNOWN = 0.45  # of these units, the share of the indexes
+_INDEX_SHARE_BY_KNOWN = 0.52  # of these units, the share of the indexes
 _READS_BY_KNOWN = 1.48, 0.85  # factor and exponent of the KB of the user's earlier memories
 # Bytes per KB of the session's text that all earlier sessions add, at full cost.
 _MEMORY_BY_KNOWN = 203.3
