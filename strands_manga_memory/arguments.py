@@ -67,6 +67,7 @@ _WORDS = {
     "Share": "from 0 to 1",
     "PositiveShare": "over 0 to 1",
     "Text": "a text that is not empty",
+    "Model": "a Strands model",
     "Mapping[str, Any]": "a mapping",
     "Sequence[Any]": "a list",
     "Sequence[str]": "a list of texts",

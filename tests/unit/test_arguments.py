@@ -181,7 +181,7 @@ def test_model_of_finalizing_is_a_model_or_a_summarizer(tmp_path: Path) -> None:
     with MangaMemory(durable=f"sqlite:///{tmp_path}/s.db", memories=True) as memory:
         wrong: Any = 3
         with pytest.raises(
-            ValueError, match="model must be Model or SessionSummarizer or None, got 3"
+            ValueError, match="model must be a Strands model or SessionSummarizer or None, got 3"
         ):
             memory.finalize(package.ConversationScope("u", "s"), model=wrong)
 

@@ -121,7 +121,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (c.HistoryRecall, {"embed": 3}, "embed must be "),
     (c.ImportanceWeights, {"greeting": 2}, "... from 0 to 1, got 2"),
     (c.BackgroundScorer, {"judge": 3}, "... a function of lines, got 3"),
-    (c.ModelScorer, {"model": "gpt"}, "... Model, got 'gpt'"),
+    (c.ModelScorer, {"model": "gpt"}, "... a Strands model, got 'gpt'"),
     (c.EmbeddingScorer, {"embed": 3}, "... a function from texts to vectors, got 3"),
     (
         c.EmbeddingScorer,
@@ -175,7 +175,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (PiiPolicy, {"actions": {"card": "drop"}}, "actions['card'] must be one of"),
     (PiiRule, {"name": "card", "pattern": 5}, "... a compiled pattern, got 5"),
     (KinesisPreferenceSink, {"stream_name": "s", "client": None}, "... a client of Kinesis, got"),
-    (ModelSessionSummarizer, {"model": "x"}, "... Model, got 'x'"),
+    (ModelSessionSummarizer, {"model": "x"}, "... a Strands model, got 'x'"),
     (c.SummaryCache, {"store": 5}, "... HotStore, got 5"),
     (c.SummaryCache, {"store": InMemoryHotStore(), "seconds": 0}, "seconds must be a positive"),
     (PiiRule, {"name": "My Rule", "pattern": DEFAULT_RULES[0].pattern}, "name must be"),
