@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 from strands import Agent
+from strands.types.content import Message
 
 from strands_manga_memory.arguments import Count, checked
 from strands_manga_memory.language.open_questions import Line
@@ -94,20 +95,23 @@ def export_for_human(
     *,
     reason: str = "",
     turns: Count = 5,
+    history: Iterable[Message] | None = None,
 ) -> Escalation:
-    """Export the messages of an agent and its state for a human who takes it over.
+    """Export an agent's conversation and its state for a human who takes it over.
 
     Args:
         agent: The agent. Its state comes from its ``StateCoordinator``, if any.
         reason: Reason for the escalation.
         turns: Number of last turns to include. Default 5.
+        history: All messages of the conversation, as ``manager.history()`` returns them. Default:
+            ``agent.messages``, which may contain only the end of the conversation.
 
     Raises:
         ValueError: ``turns`` is negative.
     """
     lines: list[Line] = [
         (message["role"], redact_identifiers(text))
-        for message in agent.messages
+        for message in (agent.messages if history is None else history)
         if (text := message_text(message).strip())
     ]
     summary = SessionSummary(text="")

@@ -981,6 +981,21 @@ def test_question_with_markup_is_exported_once() -> None:
     assert exported.state == ("Goal: Find a gift",)
 
 
+def test_export_of_all_messages_has_questions_that_left_the_history(tmp_path: Path) -> None:
+    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.db") as memory:
+        model = ScriptedModel(["I will check and tell you.", *["Fine, noted."] * 3])
+        agent = memory.agent(model, user_id="u1", session_id="s1")
+        agent("When does Gyo arrive?")
+        agent.messages[:] = agent.messages[2:]
+        for number in range(3):
+            agent(f"Volume {number} of Uzumaki is for my desk.")
+        shown = export_for_human(agent)
+        all_messages = memory.session(ConversationScope("u1", "s1")).history()
+        exported = export_for_human(agent, history=iter(all_messages))
+    assert shown.summary.open_questions == ()
+    assert exported.summary.open_questions == ("When does Gyo arrive?",)
+
+
 def test_threads_that_change_slots_lose_none() -> None:
     slots = [DialogueSlot(name=f"s{number}") for number in range(40)]
     dialogue = StateCoordinator(intents={"many": slots}).dialogue
