@@ -332,7 +332,7 @@ class MangaMemory:
         return manager
 
     def user(self, user_id: str, *, tenant: str | None = None) -> memory.UserMemoryStore:
-        """Return the long-term memory of a user. There must be a memory table (``memories``)."""
+        """Return a user's long-term memory. ValueError is raised if ``self.memories`` is None."""
         return memory.UserMemoryStore(
             self._memory_table(), user_id=user_id, tenant=tenant, **self._memory_options
         )

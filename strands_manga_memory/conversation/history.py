@@ -367,9 +367,10 @@ class LogTail:
     def restore(self, log: Sequence[Message]) -> None:
         """Add messages from the session's log that were evicted or truncated before a restart.
 
-        Nothing is added unless ``log`` matches this ``LogTail``: both have messages in common, in
-        the same order, and ``log`` has all messages that the ``LogTail`` has between the common
-        ones. A tool result at the beginning of ``log`` is not added, because its call is missing.
+        Nothing is added unless ``log`` matches this ``LogTail``. Both must have a message in
+        common. From the first to the last common message, ``log`` must have all messages of this
+        ``LogTail``, in the same order. A tool result at the beginning of ``log`` is not added,
+        because its call is missing.
 
         Args:
             log: Latest messages of the conversation's log, oldest first.

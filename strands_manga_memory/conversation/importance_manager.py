@@ -487,8 +487,8 @@ class StackedConversationManager(ConversationManager):
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
         """Do the work of this manager before a model call.
 
-        By default, :meth:`_manage` is called, which is also called after an invocation. The wrapped
-        managers do their own work later.
+        By default, :meth:`_manage` is called. The managers that this one wraps, such as a trimmer,
+        are not called here. They work after this method has returned.
         """
         await self._history.run_off_loop(event.agent.messages, partial(self._manage, event.agent))
 

@@ -408,10 +408,11 @@ def _items(
     last_turn: int,
     count: Callable[[Message], int],
 ) -> list[_Item]:
-    """Divide the optional messages into items (see ``_Item``), in the order of selection.
+    """Divide messages that may be evicted into items (see ``_Item``), in the order of selection.
 
-    Each group of messages gives one item, or two if its last message has a short form: the group
-    with this short form, and the full last message, which replaces the short form if there is room.
+    Each group of messages gives one item, or two if its last message has a short form. The first
+    item is then the group with the short form. The second item is the full last message, which
+    replaces the short form if there is room.
     """
     items: list[_Item] = []
     for unit in units:

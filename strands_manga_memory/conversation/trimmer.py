@@ -177,12 +177,13 @@ class Trimmer:
         return self.calibration.to_model_tokens(self.features.total(messages))
 
     def headroom(self, messages: Sequence[Message], limit: int) -> int:
-        """Return the number of tokens by which a large user message raises a limit of the history.
+        """Return the tokens that may be added to ``limit`` because of a large message of the user.
 
-        The result is the size of the user's latest message, minus half of ``limit``; 0 if the
-        message is smaller than this half. For example, a message of 3,000 tokens raises a limit of
-        4,000 by 3,000 - 2,000 = 1,000 tokens. The limit is raised to at most 3/4 of the model's
-        context window. All numbers are tokens as the model counts.
+        ``limit`` is a limit of the history's size, such as its budget. The result is the size of
+        the user's latest message, minus half of ``limit``; 0 if the message is smaller than this
+        half. For example, a message of 3,000 tokens raises a limit of 4,000 by 3,000 - 2,000 =
+        1,000 tokens. The limit is raised to at most 3/4 of the model's context window. All numbers
+        are tokens as the model counts.
         """
         tokens, _ = self._headroom(messages, self.calibration.to_local_tokens(limit))
         return self.calibration.to_model_tokens(tokens)
@@ -248,10 +249,10 @@ class Trimmer:
         return self._select(messages, budget + headroom, **changes)
 
     def fit_request(self, messages: list[Message]) -> tuple[list[Message], int]:
-        """Return the messages of a request, trimmed if they exceed the budget, and their tokens.
+        """Trim a request's messages if they exceed the budget. The agent's history does not change.
 
-        The returned messages have a form that providers accept. The agent's history does not
-        change.
+        Returns:
+            The messages, in a form that providers accept, and their number of tokens.
         """
         history = for_model(messages)
         tokens = self.features.total(history)

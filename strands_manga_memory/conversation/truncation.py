@@ -420,7 +420,10 @@ class _JsonText:
         return self.render(count, _STRINGS[-1]) if count else None
 
     def _count_limit(self) -> int:
-        """Return the number of leaves that would fit if names and brackets took no characters."""
+        """Return the largest number of leaves (numbers, strings and the like) that could fit.
+
+        Only the characters of the values are counted. With names and brackets, fewer may fit.
+        """
         values = [leaf.value for leaf in self._leaves]
         sizes = [min(len(each), _STRINGS[-1]) if isinstance(each, str) else 2 for each in values]
         return sum(size <= self._max_characters for size in accumulate(sizes))

@@ -305,8 +305,9 @@ def _asked_kinds(question: str) -> tuple[list[str], str]:
 def _gives(kind: str, sentence: str, question: str) -> bool:
     """Return whether a sentence answers a question with a value of the given kind.
 
-    For example, "It costs 12 euros" contains a value of the kind ``price``. All other terms of the
-    sentence must be in the question. A sentence that asks something is no answer.
+    Except for values, all terms of the sentence must be in the question. "It costs 12 euros"
+    answers "How much does it cost?" with a value of the kind ``price``. "It costs 12 euros in
+    Osaka" does not, because of "Osaka". A sentence that asks something is no answer.
     """
     values = [match[0] for match in _GIVEN[kind].finditer(sentence)]
     if (

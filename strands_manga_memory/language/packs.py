@@ -50,11 +50,11 @@ class Rule:
 
 
 class Section:
-    """Regular expressions of a section of language packs, such as ``replies``, as attributes.
+    """Section of language packs, such as ``replies``. Its attributes are regular expressions.
 
     A language pack is a file with patterns of a language. Each expression is compiled when it is
-    first read. If several packs have expressions of the same name, such as ``declines``, the
-    attribute is one regular expression, which matches wherever any of them matches.
+    first read. Several packs may have expressions of the same name, such as ``declines``. The
+    attribute is then one regular expression, which matches wherever any of them matches.
     """
 
     def __init__(self, name: str, files: Sequence[_Entry]) -> None:
@@ -135,9 +135,10 @@ class LanguagePack:
         ]
 
     def rules(self, name: str) -> list[Rule]:
-        """Return the entries of a table, such as ``"acts"``, as ``Rule`` objects.
+        """Return the entries of a table in this pack, such as ``"acts"``, as ``Rule`` objects.
 
-        They are in the order of the files. ``table`` returns the same entries as dicts.
+        If the pack has several files, the entries of its first file come first. ``table`` returns
+        the same entries as dicts.
         """
         fields = Rule.__dataclass_fields__
         return [

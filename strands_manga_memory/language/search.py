@@ -289,11 +289,12 @@ def _ranked(parts: Sequence[str], terms: Collection[str], context: float) -> lis
 
 
 def _first_fields(parts: Sequence[str], starts: Sequence[int], at: int) -> str:
-    """Return the first two fields of the line of a passage, which usually name the item.
+    """Return the first two fields of the line that contains a passage.
 
-    In the line ``title: Uzumaki, price: 19.90, stock: 3``, they are the title and the price. The
-    result ends with ``[...]``. It is empty if the two fields have over 80 characters, or if the
-    passage is the beginning of its line.
+    In the line ``title: Uzumaki, price: 19.90, stock: 3``, they are the title and the price. They
+    show a reader of an excerpt which item the passage is about. The result ends with ``[...]``. It
+    is empty if the two fields have over 80 characters, or if the passage is the beginning of its
+    line.
 
     Args:
         parts: All passages of the text.

@@ -397,7 +397,7 @@ LOG = TypeAdapter(LoggedChanges)
 
 
 def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:
-    """Return the latest 300 different removals of preferences, in order of time."""
+    """Return the latest 300 removals of preferences without duplicates, the oldest first."""
     return tuple(sorted(dict.fromkeys(removals), key=_TIME)[-_MAX_REMOVALS:])
 
 

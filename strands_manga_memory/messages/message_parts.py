@@ -249,9 +249,10 @@ _MOST_PARTS = 1_000_000
 
 
 def _parts(value: Any) -> Iterator[tuple[type, Any]]:
-    """Yield the type and content of each item of a nested value, from which its hash is computed.
+    """Yield the items of a nested value as pairs of type and content, to compute the value's hash.
 
-    A container, such as a list, yields its type and length. Its items follow one by one.
+    For a container, such as a list, the pair has the type and length. The items of the container
+    follow one by one.
     """
     remaining = [value]
     while remaining:

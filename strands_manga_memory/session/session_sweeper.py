@@ -147,7 +147,7 @@ class EndedConversation:
         yield from self.present_transcript()
 
     def present_transcript(self) -> Iterator[Transcript]:
-        """Yield at most one transcript, with all messages since the last expiry or deletion.
+        """Yield the conversation's messages since its last expiry or deletion, as one transcript.
 
         If there are no such messages, or if the user or session is not known, nothing is yielded.
         """

@@ -271,10 +271,11 @@ class ExpiryIndex:
         self._table.delete(*entry.table_key)
 
     def remove(self, conversation_key: ConversationKey) -> bool:
-        """Remove a conversation from the index, so that sweepers no longer check it.
+        """Remove a conversation from the index, and return whether the index had an entry of it.
 
-        Also remove the table item with the conversation's last finalized version. Return whether
-        the index had an entry of the conversation.
+        Background jobs (sweepers) then no longer check the conversation. Also remove the table item
+        with the version of the conversation that a finalizer (a summarizer, for example) processed
+        last.
         """
         entry = self.entry_of(conversation_key)
         keys = [due_key(conversation_key), finalized_key(conversation_key)]

@@ -160,7 +160,7 @@ class ConversationStorage:
         return self._merge(self._durable(), self._durable().read)
 
     def read_unlisted_turns(self) -> None:
-        """Add turns to this process's copy that are in the durable log, but not in the record.
+        """Read turns of interrupted flushes from the durable log into this process's copy.
 
         A flush writes turns to the log (list of all turns), and then to the record (state of the
         conversation). If it is interrupted between the two writes, the record lacks the turns. Call

@@ -215,11 +215,12 @@ class DurableTier:
         return not item or self._table.delete(*self._key, when=when)
 
     def _ended_below(self, tombstones: Iterable[Item]) -> int:
-        """Return the lowest incarnation that no deletion of the session or user has deleted.
+        """Return the first incarnation after the latest deletion of the session or user.
 
         An incarnation is the number of the conversation's run. Each deletion of the session or user
-        stores a tombstone with such a number: all lower incarnations are deleted. The result is
-        the highest of these numbers; 0 without tombstones. Expired tombstones are ignored.
+        stores a tombstone with such a number: all lower incarnations are deleted. If there are
+        several tombstones, the highest number counts. Expired tombstones are ignored. Without
+        tombstones, the result is 0.
 
         Raises:
             CorruptRecordError: A tombstone is damaged.
@@ -288,7 +289,8 @@ class DurableTier:
         A turn that cannot be read is returned without messages.
 
         Args:
-            incarnation: Number of the conversation's run. Each run has its own log.
+            incarnation: Number of the conversation's run. Each run has its own log. A deletion,
+                expiry or rewind begins the next run.
             newest: Minimum number of messages to read. Whole turns are read, from the newest back,
                 until this number is reached. None: all turns.
             until: Key of the newest turn to read. Later turns are left out. None: no limit.

@@ -254,7 +254,7 @@ class LocalCopy:
 
     @property
     def record(self) -> Record:
-        """Record (state) of the conversation with all unsaved changes, but without a version."""
+        """State of the conversation with all unsaved changes. A save gives the record a version."""
         with self.lock:
             return self._with_changes(NO_VERSION)
 

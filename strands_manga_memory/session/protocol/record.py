@@ -346,10 +346,11 @@ class Record:
         }
 
     def is_older_than_seen(self, key: TurnKey) -> bool:
-        """Return whether a turn is too old to be in the list of known turns (``seen``).
+        """Return whether a turn is missing in ``seen``, and older than the newest 100 turns there.
 
-        The list has at least the newest 100 turns that the record's author (writer) knew. For an
-        older turn that is missing in the list, it is open whether the author knew the turn.
+        ``seen`` lists the turns that the record's author (the process that wrote it) knew. The list
+        may lack turns that are older than its newest 100. If the result is True, it is thus unknown
+        whether the author knew the turn.
         """
         return key not in self.seen and self._seen_from is not None and key < self._seen_from
 
@@ -472,8 +473,8 @@ _content = attrgetter(
 def missing_turns(record: Record, head: Record) -> set[TurnKey]:
     """Return the keys of a record's turns that are missing or incomplete in the log.
 
-    ``record`` is the state of the conversation. ``head`` is the state in the durable tier, which
-    shows which turns are in the log (list of all turns).
+    The log is the list of all turns. ``record`` is a record (state) of the conversation. ``head``
+    is the record in the durable tier. It lists the turns that the log has.
     """
     if head.incarnation < record.incarnation:
         return set(record.turns)

@@ -131,10 +131,11 @@ def insert_slots(window: Sequence[Slot], slots: Iterable[Slot]) -> Window:
 
 
 def insert_in_order(window: Sequence[Slot], slots: Iterable[Slot], order: Sequence[Slot]) -> Window:
-    """Insert references to messages (slots) into an agent's history, in another history's order.
+    """Insert slots (references to messages) into an agent's history, at their places in ``order``.
 
-    A message is inserted after the nearest message that precedes it in ``order`` and that the
-    history has. If there is none, the message is inserted at the beginning.
+    ``order`` is another history, which contains all ``slots``. If its messages are A, B and C, then
+    C is inserted after B. If ``window`` lacks B, C is inserted after A. If ``window`` lacks both, C
+    is inserted at the beginning.
     """
     result = list(window)
     for slot in slots:
