@@ -95,19 +95,22 @@ class SubjectTracker:
         is_gift = subjects.gift.search(sentence) is not None
         is_own = subjects.own.search(sentence) is not None
         self._has_end = subjects.until.search(sentence) is not None
-        self._has_other_budget |= bool(is_gift or match or subjects.undertaking.search(sentence))
+        is_about_other = match is not None and match.start() < AT_THE_BEGINNING
+        self._has_other_budget |= bool(
+            is_gift or is_about_other or subjects.undertaking.search(sentence)
+        )
         self._names_other = bool(
             subjects.named.search(sentence) or (self._names_other and not is_own)
         )
         self._excluded = set(_LASTING) if subjects.occasion.search(stated) else set()
-        if self._has_other_budget and not subjects.own_budget.search(sentence):
+        if (self._has_other_budget or match) and not subjects.own_budget.search(sentence):
             self._excluded.add("budget")
         if self._names_other:
             self._excluded.add("name")
         if match is None:
             self._is_other = self._ends_with_other = self._ends_with_other and not is_own
             return self._with_person(sentence)
-        if match.start() < AT_THE_BEGINNING:
+        if is_about_other:
             self._excluded.update((STYLE, "spoilers"))
         others = [subjects.other.search(clause) is not None for clause in clauses]
         first = 0 if self._ends_with_other or is_gift or not any(others) else others.index(True)
