@@ -172,7 +172,7 @@ SIGNAL_WEIGHTS = {
     "asks": -0.2,  # the message asks a question
     "tells": 0.35,  # the speaker talks about themselves
     "new": 0.6,  # logarithm of the number of words that are new in the conversation
-    "recency": 1.0,  # 1 in the last exchange, and halved every HALF_LIFE exchanges
+    "recency": 1.0,  # 1 in the last turn, and halved every HALF_LIFE turns
     "fresh_service": 6.5,  # "service" multiplied by the recency
     "tool": -2.5,  # the message is a tool call or a tool result
     "fresh_tool": 7.0,  # recency of a tool call or a tool result
