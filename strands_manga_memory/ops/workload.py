@@ -167,7 +167,9 @@ _MONTHS_FROM = 12.0, 20.0
 # Maximum units of patterns and weekly roll-ups, units of the same per KB of text, and units of
 # monthly roll-ups.
 _WRITES_BY_KNOWN = 40.0, 6.5, 70.0
-_INDEX_SHARE_BY_KNOWN = 0.52  # of these units, the share of the indexes
+# Index write units per turn and earlier session. Of the sessions, at most 20 count: no more were
+# measured.
+_INDEX_BY_KNOWN, _MOST_KNOWN = 0.26, 20.0
 _READS_BY_KNOWN = 1.48, 0.85  # factor and exponent of the KB of the user's earlier memories
 # Bytes per KB of the session's text that all earlier sessions add, at full cost.
 _MEMORY_BY_KNOWN = 203.3
@@ -203,7 +205,8 @@ def session_use(workload: Workload) -> SessionUse:
         write_units=sized(_WRITE_UNITS, kilobytes)
         + turns * math.ceil((_turn_bytes(workload) + _ITEM_BYTES) / _UNIT_BYTES)
         + rewritten,
-        index_write_units=sized(_INDEX_WRITE_UNITS, kilobytes) + _INDEX_SHARE_BY_KNOWN * rewritten,
+        index_write_units=sized(_INDEX_WRITE_UNITS, kilobytes)
+        + _INDEX_BY_KNOWN * turns * min(known, _MOST_KNOWN),
         read_units=sized(_READ_UNITS, stored)
         + factor * (read / 1000) ** power
         + restored * _READS_BY_RESTORE,
