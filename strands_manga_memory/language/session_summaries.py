@@ -106,7 +106,7 @@ Sentiment = Literal["positive", "neutral", "negative"]
 
 MOST_TOPICS = 5
 _LEAST_OVERLAP = 0.15
-_FIRST = 4
+_FIRST_SENTENCES = 4
 """Number of sentences of the user in which the first wish of a session is looked for."""
 _LONG_SESSION = 8
 """Number of requests above which the summary of a session quotes its first wish."""
@@ -207,7 +207,9 @@ def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
     best = sorted(
         requests, key=lambda request: information_weight(request[1]) + is_question(request[1])
     )
-    first = next((each for each in said[:_FIRST] if ANY.summaries.wish.search(each[1])), best[-1])
+    first = next(
+        (each for each in said[:_FIRST_SENTENCES] if ANY.summaries.wish.search(each[1])), best[-1]
+    )
     if len(requests) > _LONG_SESSION and first != best[-1]:
         best = [first, best[-1]]
     chosen = sorted(best[-2:], key=said.index)

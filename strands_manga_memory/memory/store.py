@@ -512,7 +512,8 @@ class UserMemoryStore(MemoryStore):
         is_cut = text == EMPTY and self.agent_context(max(max_tokens, MAX_TOKENS)).text != EMPTY
         return "" if is_cut else text
 
-    def agent_context(self, max_tokens: int = MAX_TOKENS) -> AgentContext:
+    @checked
+    def agent_context(self, max_tokens: PositiveInt = MAX_TOKENS) -> AgentContext:
         """Return two texts about the user: one for the system prompt, one for the messages."""
         return self.reader.context(max_tokens)
 

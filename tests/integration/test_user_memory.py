@@ -382,6 +382,7 @@ def test_unknown_attributes_are_kept(quick: SQLiteTable) -> None:
             "since must be a finite number or None, got nan"),
         (lambda store: store.retract(""), "message_id must be a text that is not empty"),
         (lambda store: store.build_agent_context(0), "max_tokens must be a positive whole number"),
+        (lambda store: store.agent_context(0), "max_tokens must be a positive whole number"),
     ],
 )  # fmt: skip
 def test_bad_arguments(quick: SQLiteTable, call: Any, message: str) -> None:
