@@ -26,6 +26,7 @@ from strands_manga_memory.session.protocol.record import (
 from strands_manga_memory.session.protocol.record_join import (
     insert_in_order,
     insert_slots,
+    is_newest,
     join,
     new_slots,
     rebase_window,
@@ -93,15 +94,14 @@ class LocalCopy:
         # one for all turns, because lists of equal tags are compressed well
         self._tag = secrets.token_hex(4)
         self.evicted: dict[TurnKey, Turn] = {}
-        # A hot tier alone keeps no tombstone for long, so its incarnations are numbered by the time
-        # of their beginning.
+        # Tombstones of a hot tier alone expire, so its incarnations are numbered by their time.
         self.first_incarnation = self.next_incarnation() if hash_is_log else 1
         self.tier_records = {"hot": Record(), "durable": Record()}
         self.answered_at: float | None = None
         self.open_key: TurnKey | None = None
         # the last draft, and ``base`` when it was made
         self._drafted = self.base, self.base
-        self._own_tags: deque[str] = deque(maxlen=64)
+        self._draft_tags: deque[str] = deque(maxlen=64)
         self._changes: dict[str, Any] = {}
         self.new_manager_state: Any = None
 
@@ -312,6 +312,7 @@ class LocalCopy:
             # The same content keeps its version, so that it does not replace later content.
             if draft is None or not draft.has_content_of(last):
                 draft = self._with_changes(self.next_version())
+                self._draft_tags.append(draft.version.tag)
             self._drafted = self.base, draft
             return draft
 
@@ -356,11 +357,11 @@ class LocalCopy:
             if not found.incarnation and found.is_empty:
                 return
             self._note_times(found)
+            is_own = found.version.tag in self._draft_tags
             found, before = self._aligned(found), self.base
             if is_head and found.incarnation == before.incarnation:
                 before = replace(before, unlogged=before.unlogged | found.unlogged)
             joined = join(found, before, logged)
-            is_own = found.version.tag in self._own_tags
             if self.check_merge and not is_own and before.incarnation in (0, joined.incarnation):
                 mine = replace(before, incarnation=joined.incarnation)
                 if self.has_changes() and not mine.has_content_of(joined):
@@ -372,7 +373,9 @@ class LocalCopy:
             if before.incarnation < self.base.incarnation:
                 self._adopt_incarnation(before)
             self._outdate_view(before.redactions)
-            self._rebase(before.window, before.incarnation)
+            # An own record is a save whose answer was lost; the agent has edited its history.
+            edited = found if is_own and is_newest(found, before) else before
+            self._rebase(edited.window, before.incarnation)
 
     def acknowledge(self, record: Record) -> None:
         """Mark the changes in a record as saved, because a tier has stored the record.
@@ -389,10 +392,9 @@ class LocalCopy:
             record, before = self._aligned(record), self.base
             self.base = join(record, before)  # redactions and reads since the draft stay
             self._discard_acknowledged()
-            is_newest = (record.incarnation, record.version) >= (before.incarnation, before.version)
-            # While a flush stores an earlier draft, a save may end. The agent then edits the
-            # history of that save.
-            self._rebase(record.window if is_newest else before.window, record.incarnation)
+            # During the flush of an earlier draft, a save may end, whose history the agent edits.
+            edited = record if is_newest(record, before) else before
+            self._rebase(edited.window, record.incarnation)
 
     def set_tier_record(self, tier: str, record: Record) -> None:
         """Set the last known record of a tier. If the tier has the log, update ``base.unlogged``.
@@ -458,9 +460,8 @@ class LocalCopy:
     def reset_to(self, record: Record) -> None:
         """Replace this copy by a new run of the conversation, and discard its unsaved changes."""
         self.is_reset = True
-        self.base, self.own_turns, self._changes = record, {}, {}
-        self.new_manager_state, self.evicted = None, {}
-        self.window = record.window
+        self.base, self.window, self.new_manager_state = record, record.window, None
+        self.own_turns, self._changes, self.evicted = {}, {}, {}
         self.has_conflict = self.window != self.view
 
     def has_changes(self) -> bool:
@@ -486,11 +487,9 @@ class LocalCopy:
         with self.lock:
             self._note_times(*others)
             # The latest key may have the same time, so quick turns do not run ahead of the clock.
-            now = int(self._clock() * 1000)
-            self._version_time = max(now, self._key_time, self._version_time + 1)
-            version = Version(self._version_time, secrets.token_hex(4))
-            self._own_tags.append(version.tag)
-            return version
+            times = int(self._clock() * 1000), self._key_time, self._version_time + 1
+            self._version_time = max(times)
+            return Version(self._version_time, secrets.token_hex(4))
 
     def next_incarnation(self, known: int = 0) -> int:
         """Return the number of the conversation's next run, above ``known`` and the present one."""
@@ -517,10 +516,11 @@ class LocalCopy:
     def _aligned(self, found: Record) -> Record:
         """Return ``found``. If it or ``base`` lacks an incarnation (run number), copy the other's.
 
-        Exceptions: an empty ``base`` gets none, and a record that knows of a deletion gives none.
+        Exceptions: a record that knows of a deletion gives none, and an empty ``base`` only gets
+        that of a record that this process has written.
         """
-        base = self.base
-        if not (base.incarnation or base.is_empty or found.deletes(base)):
+        base, is_own = self.base, found.version.tag in self._draft_tags
+        if not (base.incarnation or found.deletes(base)) and (is_own or not base.is_empty):
             self.base = replace(base, incarnation=found.incarnation)
         elif not (found.incarnation or base.deletes(found)):
             return replace(found, incarnation=base.incarnation)
@@ -572,7 +572,7 @@ class LocalCopy:
 
         If other processes only added messages, the agent's edits of its history are kept.
         Otherwise, the merged history replaces the edited one. Unsaved turns are kept in both cases,
-        unless a rewind removed them. ``ancestor`` is the stored history before the merge.
+        unless a rewind removed them. ``ancestor`` is the stored history that the agent has edited.
         """
         base = self.base
         ancestor = base.without_redacted_bodies(ancestor)

@@ -104,10 +104,14 @@ def keys_older_than_seen(one: Record, other: Record, own: Collection[TurnKey]) -
     return {key for key in {*older.unlogged, *own} if newer.is_older_than_seen(key)}
 
 
+def is_newest(one: Record, other: Record) -> bool:
+    """Return whether no other record of a conversation is newer."""
+    return (one.incarnation, one.version) >= (other.incarnation, other.version)
+
+
 def _in_order(one: Record, other: Record) -> tuple[Record, Record]:
     """Sort two records of a conversation, the newer one first."""
-    is_newer = (one.incarnation, one.version) >= (other.incarnation, other.version)
-    return (one, other) if is_newer else (other, one)
+    return (one, other) if is_newest(one, other) else (other, one)
 
 
 def insert_slots(window: Sequence[Slot], slots: Iterable[Slot]) -> Window:

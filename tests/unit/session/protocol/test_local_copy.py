@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from strands_manga_memory.session.protocol.local_copy import MAX_EVICTED, LocalCopy
 from strands_manga_memory.session.protocol.record import (
     Record,
@@ -74,6 +76,28 @@ def test_edits_stand_although_a_flush_ends_after_a_later_save() -> None:
     assert not local.has_conflict
     assert local.window == local.view
     assert len(local.draft().window) == 2
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_edits_stand_although_the_answer_to_an_earlier_save_was_lost(is_new: bool) -> None:
+    """The store has the save, which the process reads later."""
+    local = LocalCopy(clock=lambda: 1000.0)
+    local.is_loaded = True
+    for number in range(4):
+        local.begin_turn()
+        local.append(f"question {number}".encode())
+        local.append(b"answer")
+        local.end_turn()
+        if number == 0 and not is_new:
+            local.acknowledge(local.draft())
+        if number == 2:
+            stored = local.draft()
+            local.set_view((*local.view[:2], *local.view[4:]))
+            local.new_manager_state = {"removed": 2}
+    local.merge_record(stored, {})
+    assert not local.has_conflict
+    assert [slot.key for slot in local.window] == [slot.key for slot in local.view]
+    assert (len(local.draft().window), local.manager_state) == (6, {"removed": 2})
 
 
 def test_latest_turns_of_many_that_leave_the_history_at_once_are_remembered() -> None:
