@@ -38,8 +38,8 @@ logger = logging.getLogger(__name__)
 Source = Callable[[], Iterable[Message | Mapping[str, Any]]]
 """Function that returns the messages of a conversation, oldest first.
 
-An item is a plain message, or a record with the fields ``message`` and ``at`` (time of the message
-in epoch seconds)."""
+An item is a plain message, or a record with the fields ``message`` and ``at`` (epoch seconds).
+"""
 
 TimedMessage = tuple[Message, float]
 """A message and its time, in seconds since the epoch. The time 0 means unknown."""
@@ -54,7 +54,7 @@ _TOOL_CHARACTERS = 2_000
 _MOST_SOURCE_READS = 3
 _MOST_EMBEDDED, _EMBEDDED_AT_ONCE = 5_000, 64
 _MEANING_WEIGHT = 0.25
-"""Weight of the similarity of vectors in ``MessageArchive``. The BM25 scores have weight 1."""
+"""Weight of a message's similarity in meaning. The BM25 score has the weight 1."""
 
 
 # --- Messages and hits ----------------------------------------------------------------------------
@@ -114,10 +114,9 @@ class MessageArchive:
     with BM25. All data is in memory. A message takes about 700 bytes in addition to its text. Each
     message has a number, counted from 1.
 
-    With ``embed``, a search also finds messages by their meaning. The latest 5,000 messages are
-    compared with the question, and those of more than average similarity are found. A message is
-    embedded (turned into a vector) at the first search after it was added. If ``embed`` fails, the
-    messages are searched by words alone.
+    With ``embed``, a search also finds those of the latest 5,000 messages that are closer in
+    meaning to the question than the average. A message is embedded (turned into a vector) at the
+    first search after it was added. If ``embed`` fails, the messages are searched by words alone.
 
     The method ``update`` copies new and changed messages from an agent's history into the archive.
     A message is copied after the end of its turn, because a guardrail may redact the message until
@@ -137,8 +136,9 @@ class MessageArchive:
 
     Attributes:
         version: Function that returns a version of the session, which changes when a message is
-            redacted or removed. ``update`` empties the archive if the version has changed since its
-            last call. The default function returns None, which means that changes are not detected.
+            redacted or removed. If the version has changed since the last call of ``update``,
+            ``update`` empties the archive. The default function returns None: changes are not
+            detected.
     """
 
     def __init__(self, embed: Embed | None = None, *, source: Source | None = None) -> None:
@@ -182,10 +182,9 @@ class MessageArchive:
             ]
 
     def _search_vectors(self, embed: Embed, question: str, limit: int) -> dict[int, float]:
-        """Return at most ``limit`` messages with a similar meaning to a question, and their scores.
+        """Return the scores of the messages closest to a question in meaning, by message number.
 
-        The scores are keyed by message number. The most similar message has the score 1. A score
-        near 0 means average similarity. Messages of average or less similarity are left out.
+        The best message has the score 1. Messages of average or less similarity are left out.
         """
         numbers = list(self._messages)[-_MOST_EMBEDDED:]
         missing = [number for number in numbers if number not in self._vectors]
@@ -211,10 +210,7 @@ class MessageArchive:
         return self._numbers.get(id_)
 
     def neighbours(self, number: int) -> dict[int, ArchivedMessage]:
-        """Return the messages around a message: up to two before it and two after it.
-
-        The returned messages are keyed by their numbers in the archive.
-        """
+        """Return up to two messages before a message and two after it, keyed by message number."""
         near = (number - 2, number - 1, number + 1, number + 2)
         with self._lock:
             return {at: self._messages[at] for at in near if at in self._messages}
@@ -224,7 +220,7 @@ class MessageArchive:
     def add(self, messages: Iterable[ArchivedMessage]) -> None:
         """Add messages to the archive, oldest first.
 
-        A message replaces the earlier message with the same id. Messages that were removed with
+        A message replaces the earlier message with the same id. Messages removed with
         :meth:`forget` are not added again.
         """
         with self._lock:
@@ -247,7 +243,7 @@ class MessageArchive:
     def forget(self, id_: str) -> None:
         """Remove a message from the archive for good, for example after its redaction.
 
-        The message is not added again, even if the agent's history still contains it.
+        Later calls do not add the message again, even if the agent's history still contains it.
         """
         with self._lock:
             self._forgotten.add(id_)
@@ -265,7 +261,7 @@ class MessageArchive:
     def record(self, message: Message, at: float) -> None:
         """Queue a new message of the conversation for the archive.
 
-        The first call of :meth:`update` after the end of the message's turn adds it to the archive.
+        The first :meth:`update` after the end of the message's turn adds it.
 
         Args:
             message: The message.
@@ -274,10 +270,7 @@ class MessageArchive:
         self._of_turn.append((message, at))
 
     def begin_turn(self) -> None:
-        """Record that a new turn of the conversation begins.
-
-        The next :meth:`update` adds the messages that :meth:`record` queued in earlier turns.
-        """
+        """Begin a new turn. The next :meth:`update` adds the messages of earlier turns."""
         self._ready += self._of_turn
         self._of_turn = []
 
@@ -345,9 +338,9 @@ def archived_messages(
 ) -> Iterator[ArchivedMessage]:
     """Yield messages of an agent in the form that the archive stores and searches.
 
-    Identifiers, such as card numbers, are redacted. These messages are skipped: summaries,
-    truncated messages (unless ``with_truncated``), quotes of earlier messages, small talk, failed
-    tool results, and the assistant's message after tool results that all failed.
+    Identifiers, such as card numbers, are redacted. Skipped are summaries, truncated messages
+    (unless ``with_truncated``), quotes of earlier messages, small talk, failed tool results, and
+    the assistant's message after tool results that all failed.
 
     Args:
         messages: The messages and their times, oldest first.
@@ -375,7 +368,6 @@ def archived_messages(
 
 
 def _result_values(result: Any) -> str:
-    """Return a tool result as text without JSON syntax. The text of a failed tool is empty."""
     if result.get("status") == "error":
         return ""
     source, found = find_json(result_text(result))

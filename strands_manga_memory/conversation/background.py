@@ -1,9 +1,8 @@
 """Background tasks: coroutines that run in daemon threads, each with its own event loop.
 
-Strands runs every ``agent()`` call in a new event loop and closes this loop before the answer is
-returned. A background task in this loop would be cancelled at the end of the call, and a function
-in the loop's executor would delay the answer. A daemon thread is neither cancelled nor waited for,
-not even at the exit of the process.
+Strands runs every ``agent()`` call in a new event loop, and closes this loop before it returns the
+answer. A task in that loop would be cancelled, or would delay the answer. A daemon thread is
+neither cancelled nor waited for, not even at the exit of the process.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class BackgroundTask(Future[_T]):
     The constructor starts the thread. At most 8 coroutines run at the same time, further ones wait.
 
     Args:
-        work: Function that is called in the thread and returns the coroutine.
+        work: Function that returns the coroutine. It is called in the thread.
     """
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> None:
@@ -51,10 +50,7 @@ class BackgroundTask(Future[_T]):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the task can never end, because a parent process started it before a fork.
-
-        The thread of the task exists only in the parent process.
-        """
+        """Whether the task can never end, because a parent process started it before a fork."""
         return self._process != os.getpid()
 
     def join(self, seconds: float) -> bool:
@@ -68,7 +64,7 @@ class BackgroundTask(Future[_T]):
     async def wait(self, seconds: float) -> bool:
         """Wait until the coroutine has ended, but at most ``seconds`` seconds.
 
-        Unlike :meth:`join`, this method does not block the event loop.
+        The event loop is not blocked.
 
         Returns:
             Whether the coroutine has ended.

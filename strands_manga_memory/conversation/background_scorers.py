@@ -30,24 +30,24 @@ logger = logging.getLogger(__name__)
 
 
 _READ = 1_000
-"""Number of characters at the beginning of a text that are judged."""
+"""Number of characters at the beginning of a message that are rated."""
 
 BATCH = 20
-"""Maximum lines in one call of a judge."""
+"""Maximum number of messages that are rated in one call of a judge (rating function)."""
 
 MOST_SCORES = 10_000
-"""Maximum scores of a judge that are cached. The oldest scores are removed first."""
+"""Maximum number of scores of a judge that are cached. The oldest scores are removed first."""
 
 
 class Line(NamedTuple):
-    """Message in the form that a judge (rating function) gets: role and beginning of the text."""
+    """Message as a judge (rating function) gets it: the role, and the beginning of the text."""
 
     role: str
     text: str
 
 
 Judge = Callable[[Sequence[Line]], "Sequence[float] | Awaitable[Sequence[float]]"]
-"""Function that returns the importance of each line, from 0 to 1.
+"""Function that returns the importance of each given message, from 0 to 1.
 It may block, and never runs on the agent's event loop.
 """
 
@@ -57,9 +57,9 @@ class BackgroundScorer:
     """Scorer that rates the importance of messages with a slow function, in the background.
 
     The slow function, called the judge, can for example ask a model. The method ``score`` never
-    waits for the judge. Until the judge has rated a message, a ``RuleScorer`` (a scorer with rules)
-    gives its score. The judge gets each message once. If the judge fails, the score by rules stays.
-    Tool calls, tool results and messages without text are always scored by rules.
+    waits for the judge. Until the judge has rated a message, rules (``RuleScorer``) give its score.
+    The judge gets each message once. If the judge fails, the score by rules stays. Tool calls, tool
+    results and messages without text are always scored by rules.
 
     Args:
         judge: Function that gets messages as ``Line`` objects, and returns the importance of each
@@ -86,9 +86,9 @@ class BackgroundScorer:
     def score(self, message: Message, act: str = "", context: Sequence[Message] = ()) -> float:
         """Return the importance of a message, from 0 to 1, without waiting for the judge.
 
-        The judge is the slow function of this scorer. If it has rated the message, the judge's
-        score is returned. Otherwise, rules give a score, and the message is queued for the judge.
-        Tool calls, tool results and messages without text are not queued.
+        The judge is the slow function of this scorer. If the judge has not rated the message yet,
+        rules give the score, and the message is queued for the judge. Tool calls, tool results and
+        messages without text are not queued.
         """
         act = act or message_act(message)
         by_rules = self.rules.score(message, act, context)
@@ -235,8 +235,8 @@ class EmbeddingScorer(BackgroundScorer):
     """Scorer that rates the importance of messages by their similarity to example sentences.
 
     Each example belongs to a dialogue act (purpose of a message, such as a greeting). A message
-    gets the score of the act of its most similar example. Embeddings and their similarity are
-    computed in the background. Until a message has been embedded, rules give its score.
+    gets the score of the act of its most similar example. Messages are embedded and compared in the
+    background. Until then, rules give their scores.
 
     Args:
         embed: Function that turns a list of texts into vectors of one length. It may block.

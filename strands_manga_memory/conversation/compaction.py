@@ -264,15 +264,16 @@ def _is_low(message: Message, compaction: Compaction) -> bool:
 def _truncate_results(
     compaction: Compaction, until: int, max_size: Callable[[Message], int], *, until_enough: bool
 ) -> Sequence[Message] | None:
-    """Truncate tool results. Return the new history, or None if nothing was truncated.
-
-    Pinned messages stay unchanged.
+    """Truncate the tool results in the first ``until`` messages, except in pinned messages.
 
     Args:
         compaction: The history and the size to reach.
         until: Number of messages at the start of the history that may be truncated.
-        max_size: Function that takes a message, and returns the maximum characters of its results.
+        max_size: Function that returns the maximum characters of all tool results of a message.
         until_enough: If true, stop as soon as the history is small enough.
+
+    Returns:
+        The new history, or None if nothing was truncated.
     """
     history, messages = compaction.history, list(compaction.messages)
     excess = compaction.excess
@@ -290,7 +291,6 @@ def _truncate_results(
 
 
 def _truncate_message(message: Message, characters: int) -> Message:
-    """Truncate the tool results of a message to ``characters`` characters in total."""
     total = _characters(message)
     of_results = sum(len(result_text(result)) for result in results_of(message))
     truncator = MessageTruncator({0: message}, {0: total}, _characters, frozenset())
@@ -344,9 +344,9 @@ class CompactionStats:
     """Statistics of a ``TieredCompactionConversationManager``.
 
     Attributes:
-        compactions: Number of compactions. Those in ``reduce_context`` are not counted.
-        failures: Number of failed compactions in a row. A failed compaction raised an error, or
-            changed the history without making it smaller.
+        compactions: Number of compactions. Calls of ``reduce_context`` are not counted.
+        failures: Number of compactions in a row that raised an error, or changed the history
+            without making it smaller.
         stages: Statistics of the stages, keyed by the name of the stage.
     """
 
@@ -433,11 +433,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
         )
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
-        """Register the hooks of this manager and of the managers that it wraps.
-
-        The wrapped conversation managers, which write summaries and evict messages, register their
-        hooks last.
-        """
+        """Register the hooks of this manager and, last, those of the managers that it wraps."""
         registry.add_callback(AgentInitializedEvent, self._attach, order=HookOrder.SDK_FIRST)
         super().register_hooks(registry, **kwargs)
 
@@ -502,10 +498,10 @@ class TieredCompactionConversationManager(StackedConversationManager):
         return self._history.tokens(agent.messages[:])
 
     def _set_limits(self, agent: Agent) -> Thresholds:
-        """Set and return the sizes of the history, in tokens, that control compaction.
+        """Set the limits of the wrapped managers, which write summaries and evict messages.
 
-        The system prompt and the tools are not part of these sizes. The wrapped managers, which
-        write summaries and evict messages, get the sizes as their limits.
+        Returns:
+            The limits of the history, in tokens, without the system prompt and the tools.
         """
         window, *sizes = astuple(self.thresholds(agent))
         overhead = self.trimmer.prompt_tokens(agent)
@@ -517,7 +513,6 @@ class TieredCompactionConversationManager(StackedConversationManager):
         return Thresholds(window, trigger, target, hard)
 
     def _manage(self, agent: Agent) -> None:
-        """Run the stages if the history is too large. Errors are logged, not raised."""
         has_failed = True
         with logged_errors(logger, "the history could not be compacted, leaving it as it is"):
             has_failed = self._compact(agent)
@@ -549,7 +544,6 @@ class TieredCompactionConversationManager(StackedConversationManager):
         return after >= before and not same_objects(history, agent.messages)
 
     def _run_stages(self, agent: Agent, goal: int, overflow: Exception | None) -> None:
-        """Run the stages in order until the history has at most ``goal`` tokens."""
         for stage in self.stages:
             history = agent.messages[:]
             before = self._history.tokens(history)

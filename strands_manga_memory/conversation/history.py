@@ -1,12 +1,10 @@
 """History of an agent, and the data with which a restart restores exactly this history.
 
 Session managers such as ``FileSessionManager`` and ``S3SessionManager`` write every message once to
-a log. The history of the agent is not the same as the log: messages may have been evicted,
-truncated, pinned or edited. The difference between both is called the layout of the history. The
-conversation manager saves the layout in its state, so that a restart restores the exact history.
-
-The layout lists the ids of the history's messages, and contains in full each message that a restart
-cannot read from the log.
+a log. The history differs from the log: messages may have been evicted, truncated, pinned or
+edited. The conversation manager saves this difference, the layout of the history, in its state. The
+layout has the ids of the history's messages, and in full each message that a restart cannot read
+from the log.
 
 The module also has ``LogTail``, which keeps recently evicted messages so that they can return. This
 module does no I/O.
@@ -103,12 +101,9 @@ class Layout:
     after: str | None = None
 
     def to_state(self) -> dict[str, Any] | None:
-        """Convert this layout (difference between a history and its log) to JSON values.
+        """Convert this difference to JSON values. None if the history equals the log.
 
         ``skip`` is left out: Strands stores this number separately.
-
-        Returns:
-            The JSON values. None if there is no difference.
         """
         if self.after is None:
             return None
@@ -152,9 +147,6 @@ class Layout:
         Most session managers restore the log (all messages of the conversation) from the index
         ``skip`` of this layout on. Some restore the trimmed history instead.
 
-        Args:
-            restored: The restored messages.
-
         Returns:
             The trimmed history. None if ``restored`` is the history already, or lacks a message of
             the history. The caller then uses ``restored`` unchanged.
@@ -174,10 +166,9 @@ def _record_of(message: Message) -> tuple[str, int]:
 
 
 class MessageLog:
-    """Index of the messages in the log of a session (all messages that the session manager wrote).
+    """Index of the messages in a session's log, by which a history is compared with the log.
 
-    The index contains the id and a hash of each message. An agent's history can thus be compared
-    with the log without reading the log.
+    The index contains the id and a hash of each message, so the log need not be read again.
 
     Args:
         skipped: Number of messages at the beginning of the log that the session did not restore.
@@ -198,8 +189,8 @@ class MessageLog:
     def add_unconfirmed(self, message: Message) -> None:
         """Add a message to the index just before the session manager writes it to the log.
 
-        The write is unconfirmed until :meth:`confirm` is called. :meth:`drop_unconfirmed` removes
-        an unconfirmed message.
+        After the write, call :meth:`confirm`. Otherwise, :meth:`drop_unconfirmed` removes the
+        message.
         """
         self.drop_unconfirmed()
         self.add(message)
@@ -212,8 +203,8 @@ class MessageLog:
     def drop_unconfirmed(self) -> None:
         """Remove the last message from the index if :meth:`confirm` was not called for it.
 
-        The conversation manager then saves the message in full, so a restart restores it, whether
-        or not the log contains it.
+        The saved layout then contains the message in full, so a restart restores it even if the log
+        lacks the message.
         """
         if not self._is_confirmed:
             self._is_confirmed = True
@@ -227,18 +218,14 @@ class MessageLog:
     def add_restored(self, messages: Sequence[Message]) -> None:
         """Add the messages that a session has restored from its log to the index.
 
-        Error results that Strands adds for interrupted tool calls are skipped, because the log does
-        not contain them.
+        Error results that Strands adds for interrupted tool calls are skipped: the log lacks them.
         """
         for message in messages:
             if not is_repair(message):
                 self.add(message)
 
     def layout(self, messages: Sequence[Message]) -> Layout:
-        """Compute the difference between an agent's history and the log of its session.
-
-        A restart rebuilds the history from the log and this difference.
-        """
+        """Return the difference between an agent's history and the log, for a restart."""
         window = list(map(_record_of, messages))
         if not self._records or (window == self._records and not self._skipped):
             return Layout(self._skipped)
@@ -261,7 +248,7 @@ class MessageLog:
 
 
 def check_manager(state: Mapping[str, Any], manager: object) -> None:
-    """Raise an error if a state was saved by another class of conversation manager.
+    """Check that a saved state belongs to the class of a conversation manager.
 
     Raises:
         ValueError: A conversation manager of another class saved the state.
@@ -275,10 +262,7 @@ def check_manager(state: Mapping[str, Any], manager: object) -> None:
 
 
 def logged_fingerprint(message: Message) -> int:
-    """Return a hash of a message's content and custom metadata, such as ``pinned``.
-
-    A different hash shows that a message has changed since it was written to the session's log.
-    """
+    """Return a hash of a message's content and custom metadata, to detect later changes."""
     custom = custom_metadata(message)
     return hash((content_fingerprint(message), fingerprint(custom) if custom else 0))
 
@@ -305,13 +289,12 @@ _SLACK = 5
 class LogTail:
     """Full copy of a conversation's latest messages, from which evicted messages can return.
 
-    The trimmer, which keeps the history within its budget, evicts and truncates messages in the
-    agent's history. This copy keeps these messages in full, and the trimmer selects each new
-    history from it.
+    The trimmer evicts and truncates messages in the agent's history. This copy keeps these messages
+    in full, and the trimmer selects each new history from the copy.
 
-    If a plugin edits a message in the history, the message is edited in this copy, too. If code
-    other than the trimmer removes or inserts messages, as a summarizer does, all messages evicted
-    so far are removed from this copy, and cannot return.
+    An edit of a message in the history is copied. If code other than the trimmer removes or inserts
+    messages in the history, as a summarizer does, all messages evicted so far are removed from this
+    copy, and cannot return.
 
     Attributes:
         discarded_until: Tracking id of the newest message at the time of the latest removal or
@@ -330,11 +313,10 @@ class LogTail:
         return iter(list(self._messages.values()))  # a tool may read them in another thread
 
     def discard_if_changed(self, history: Sequence[Message]) -> None:
-        """Remove the evicted messages from this ``LogTail`` if other code has changed the history.
+        """Remove the evicted messages from this copy if other code has changed the history.
 
-        Evicted messages are kept because they may return to the history. They must not return if,
-        for example, a summarizer has replaced old messages by a summary. Evictions by the trimmer
-        and messages appended at the end do not count as a change.
+        They must not return if, for example, a summarizer has replaced old messages by a summary.
+        Evictions by the trimmer and messages appended at the end do not count as a change.
         """
         before, self._window = self._window, list(map(id_of, history))
         if before == self._window[: len(before)] and len({*self._window}) == len(history):
@@ -346,10 +328,10 @@ class LogTail:
         self._replace_messages([self._messages.get(id_of(message), message) for message in history])
 
     def update(self, history: Sequence[Message]) -> None:
-        """Add the new and edited messages of the agent's history to this ``LogTail``.
+        """Add the new and edited messages of the agent's history to this copy.
 
         Messages that the trimmer truncated stay in full. If other code has removed or inserted
-        messages in the history, all evicted messages are removed, see :meth:`discard_if_changed`.
+        messages in the history, all evicted messages are removed.
         """
         self.discard_if_changed(history)
         for shown in history:
@@ -367,10 +349,9 @@ class LogTail:
     def restore(self, log: Sequence[Message]) -> None:
         """Add messages from the session's log that were evicted or truncated before a restart.
 
-        Nothing is added unless ``log`` matches this ``LogTail``. Both must have a message in
-        common. From the first to the last common message, ``log`` must have all messages of this
-        ``LogTail``, in the same order. A tool result at the beginning of ``log`` is not added,
-        because its call is missing.
+        Nothing is added unless ``log`` and this copy have a message in common, and agree on all
+        messages from the first to the last common one. A tool result at the beginning of ``log`` is
+        not added, because its call is missing.
 
         Args:
             log: Latest messages of the conversation's log, oldest first.
@@ -394,14 +375,10 @@ class LogTail:
             self._messages = {id_: self._full_message(id_, logged.get(id_)) for id_ in merged}
 
     def _full_message(self, id_: str, logged: Message | None) -> Message:
-        """Return the full form of a message, usually the form in this ``LogTail``.
-
-        The form in the session's log (``logged``) is returned if this ``LogTail`` lacks the
-        message, or has only a form that was truncated before a restart.
-        """
         stored = self._messages.get(id_)
         if stored is None or logged is None:
             return logged or self._messages[id_]
+        # A message truncated before a restart is replaced by its full form in the log.
         if id_ in self._truncated or not is_truncated(stored) or is_truncated(logged):
             return stored
         self._truncated[id_] = logged_fingerprint(stored)
@@ -415,8 +392,8 @@ class LogTail:
     ) -> list[Message]:
         """Return the current and evicted messages, from which a new history can be selected.
 
-        This ``LogTail`` keeps evicted messages of up to three times ``budget`` tokens, at most
-        32,768. If they exceed this limit by over a fifth, the largest are removed for good.
+        Evicted messages of up to three times ``budget`` tokens are kept, at most 32,768. If they
+        exceed this limit by over a fifth, the largest are removed for good.
 
         Args:
             history: The current history.
@@ -450,19 +427,17 @@ class LogTail:
 
     @staticmethod
     def messages_to_read(budget: int) -> int:
-        """Return the number of latest messages to read from the session's log after a restart.
+        """Estimate the number of latest messages to read from the session's log after a restart.
 
-        The number is an estimate. It covers a history of ``budget`` tokens, and the evicted
-        messages that may return to this history.
+        They cover a history of ``budget`` tokens, and the evicted messages that may return to it.
         """
         tokens = budget + min(_TIMES_WINDOW * budget, _MOST_TOKENS)
         return max(_LEAST_READ, tokens // _TOKENS_A_MESSAGE)
 
     def record_selection(self, history: Sequence[Message], selected: Sequence[Message]) -> None:
-        """Record which messages the trimmer has selected as the new history.
+        """Record the messages that the trimmer has selected as the new history.
 
-        The truncated messages in the selection are remembered, so that :meth:`update` does not
-        mistake them for messages that a plugin has edited.
+        :meth:`update` then does not mistake truncated messages for messages edited by a plugin.
 
         Args:
             history: The history before the selection.
@@ -479,7 +454,7 @@ class LogTail:
                 self._truncated[id_] = known[id_]
 
     def forget(self, id_: str) -> None:
-        """Remove a message from this ``LogTail`` for good, so that it never returns."""
+        """Remove a message from this copy for good, so that it never returns."""
         self._messages.pop(id_, None)
         self._forgotten.add(id_)
 

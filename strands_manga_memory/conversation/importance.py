@@ -1,8 +1,7 @@
 """Importance of messages: scorers, importance levels, and measured features of each message.
 
 Features are, for example, the tokens, the score and the dialogue act (purpose) of a message. They
-are measured again only if the content of the message has changed. Some features depend on earlier
-messages, so messages are measured in the order of the conversation.
+are measured again only if the content of the message has changed.
 """
 
 from __future__ import annotations
@@ -83,10 +82,7 @@ _HIGH_FROM, _MIDDLE_FROM = 0.8, 0.5
 
 
 def band_of(score: float) -> Band:
-    """Return the importance level (``Band``) of a message from its importance score.
-
-    The level is low for scores below 0.5, high for scores of at least 0.8, and middle between them.
-    """
+    """Return the importance level of a score: high from 0.8 on, middle from 0.5 on, else low."""
     return HIGH if score >= _HIGH_FROM else MIDDLE if score >= _MIDDLE_FROM else LOW
 
 
@@ -138,7 +134,7 @@ class RuleScorer:
     def score(self, message: Message, act: str = "", context: Sequence[Message] = ()) -> float:
         """Return the importance of a message: the score of its dialogue act (purpose).
 
-        ``act`` is the dialogue act. If it is empty, rules find the dialogue act in the message.
+        If ``act``, the dialogue act, is empty, rules find it in the message.
         """
         return float(getattr(self.weights, act or message_act(message)))
 
@@ -230,9 +226,9 @@ class MessageFeatures:
 def signals_of(features: MessageFeatures, *, service_style: float, age: float) -> dict[str, float]:
     """Return the weighted properties by which a selection keeps or evicts a message.
 
-    The keys are names of properties, for example ``number`` if the text contains a number. A
-    positive value is a reason to keep the message, and a negative value is a reason to evict it.
-    Properties with the value 0 are left out.
+    Keys are names of properties, for example ``number`` if the text contains a number. A positive
+    value is a reason to keep the message, a negative value to evict it. Properties with the value 0
+    are left out.
 
     Args:
         features: Measured properties of the message, such as its tokens and importance score.
@@ -297,10 +293,10 @@ def _key(message: Message) -> int:
 
 
 class TextStatistics:
-    """Statistics on the texts of a conversation so far.
+    """Statistics on the texts of a conversation so far: known words, and sizes of messages by role.
 
-    The words are collected to find the new words of later messages. Messages and tokens are counted
-    to find out whether the assistant acts like a help desk or like a companion.
+    The words show which words of a later message are new. The sizes show whether the assistant acts
+    like a help desk or like a companion.
     """
 
     _MOST_WORDS = 20_000
@@ -315,10 +311,7 @@ class TextStatistics:
         self._tokens = {"user": 0, "assistant": 0}
 
     def learn(self, features: MessageFeatures, words: Iterable[str]) -> int:
-        """Add the features and words of a message. Return the number of words that are new.
-
-        A new word is in no earlier message.
-        """
+        """Add the features and words of a message. Return the number of words that are new."""
         role = features.role
         self._tokens[role] = self._tokens.get(role, 0) + features.tokens
         if role == "assistant":
@@ -353,9 +346,6 @@ class TextStatistics:
 class FeatureCache:
     """Cache of the features of a conversation's messages, such as tokens and importance.
 
-    The tokens of a new message are counted at its first use. Its other features are measured when
-    trimming needs them, which is only if the history exceeds its budget.
-
     If the scorer fails or returns no number, the message gets the score 0.5. Only the first failure
     is logged as a warning.
 
@@ -377,10 +367,6 @@ class FeatureCache:
         return self._cached(message).tokens
 
     def _cached(self, message: Message) -> MessageFeatures:
-        """Return the cached features of a message. Cache a new message with its tokens only.
-
-        ``measure`` adds the other features, such as the importance, when trimming needs them.
-        """
         key = _key(message)
         features = self._features.get(key)
         if features is None:
@@ -392,17 +378,14 @@ class FeatureCache:
         """Return the number of tokens that messages have in a model request.
 
         Placeholder messages, which providers require for example between consecutive user messages,
-        are included.
+        count too.
         """
         placeholders = placeholder_count(messages)
         of_placeholders = placeholders * self.tokens(_PLACEHOLDER) if placeholders else 0
         return sum(map(self.tokens, messages)) + of_placeholders
 
     def uncounted_size(self, messages: Iterable[Message]) -> int:
-        """Estimate the characters of the messages whose tokens have not been counted yet.
-
-        If the number is high, callers count the tokens in a thread, to keep the event loop free.
-        """
+        """Estimate the characters of the messages whose tokens have not been counted yet."""
         return sum(size_of(one) for one in messages if _key(one) not in self._features)
 
     def measure(
@@ -413,9 +396,8 @@ class FeatureCache:
     ) -> MessageFeatures:
         """Return the features of a message, such as its tokens, dialogue act and importance.
 
-        Features that are not in the cache are measured. The dialogue act (purpose) of a user's
-        message can depend on the previous message of the assistant: "the second one" answers a
-        question.
+        The dialogue act (purpose) of a user's message can depend on the previous message: "the
+        second one" answers a question.
 
         Args:
             message: The message.
@@ -455,8 +437,8 @@ class FeatureCache:
     def measure_all(self, messages: Sequence[Message]) -> list[MessageFeatures]:
         """Return the features of each message of a history, such as its tokens and importance.
 
-        If the ``revision`` of the scorer has changed, all messages are scored again. An instruction
-        that the user has revoked gets the score of an ordinary message.
+        If the scorer's ``revision`` has changed, all messages are scored again. An instruction that
+        the user has revoked gets the score of an ordinary message.
         """
         revision = getattr(self._scorer, "revision", 0)
         found: list[MessageFeatures] = []

@@ -169,8 +169,8 @@ class ImportanceWeightedConversationManager(ConversationManager):
     def log_length(self) -> int:
         """Number of messages in the log of the agent's session.
 
-        ``PolicyStrategy``, the adapter for Strands' context strategies, saves this number. After a
-        restart, the number shows whether all logged messages were restored.
+        ``PolicyStrategy`` saves this number, to check after a restart that all logged messages were
+        restored.
         """
         return self._log.length
 
@@ -197,11 +197,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         registry.add_callback(AfterToolCallEvent, separate_result, order=_BEHIND_SESSION_MANAGERS)
 
     def _attach(self, event: AgentInitializedEvent[Agent]) -> None:
-        """Connect this manager to the agent that is being constructed.
-
-        Runs before the session is restored. Gives ids to the agent's messages. If ``max_tokens`` is
-        None, sets the budget from the model's context window.
-        """
+        # Runs before the session is restored.
         self.history.attach(event.agent)
         # The session manager has the attachments, and the manager may have the session manager.
         attachments(event.agent)["history_manager"] = weakref.ref(self)
@@ -212,11 +208,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         ensure_ids(event.agent.messages)
 
     def _start(self, event: AgentInitializedEvent[Agent]) -> None:
-        """Rebuild the agent's history from the messages that the session has restored.
-
-        Runs at the end of the agent's constructor. Also registers the middleware that trims each
-        request to the budget.
-        """
+        """Rebuild the agent's history from the messages that the session has restored."""
         agent = event.agent
         messages = agent.messages
         ensure_ids(messages)
@@ -272,10 +264,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         await self.history.run_off_loop(agent.messages[:], partial(self.history.trim, agent))
 
     async def _before_request(self, context: InvokeModelContext) -> InvokeModelContext:
-        """Trim the messages of one request to the budget. The agent's history does not change.
-
-        The history was trimmed already, but other hooks may have added messages since.
-        """
+        # The history was trimmed already, but other hooks may have added messages since.
         with logged_errors(logger, "the request could not be trimmed, sending it as it is"):
             messages, added = without_injected(context)
             injected = [*added.before, *added.after]
@@ -418,7 +407,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
 def history_manager_of(agent: Agent) -> ImportanceWeightedConversationManager | None:
     """Return the ``ImportanceWeightedConversationManager`` of an agent, or None.
 
-    The manager is found even if another conversation manager wraps it.
+    Another conversation manager may wrap it.
     """
     found = attachments(agent).get("history_manager")
     return None if found is None else found()
@@ -428,11 +417,11 @@ class StackedConversationManager(ConversationManager):
     """Base class of a conversation manager that wraps another conversation manager.
 
     Each manager first does its own work, for example writes a summary, and then calls the wrapped
-    manager. The innermost manager, the ``trimmer``, evicts messages and restores the agent's
-    history. A session stores the states of all these managers as one state.
+    manager. A session stores the states of all these managers as one state.
 
     Attributes:
-        trimmer: The ``ImportanceWeightedConversationManager``, which evicts and truncates messages.
+        trimmer: The innermost manager, which evicts and truncates messages and restores the
+            history.
     """
 
     def __init__(
@@ -451,8 +440,7 @@ class StackedConversationManager(ConversationManager):
     def persist_layout(self) -> bool:
         """Whether the saved state records how the history differs from the session's message log.
 
-        A restart restores the history from this difference. Session managers that store the history
-        themselves set this value to False.
+        Session managers that store the history itself set False.
         """
         return self.trimmer.persist_layout
 
@@ -463,8 +451,8 @@ class StackedConversationManager(ConversationManager):
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Register the hooks of this manager and of the manager that it wraps.
 
-        Before a model call and after an invocation, the hooks of this manager run before those of
-        the wrapped manager.
+        Before a model call and after an invocation, this manager's hooks run before those of the
+        wrapped manager.
         """
         super().register_hooks(registry, **kwargs)
         registry.add_callback(
@@ -485,18 +473,14 @@ class StackedConversationManager(ConversationManager):
         await self._below.keep_within_budget(event)
 
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
-        """Do the work of this manager before a model call.
-
-        By default, :meth:`_manage` is called. The managers that this one wraps, such as a trimmer,
-        are not called here. They work after this method has returned.
-        """
+        """Do this manager's own work before a model call. The wrapped managers work afterwards."""
         await self._history.run_off_loop(event.agent.messages, partial(self._manage, event.agent))
 
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
         """Make the agent's history smaller after an invocation, until it fits its token budget.
 
-        Errors are logged, not raised. Work that would block the event loop for long is left to a
-        hook, which uses a thread.
+        Errors are logged, not raised. If the work would block the event loop for long, a hook does
+        it in a thread.
         """
         if not self._history.would_block_loop(agent.messages[:]):
             self._manage(agent)
@@ -508,11 +492,7 @@ class StackedConversationManager(ConversationManager):
             await self._history.run_off_loop(messages, partial(self._manage, event.agent))
 
     def _manage(self, agent: Agent) -> None:
-        """Do the work of this manager, such as starting a summary, and not of wrapped managers.
-
-        The method is called after an invocation and, by default, before a model call. Subclasses
-        override it. By default, it does nothing.
-        """
+        """Do this manager's own work, such as starting a summary, for subclasses to override."""
 
     def get_state(self) -> dict[str, Any]:
         """Return the state of this manager and the managers that it wraps, for the session."""

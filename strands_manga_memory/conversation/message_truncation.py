@@ -40,18 +40,15 @@ _OTHER_THAN_WORD = re.compile(r"\W+")
 
 
 def short_name(message: Message) -> str:
-    """Return the short name of a message, with which the model can request the full text.
+    """Return the first 8 letters and digits of a message's tracking id.
 
-    A truncated message shows its short name: the first 8 letters and digits of its tracking id.
+    A truncated message shows this name, with which the model can request the full text.
     """
     return (_OTHER_THAN_WORD.sub("", message.get("tracking_id") or ""))[:8]
 
 
 def shows_short_name(messages: Iterable[Message]) -> bool:
-    """Return whether at least one message shows a short name.
-
-    The model can request the full text of a truncated message by its short name.
-    """
+    """Return whether a message shows a short name, by which the model can read the full text."""
     texts = (text for message in messages for text in _shown_texts(message))
     return any(found[2] for text in texts for found in CUT_MARKER.finditer(text))
 
@@ -92,8 +89,8 @@ def size_limit(sizes: Iterable[int], excess: int, floor: int) -> int:
 class MessageTruncator:
     """Makes the messages of a history smaller, until they have at most a given number of tokens.
 
-    Locked messages stay unchanged, such as messages that the application has pinned (protected from
-    eviction). Other messages are replaced by smaller copies in the dictionary ``messages``.
+    Locked messages, such as pinned ones, stay unchanged. Other messages are replaced by smaller
+    copies in ``messages``.
 
     Args:
         messages: The messages, keyed by position in the history. Changed in place.
@@ -117,10 +114,7 @@ class MessageTruncator:
         self._locked = locked
 
     def remove(self, positions: Collection[int]) -> None:
-        """Remove messages that belong together, such as a tool call and its result.
-
-        All of them stay if one of them is locked.
-        """
+        """Remove messages that belong together. If one of them is locked, all of them stay."""
         for at in positions if self._locked.isdisjoint(positions) else ():
             del self.messages[at]
             self.tokens -= self._sizes.pop(at)
@@ -145,7 +139,8 @@ class MessageTruncator:
         pieces = [
             (at, index, size)
             for at, index, block in self._blocks(large)
-            if not kinds.isdisjoint(block) and (size := self._text_tokens(_text_of(block))) > floor
+            if not kinds.isdisjoint(block)
+            and (size := self._text_tokens(_block_text(block))) > floor
         ]
         cap = size_limit([size for _, _, size in pieces], self.tokens - target, floor)
         for at, index, size in reversed(pieces):  # an added note moves the blocks behind it
@@ -155,19 +150,18 @@ class MessageTruncator:
                 if kind == "toolUse":
                     smaller = _truncate_input(block, *rest)
                 else:
-                    smaller = [_with_text(block, truncate_text(_text_of(block), *rest))]
+                    smaller = [_with_block_text(block, truncate_text(_block_text(block), *rest))]
                 self._replace(at, index, smaller)
 
     def replace_media(self, positions: Iterable[int], target: int) -> None:
         """Replace images, documents, video and audio by notes, until a token count is reached.
 
-        Media in tool results are replaced, too. Messages that must not change (locked), such as
-        pinned messages, keep their media.
+        Media in tool results are replaced, too. Locked messages keep their media.
 
         Args:
-            positions: Positions of the messages whose media may be replaced. The media of the first
-                position are replaced first.
-            target: The token count to reach, of all messages together.
+            positions: Positions of the messages whose media may be replaced, in the order of
+                replacement.
+            target: Total tokens to reach for all messages.
         """
         for at, index, block in self._blocks(positions):
             if self.tokens <= target:
@@ -208,8 +202,7 @@ _MOST_KEYS_NAMED = 80
 """Maximum characters of the list of left-out keys in the note."""
 
 
-def _text_of(block: Any) -> str:
-    """Return the text of a content block: its text, tool input or tool result; empty for media."""
+def _block_text(block: Any) -> str:
     if "toolResult" in block:
         return result_text(block["toolResult"])
     if "toolUse" in block:
@@ -217,8 +210,7 @@ def _text_of(block: Any) -> str:
     return spoken_text(block) or ""
 
 
-def _with_text(block: dict[str, Any], text: str) -> dict[str, Any]:
-    """Return a copy of a content block with another text. Media of a tool result stay."""
+def _with_block_text(block: dict[str, Any], text: str) -> dict[str, Any]:
     if "toolResult" in block:
         result = block["toolResult"]
         media = [item for item in blocks_of(result["content"]) if item.keys().isdisjoint(_VALUES)]
@@ -233,10 +225,10 @@ def _with_text(block: dict[str, Any], text: str) -> dict[str, Any]:
 def _truncate_input(
     block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str
 ) -> list[dict[str, Any]]:
-    """Return a tool call without its largest arguments, with an input of about ``tokens`` tokens.
+    """Return a tool call without its largest arguments, after a text block that names them.
 
-    A text block before the call names the removed arguments. Each argument is removed or stays as a
-    whole: a model that sees a truncated argument may, for example, write such a text into a file.
+    Each argument is removed or stays as a whole: a model that sees a truncated argument may, for
+    example, write such a text into a file.
     """
     use = block["toolUse"]
     members = use["input"] if isinstance(use["input"], dict) else {}
@@ -264,9 +256,9 @@ def _without_media(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shown_texts(message: Message) -> Iterator[str]:
-    """Yield the texts in a message, except JSON values and inputs of tools."""
     for block in message["content"]:
         if "toolResult" in block:
+            # JSON values are left out.
             yield from result_texts(block["toolResult"], lambda value: "")
         else:
             yield spoken_text(block) or ""
@@ -303,10 +295,12 @@ def condensed_message(message: Message) -> Message | None:
     name = short_name(message)
     short: list[Any] = []
     for block in content if message["role"] == "user" else ():
-        text = _text_of(block)
+        text = _block_text(block)
         if "toolResult" in block:
             excerpt = excerpt_text(text, _MOST_CONDENSED, name)
-            short.append(_without_media(_with_text(block, excerpt) if text.strip() else block))
+            short.append(
+                _without_media(_with_block_text(block, excerpt) if text.strip() else block)
+            )
         elif block != {"text": text}:
             return None
         elif len(content) > 1 and _is_small_talk(text):
@@ -319,11 +313,6 @@ def condensed_message(message: Message) -> Message | None:
 
 
 def _is_small_talk(text: str) -> bool:
-    """Return whether a user's text is only small talk, or contains nothing that rules recognize.
-
-    Rules recognize, for example, a number, a name or a wish. The result is False for any text of
-    more than 200 characters.
-    """
     if len(text) > _LONGEST_SMALL_TALK:
         return False
     act = dialogue_act(text, "user")
@@ -332,14 +321,10 @@ def _is_small_talk(text: str) -> bool:
 
 
 def _important_passages(text: str, name: str) -> str:
-    """Return the important passages of a user's long text, such as wishes and corrections.
+    """Return the passages of a user's long text with wishes, corrections and the like.
 
-    The passages have at most 600 characters in total. A truncation marker shows the number of
-    removed characters, and the short name of the message. A text of at most 2,000 bytes is returned
+    The passages have at most 600 characters in total. A text of at most 2,000 bytes is returned
     unchanged.
-
-    If no important passage has at most 600 characters, the whole text is truncated to about 600
-    characters if rules recognize its purpose. Otherwise, it stays unchanged.
     """
     if len(text.encode(errors="replace")) <= _LONG_TEXT:
         return text
@@ -398,9 +383,9 @@ class FullTextArchive:
 
     Attributes:
         log: The argument ``log``. Without a log, only the latest messages can be read.
-        has_tool: Whether the agent has the tool. The conversation manager saves this value, so that
-            a restored agent has the tool from its first request on. Adding the tool later would
-            invalidate the provider's prompt cache.
+        has_tool: Whether the agent has the tool. The value is saved, so that a restored agent has
+            the tool from its first request on. Adding the tool later would invalidate the
+            provider's prompt cache.
     """
 
     def __init__(
@@ -411,11 +396,9 @@ class FullTextArchive:
         self._latest = latest
 
     def add_tool(self, agent: Agent, messages: Iterable[Message]) -> None:
-        """Give an agent the tool that reads full texts, if one of its messages needs the tool.
+        """Give an agent the tool that reads full texts, if a truncated message shows a short name.
 
-        The tool is needed if a truncated message shows a short name, with which the model can
-        request the full text. An agent that had the tool before a restart (``has_tool``) always
-        gets the tool.
+        An agent that had the tool before a restart (``has_tool``) always gets the tool.
         """
         if READER in agent.tool_names:
             return
@@ -450,4 +433,4 @@ def texts_of(message: Message) -> list[str]:
 
     The text of an image or another medium is empty.
     """
-    return list(map(_text_of, message["content"]))
+    return list(map(_block_text, message["content"]))

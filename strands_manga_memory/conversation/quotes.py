@@ -25,7 +25,7 @@ _RESULT_SHARE = 0.08
 """Share of the budget for one tool result, small because the tool can be called again."""
 
 _COMPARED = 4
-"""Number of best messages whose scores determine the size of an excerpt."""
+"""Number of best messages: the size of an excerpt is the share of its message in their scores."""
 
 _LEAST_ROOM = 50
 """Divisor: no further quote is added if less than 1/50 of the budget is left."""
@@ -45,8 +45,7 @@ _SECONDS_A_DAY = 86_400
 class QuoteFormatter:
     """Selects passages of earlier messages, and formats them as quotes for the model.
 
-    Each quote names the speaker and the time in UTC. All quotes together have at most
-    ``max_tokens`` tokens.
+    Each quote names the speaker and the time in UTC.
 
     Args:
         max_tokens: Maximum tokens of all quotes together.
@@ -116,9 +115,8 @@ class QuoteFormatter:
     ) -> tuple[str, int]:
         """Return the text to quote from a message, and the number of tokens that the quote adds.
 
-        A short message is quoted whole. Of a long message, the passages that fit the question best
-        are quoted. ``room`` is the number of tokens left for quotes. A returned number above
-        ``room`` means that no quote fits.
+        A short message is quoted whole, a long one by the passages that fit the question best. If
+        the number exceeds ``room`` (the tokens left for quotes), no quote fits.
         """
         text, size = hit.message.text, self._tokens("\n" + _line(hit.message, hit.message.text))
         is_whole = size <= max(_WHOLE_TOKENS, self.max_tokens * _WHOLE_SHARE)
@@ -151,7 +149,6 @@ class QuoteFormatter:
 
 
 def _render(quotes: Mapping[RecallHit, str]) -> str:
-    """Return one text with all quotes, in the order of the conversation, with dates as headings."""
     lines, last = [_HEAD], 0
     for hit in sorted(quotes, key=lambda hit: hit.number):
         if (day := _day(hit.message)) and day != last:
@@ -164,13 +161,7 @@ def _render(quotes: Mapping[RecallHit, str]) -> str:
 def _latest_passages(hits: Iterable[RecallHit], shown: Mapping[str, int | None]) -> dict[str, int]:
     """Find the latest version of each passage with numbers, such as "Volume 2 costs 480 yen".
 
-    Passages that differ only in their numbers are versions of one passage. The numbers of earlier
-    versions may be outdated. Short passages are ignored.
-
-    Args:
-        hits: Messages that may be quoted. Messages of the user are ignored.
-        shown: Texts that the request already contains, with their positions in the conversation.
-            Texts without a position (None) are ignored.
+    Passages that differ only in their numbers are versions of one passage.
 
     Returns:
         Position of the message with the latest version, keyed by the passage with ``#`` in place of
@@ -190,11 +181,7 @@ def _is_omitted(
 ) -> bool:
     """Return whether a passage is left out of a quote, because it is known or outdated.
 
-    A passage is known if it is in ``own``, the text that the request shows of the same message, or
-    if it is not short and is in ``known``, all text that the request shows. A passage of the
-    assistant or of a tool is outdated if a later message repeats it with other numbers, such as a
-    new price. A passage of the user is never outdated: "I bought volume 2" does not correct "I
-    bought volume 1".
+    ``own`` is the text that the request shows of the same message, and ``known`` all its text.
     """
     plain = passage.strip()
     is_outdated = (
@@ -217,11 +204,7 @@ def _keys(text: str) -> tuple[str, ...]:
 
 
 def _without_numbers(passage: str) -> str:
-    """Return a passage with ``#`` in place of each number.
-
-    Passages that differ only in their numbers thus become equal. The result is empty if the passage
-    is short or has no number.
-    """
+    """Return a passage with ``#`` in place of each number. Empty if short or without a number."""
     plain = passage.strip()
     key, found = _NUMBER.subn("#", plain) if _is_long(plain) else ("", 0)
     return key if found else ""

@@ -247,9 +247,9 @@ class HistoryRecall(Plugin):
 def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
     """Return the earlier messages in an archive that fit a question, the best first.
 
-    A content word is a word about the subject of a question, not "what" or "please". A message that
-    shares a content word with the question is called related here. A message fits if at least one
-    of these rules applies:
+    A content word is a word about the subject of a question, not "what" or "please". A related
+    message shares a content word with the question. A message fits if at least one of these rules
+    applies:
 
     - It is related.
     - It is the user's reply to a related question of the assistant. The question then precedes the
@@ -269,7 +269,7 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
     first = archive.search(question, _CANDIDATES)
     if not first:
         return []
-    fit, found = _expand(archive, question, first)
+    fit, found = _search_expanded(archive, question, first)
     asked = _subject_terms(question)
     by_meaning = {hit.number for hit in first if not hit.is_by_words}
     related = {
@@ -316,21 +316,14 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
     return _questions_first(hits, replies)
 
 
-def _expand(
+def _search_expanded(
     archive: MessageArchive, question: str, first: Sequence[RecallHit]
 ) -> tuple[dict[int, float], dict[int, ArchivedMessage]]:
     """Search an archive again, with the question and the texts of the best hits of a first search.
 
-    Args:
-        archive: Archive of the conversation's messages.
-        question: Question of the user.
-        first: Hits of the first search, the best first.
-
     Returns:
-        Scores and messages, each keyed by message number. The messages are those that either search
-        found, and the neighbours (messages before and after) of the best. The score of a message is
-        the sum of its scores in both searches and of a part of its neighbours' scores. An answer
-        thus gets a high score even if only the question before it has the searched words.
+        Scores and messages, each keyed by message number. A message gets a part of the scores of
+        its neighbours: an answer often lacks the words that the question before it has.
     """
     scores = {hit.number: hit.score for hit in first}
     found = {hit.number: hit.message for hit in first}
@@ -351,16 +344,10 @@ def _expand(
 def _continues_neighbour(
     number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]
 ) -> bool:
-    """Return whether a message continues the subject of a message next to it.
+    """Return whether a message continues the subject of a related message next to it.
 
-    Both messages must share a word about their subject. A tool result, a long message or a mere
-    confirmation continues no subject. No message continues a tool result or a mere question.
-
-    Args:
-        number: Number of the message.
-        found: Messages that the search has found, and their neighbours, keyed by number.
-        related: Numbers of the messages that have a word of the user's question. Only the subject
-            of these messages can be continued.
+    ``found`` has messages by number, and ``related`` the numbers of those with a word of the user's
+    question.
     """
     message = found[number]
     near = [found[each] for each in (number - 1, number + 1) if each in related]
@@ -379,7 +366,7 @@ def _only_confirms(
     """Return whether the assistant only confirms a message, as in "Noted, four nights in Kyoto".
 
     ``words`` are the content words of the assistant's message, and ``known`` those of the confirmed
-    message. At most a quarter of ``words`` may be new, and no new word may contain a digit.
+    message.
     """
     new = [word for word in words if word not in known]
     return (
@@ -390,29 +377,22 @@ def _only_confirms(
 
 
 def _subject_terms(text: str) -> frozenset[str]:
-    """Return the content words of a text, without numbers of up to three digits.
-
-    Short numbers occur in many unrelated messages. They are returned only if the text has no other
-    content words.
-    """
+    # Short numbers occur in many unrelated messages, so they count only without other words.
     terms = content_terms(text)
     return frozenset(term for term in terms if not _SHORT_NUMBER.fullmatch(term)) or terms
 
 
 def _corrections(found: Mapping[int, ArchivedMessage], related: set[int]) -> dict[int, int]:
-    """Find the corrections of the user, and the earlier message that each of them corrects.
+    """Return the number of the message that each correction of the user corrects.
 
-    Usually, the corrected message is the latest one that shares a number or a word with the
-    correction: "13,870, not 14,720" shares a number, and "Move Thursday to Friday" shares a word.
-    Without such a message, the user's previous message is the corrected one.
+    The keys are the numbers of the corrections. Usually, the corrected message is the latest one
+    that shares a number or a word: "13,870, not 14,720" shares a number, "Move Thursday to Friday"
+    a word. Otherwise, it is the user's previous message.
 
     Args:
         found: Messages that the search found, keyed by number.
-        related: Numbers of the messages that share a content word with the question of the search.
-            A corrected message must be one of them.
-
-    Returns:
-        Number of the corrected message, keyed by the number of the correction.
+        related: Numbers of the messages that share a content word with the user's question. Only
+            these can be the corrected message.
     """
     users = [number for number in sorted(found) if found[number].speaker == "user"]
     candidates = related.intersection(users)
@@ -440,9 +420,7 @@ def _corrections(found: Mapping[int, ArchivedMessage], related: set[int]) -> dic
 def _questions_first(hits: Sequence[RecallHit], replies: Collection[int]) -> list[RecallHit]:
     """Return search results, with each question of the assistant before the user's reply to it.
 
-    Args:
-        hits: The search results, the best first. They contain the question before each reply.
-        replies: Numbers of the messages that are replies.
+    ``replies`` are the numbers of the messages that are replies.
     """
     ranked: dict[int, RecallHit] = {}
     by_number = {hit.number: hit for hit in hits}
@@ -454,12 +432,8 @@ def _questions_first(hits: Sequence[RecallHit], replies: Collection[int]) -> lis
 
 
 def _only_asks(message: ArchivedMessage) -> bool:
-    """Return whether a message of the user only asks, and gives no fact.
-
-    All its sentences are questions. The result is False for a message with a digit, which may give
-    a fact, as in "Can you book a table for 4?".
-    """
     text = message.text
+    # A message with a digit may give a fact: "Can you book a table for 4?"
     if message.speaker != "user" or not text.endswith(_QUESTION_ENDS) or _HAS_DIGIT.search(text):
         return False
     return all(sentence.rstrip().endswith(_QUESTION_ENDS) for sentence in split_sentences(text))
@@ -469,8 +443,8 @@ def without_small_talk(question: str) -> str:
     """Remove small talk and instructions about the form of the answer from a question.
 
     "Thanks! How long was my course? Answer in number of semesters." becomes "How long was my
-    course?". The result is empty if only small talk and such instructions were in the question.
-    The middle of a very long question is left out.
+    course?". The result is empty if nothing else was in the question. The middle of a very long
+    question is left out.
     """
     question = head_and_tail(question)
     if dialogue_act(question, "user") in SMALL_TALK_ACTS:

@@ -70,8 +70,8 @@ class SelectionBudget:
             stay may exceed this number, up to ``tokens``. None: same as ``tokens``.
         headroom: Part of ``tokens`` that is reserved for the user's message of the current turn.
         keeps_request_whole: Whether the user's message of the current turn must not be truncated.
-        turns_until_next: Number of turns until the next selection. Messages are rated by their age
-            at that time.
+        turns_until_next: Number of turns until the next selection, which is added to the age of
+            each message.
     """
 
     tokens: int
@@ -155,8 +155,10 @@ def select(
         budget: Limits of the selection.
         count: Function that returns the tokens of a message.
     """
-    units = _units(messages, features)
-    required, locked = _required(messages, units, keeps_request_whole=budget.keeps_request_whole)
+    units = _group_messages(messages, features)
+    required, locked = _find_required(
+        messages, units, keeps_request_whole=budget.keeps_request_whole
+    )
     reasons = {at: required.get(at, NO_ROOM) for at in range(len(messages))}
     must_stay = {at: messages[at] for at in sorted(required)}
     placeholder = count({"role": "assistant", "content": [{"text": PLACEHOLDER}]})
@@ -170,7 +172,7 @@ def select(
     _make_room(truncator, required, cycles, others, full, filled, budget.headroom)
     reasons |= dict.fromkeys(required.keys() - must_stay.keys(), NO_ROOM)
     opened = {unit.turn for unit in units if not must_stay.keys().isdisjoint(unit.positions)}
-    items = _items(messages, features, budget, others, units[-1].turn if units else 0, count)
+    items = _rank_items(messages, features, budget, others, units[-1].turn if units else 0, count)
     room = fill_to - truncator.tokens - reserved
     selected = _select_items(items, room, opened, budget.turns, reasons)
     while True:
@@ -198,18 +200,17 @@ def select(
 class _Unit(NamedTuple):
     """Group of messages that stay in the history together, or are evicted together.
 
-    A group is one text message, or one pair of a tool call and its result. All tool messages of a
-    turn that are not in such a pair form one group.
+    A group is one text message, one tool call with its result, or all other tool messages of a
+    turn.
 
     Attributes:
         positions: Positions of the messages in the history.
         turn: Number of the turn of the messages, counted from 0.
         is_cycle: Whether the messages are a tool call with its result.
         tokens: Tokens of all messages of the group.
-        band: Importance level of the messages. At least ``MIDDLE`` for a tool call with its result
-            and for an answer to a question.
-        is_minor_answer: Whether the group is an unimportant message of the assistant, which is
-            selected only if another message of its turn stays.
+        band: Importance level of the messages.
+        is_minor_answer: Whether the group is an unimportant message of the assistant, which stays
+            only if another message of its turn stays.
         begins_turn: Whether the group is a message with which the user began a turn.
     """
 
@@ -222,8 +223,9 @@ class _Unit(NamedTuple):
     begins_turn: bool
 
 
-def _units(messages: Sequence[Message], features: Sequence[MessageFeatures]) -> list[_Unit]:
-    """Divide a history into groups of messages that stay together or are evicted together."""
+def _group_messages(
+    messages: Sequence[Message], features: Sequence[MessageFeatures]
+) -> list[_Unit]:
     units: list[_Unit] = []
     for number, turn in enumerate(turns(messages)):
         parts: list[list[int]] = []
@@ -257,21 +259,14 @@ def is_pinned(message: Message) -> bool:
     return custom_metadata(message).get("pinned") is True
 
 
-def _required(
+def _find_required(
     messages: Sequence[Message], units: Sequence[_Unit], *, keeps_request_whole: bool
 ) -> tuple[dict[int, str], frozenset[int]]:
     """Find the messages of a history that always stay, and those that must not be truncated.
 
-    These messages always stay: the first turn up to and including its final answer (without tool
-    calls and results), the current turn, and pinned messages. These messages must not be truncated:
-
-    - pinned messages
-    - the last message of the history, if it has tool calls, because they may be about to run
-    - with ``keeps_request_whole``, the user's message of the current turn
-
     Returns:
-        The reason why each message stays, keyed by position, and the positions of messages that
-        must not be truncated.
+        The reason why each message always stays, keyed by position, and the positions of the
+        messages that must not be truncated.
     """
     found = turns(messages)
     if found and not is_turn_start(messages[0]):
@@ -311,21 +306,10 @@ def _make_room(
 ) -> None:
     """Truncate the messages that always stay, to fit the budget and leave room for other messages.
 
-    Long answers in the first turn are always truncated. If there is still too little room for other
-    (optional) messages, large tool results and the final answer of the current turn are truncated,
-    too. If the messages that always stay then exceed the budget, these steps follow:
-
-    1. Truncate texts of the first turn.
-    2. Remove the oldest tool calls of the current turn, with their results.
-    3. Replace media by short texts.
-    4. Truncate other texts, and the inputs of tool calls.
-    5. Truncate all texts, tool results and inputs of tool calls to a smaller size.
-
-    Locked messages, such as pinned ones, are never truncated. If they alone fill the budget, step 5
-    is left out.
+    Locked messages, such as pinned ones, are never truncated.
 
     Args:
-        truncator: The messages to keep.
+        truncator: The messages that always stay.
         required: Reason why each message always stays, keyed by position.
         cycles: Positions of each tool call of the current turn with its result.
         others: The optional messages. No more room is made than they need.
@@ -379,9 +363,8 @@ def _make_room(
 class _Item:
     """Group of messages that a selection keeps or leaves out, such as a tool call and its result.
 
-    If the last message of a group has a short form (an excerpt), the group becomes two items. The
-    first is the group with the short form of this message. The second replaces the short form by
-    the full message, and is selected only if there is room for the additional tokens.
+    If the last message of a group has a short form (an excerpt), the group becomes two items: the
+    group with the short form, and an upgrade that replaces the short form by the full message.
 
     Attributes:
         unit: The group of messages.
@@ -389,8 +372,8 @@ class _Item:
             selected first.
         tokens: Tokens that the item adds to the selection.
         last: Last message of the group, in the form that the item keeps.
-        needs: Item without which this one cannot be selected. For the second item of a group, this
-            is the first. None for all other items.
+        needs: First item of the group, without which an upgrade cannot be selected. None for other
+            items.
     """
 
     unit: _Unit
@@ -400,7 +383,7 @@ class _Item:
     needs: _Item | None = None
 
 
-def _items(
+def _rank_items(
     messages: Sequence[Message],
     features: Sequence[MessageFeatures],
     budget: SelectionBudget,
@@ -408,12 +391,7 @@ def _items(
     last_turn: int,
     count: Callable[[Message], int],
 ) -> list[_Item]:
-    """Divide messages that may be evicted into items (see ``_Item``), in the order of selection.
-
-    Each group of messages gives one item, or two if its last message has a short form. The first
-    item is then the group with the short form. The second item is the full last message, which
-    replaces the short form if there is room.
-    """
+    """Divide messages that may be evicted into items (see ``_Item``), in the order of selection."""
     items: list[_Item] = []
     for unit in units:
         first, last = unit.positions[0], unit.positions[-1]
@@ -447,21 +425,15 @@ def _select_items(
     max_turns: int | None,
     reasons: dict[int, str],
 ) -> list[_Item]:
-    """Select the items (groups of messages) that fit into ``room`` tokens, the highest rank first.
-
-    An item is selected together with the item that it needs, if any. If they do not fit, the item
-    is skipped.
+    """Select the items that fit into ``room`` tokens. The items come in the order of selection.
 
     Args:
-        items: The items, the highest rank first.
+        items: The items (groups of messages), the highest rank first.
         room: Maximum tokens to add.
         opened: Numbers of the turns of which at least one message stays. Updated in place.
         max_turns: Maximum number of turns. None: no limit.
-        reasons: Reason why each message stays or is evicted, keyed by the position of the message
-            in the history. Updated in place for items over the limit of turns.
-
-    Returns:
-        The selected items, in the order of their selection.
+        reasons: Reason why each message stays or is evicted, keyed by position in the history.
+            Updated in place.
     """
     selected: dict[_Item, None] = {}
     for item in items:

@@ -117,15 +117,11 @@ class PolicyStrategy:
             event.agent.state.set(STATE_KEY, state)
 
     def _restore(self, event: AgentInitializedEvent[Agent]) -> None:
-        """Restore the conversation manager's state from ``agent.state`` after a restart.
-
-        The session restores all logged messages, also those that the manager had removed from the
-        history before the restart. This method removes them again.
-        """
         agent, state = event.agent, event.agent.state.get(STATE_KEY)
         if not isinstance(state, dict) or state.get("__name__") != type(self.policy).__name__:
             return
         state = dict(state)
+        # The session has restored also the messages that were evicted before the restart.
         if len(agent.messages) >= state.pop("records", 0):
             del agent.messages[: state.get("removed_message_count", 0)]
         else:

@@ -140,11 +140,10 @@ def split_history(history: Sequence[Message], keep_recent_turns: int) -> Summary
 
 
 def split_at(history: Sequence[Message], split: int) -> SummarySpan:
-    """Divide a history at a position into old messages, to be summarized, and recent messages.
+    """Divide a history at position ``split`` into old messages, to be summarized, and recent ones.
 
-    The messages before position ``split`` are old. Some of them may have been summarized already,
-    but are still in the history because a message of their turn is pinned. They are not summarized
-    again. Those of them directly before ``split`` count as recent.
+    Old messages with a summary, which stay because a message of their turn is pinned, are not
+    summarized again. Those directly before ``split`` count as recent.
 
     Raises:
         CorruptRecordError: The summary record is malformed, or has another format version.
@@ -193,7 +192,7 @@ def _warn_of_rest(event: BreakerEvent) -> None:
 class CoveredRange(NamedTuple):
     """Range of messages, from the beginning of a history, of which a summary is being written.
 
-    A session stores the range, so that other processes do not summarize the same messages.
+    The session stores the range, so that other processes do not summarize the same messages.
 
     Attributes:
         last: Tracking id of the last message of the range.
@@ -270,10 +269,9 @@ class SummaryStats:
 class SummaryJobs:
     """Writes summaries of a conversation in the background, and returns the finished summaries.
 
-    If an agent ends before a summary is finished, the writing continues. The next agent of the
-    conversation in this process then uses the summary (see ``resume``).
-
-    After three failures of the summarizer in a row, rules write the summaries for 5 minutes.
+    If an agent ends before its summary is finished, the next agent of the conversation in this
+    process uses the summary (see ``resume``). After three failures of the summarizer in a row,
+    rules write the summaries for 5 minutes.
 
     Args:
         writer: Writer of the summaries.
@@ -283,8 +281,8 @@ class SummaryJobs:
 
     Attributes:
         stats: Counts of summaries and waits, updated in place.
-        covered: Range of messages of which a summary is being written, by this or another process.
-            None if no summary is being written.
+        covered: Range of messages of which this or another process writes a summary. None if there
+            is none.
     """
 
     writer: SummaryWriter
@@ -316,8 +314,8 @@ class SummaryJobs:
     def to_state(self) -> dict[str, Any]:
         """Return the state that :meth:`restore` restores, as JSON values to store.
 
-        The state is the range ``covered``, of which a summary is being written, the number of the
-        summarizer's failures in a row, and the end of the pause that they caused, if any.
+        The state has the range of messages of which a summary is being written, and the recent
+        failures of the summarizer.
         """
         state: dict[str, Any] = {}
         if self.covered is not None:
@@ -346,7 +344,7 @@ class SummaryJobs:
     def resume(self, agent: Agent) -> None:
         """Take over a summary that an earlier agent of this conversation began in this process.
 
-        This agent then uses the summary like its own. Without such a summary, nothing happens.
+        Without such a summary, nothing happens.
         """
         if not self.has_pending:
             self._pending = None
@@ -357,7 +355,7 @@ class SummaryJobs:
     def is_overdue(self, seconds: float) -> bool:
         """Return whether another process has been writing a summary for ``seconds`` or longer.
 
-        The other process may then have ended, and this process may summarize the same messages.
+        The other process may have ended, so this process may summarize the same messages.
         """
         return (
             self.covered is not None
@@ -368,8 +366,7 @@ class SummaryJobs:
     def begin(self, span: SummarySpan, agent: Agent) -> None:
         """Start to summarize the old turns of a history in the background.
 
-        If another agent of this process has begun a summary of the same messages, that summary is
-        used.
+        If another agent of this process has begun a summary of the same messages, that one is used.
         """
         replaced = message_versions(span.old)
         self.covered = CoveredRange(str(replaced[-1][0]), time.time())
@@ -391,10 +388,9 @@ class SummaryJobs:
         _runs.append(self._pending)
 
     def pop_finished(self) -> SummaryRun | None:
-        """Return the background task of the current summary if it has finished, else None.
+        """Return the current summary if it has been written, else None.
 
-        The task is returned only once, and is then no longer pending. If it failed, it is
-        discarded, and the result is None.
+        A summary is returned only once. A summary that failed is discarded.
         """
         run = self._pending
         if run is None or not run.task.done():
@@ -416,10 +412,7 @@ class SummaryJobs:
         return run
 
     def discard(self) -> None:
-        """Discard the summary that is being written, or is finished but not in the history yet.
-
-        This is done, for example, after the summarized turns have changed.
-        """
+        """Discard the summary that is being written, or is written but not in the history yet."""
         if self._pending is not None:
             with suppress(ValueError):  # newer runs may have displaced it
                 _runs.remove(self._pending)

@@ -178,15 +178,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self._derive_limits(window_of(event.agent.model))
 
     def _derive_limits(self, window: int | None) -> None:
-        """Set the token limits of history, summary and facts for a context window.
-
-        When the history reaches ``trigger_tokens``, a summary is started in the background. This
-        limit is ``SummaryTrigger.tokens`` or, if that is None, nearly twice the budget of the
-        history, but at most half of the context ``window``.
-
-        When the history exceeds ``hard_tokens``, one and a half times ``trigger_tokens``, a model
-        call waits for the summary.
-        """
+        """Set the token limits of history, summary and facts for a context window."""
         follows_window = self.trimmer.follows_window
         tokens, budget = self._trigger.tokens, self.trimmer.max_tokens
         if follows_window:  # the summary replaces more
@@ -201,13 +193,6 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self.set_limits(tokens, budget, tokens * 3 // 2)
 
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
-        """Put a finished summary into the history before a model call.
-
-        Usually, the model call does not wait for an unfinished summary. It waits if the history
-        exceeds ``hard_tokens`` (one and a half times the trigger size), or if the strategy is
-        ``async``. If the history is still too large, facts that rules extract replace the old
-        turns.
-        """
         agent = event.agent
         await self._history.run_off_loop(agent.messages, lambda: self._begin_if_full(agent))
         with logged_errors(logger, "the summary could not be waited for, going on without it"):
@@ -235,7 +220,6 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     # --- The contract of a conversation manager ---------------------------------------------------
 
     def _manage(self, agent: Agent) -> None:
-        """Put a finished summary into the history, and start the next one if needed."""
         self._swap_in(agent)
         self._begin(agent, patience=self.schedule.wait_seconds)
         if self.schedule.strategy == "inline":
@@ -300,8 +284,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         Args:
             agent: The agent.
             is_wanted: Whether to summarize even if the history is smaller than ``trigger_tokens``.
-            patience: Longest wait, in seconds, for a summary of the same messages that another
-                process has begun. After this time, this process summarizes them.
+            patience: Longest wait, in seconds, for another process that summarizes the same
+                messages.
         """
         if self._jobs.has_pending:
             return
@@ -320,16 +304,6 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
                 self._jobs.begin(span, agent)
 
     def _is_due(self, span: SummarySpan, tokens: int) -> bool:
-        """Return whether old turns should be summarized now, in a history of ``tokens`` tokens.
-
-        There are two possible reasons:
-
-        - At least ``trigger_turns`` turns have no summary.
-        - The history has reached ``trigger_tokens``, and at least an eighth of this number of
-          tokens can be summarized.
-
-        If one of the messages to summarize has no ``tracking_id``, no summary is due.
-        """
         messages = span.unsummarized
         if not messages or not all(map(id_of, messages)):
             return False
@@ -339,10 +313,6 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         )
 
     def _warn_early(self, tokens: int) -> None:
-        """Log a warning when the history nears the size at which it is summarized.
-
-        Further warnings are logged only after the history has become smaller and has grown again.
-        """
         if tokens < self.schedule.warn_share * self.trigger_tokens:
             self._has_warned = False
         elif not self._has_warned:
@@ -355,11 +325,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             )
 
     def _swap_in(self, agent: Agent) -> None:
-        """Replace old turns of the history by a summary that was written in the background.
+        """Replace old turns by a finished summary, if these turns have not changed meanwhile.
 
-        If these turns have changed meanwhile, the summary is discarded. If no new summary is
-        finished, but the turns that the previous summary replaced are back in the history, for
-        example after a restore, the previous summary replaces them again.
+        Without a new summary, the previous one replaces its turns again if they are back in the
+        history, for example after a restore.
         """
         self._jobs.resume(agent)
         with logged_errors(logger, "the summary could not be used, leaving the history unchanged"):
@@ -378,11 +347,6 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
                 logger.debug("the history has changed meanwhile | the summary is not used")
 
     def _fits(self, run: SummaryRun, agent: Agent) -> bool:
-        """Return whether a summary may replace the beginning of the history.
-
-        The history must begin with the summarized messages. They must be unchanged, and none of
-        them may be in a recent turn.
-        """
         history, split = agent.messages[:], len(run.replaced)
         return message_versions(history[:split]) == run.replaced and (
             split <= len(split_history(history, self.keep_recent_turns).old)
@@ -429,10 +393,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _head(
         self, summary: Summary, history: Sequence[Message], split: int, *, room: int
     ) -> list[Message]:
-        """Return a new beginning of a history: the summary, then old turns with pinned messages.
+        """Return the messages that replace the first ``split`` messages of a history.
 
-        The new beginning replaces the first ``split`` messages. It is limited so that the whole
-        history has at most ``room`` tokens, if possible.
+        These are the summary, then the old turns with pinned messages. If possible, the new history
+        has at most ``room`` tokens.
         """
         covered = [message for message in history[:split] if not is_synthesized(message)]
         kept = [

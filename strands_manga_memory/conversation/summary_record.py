@@ -1,7 +1,6 @@
-"""Stored record of a conversation's summary, and the messages that show it to the model.
+"""Stored record of a conversation's summary, and the messages that show the summary to the model.
 
-The record is stored in the metadata of one of these messages, so that the record and the messages
-are always stored together.
+The record is in the metadata of one of these messages, so both are always stored together.
 """
 
 from __future__ import annotations
@@ -156,13 +155,12 @@ def render_summary(
     The messages are, in this order:
 
     1. If item 2 has no room for all facts: a user message with earlier facts, and an
-       acknowledgement of the assistant.
+    acknowledgement of the assistant.
     2. A user message with the summary text and the latest facts, and an acknowledgement.
 
-    The facts in these messages are those that the text does not mention, and all corrections. If
-    there is no room for all of them, the least important ones are left out, such as statements.
-    Among equally important facts, the oldest are left out. Facts that are left out stay in the
-    summary's record, up to ``summary_tokens + facts_tokens`` tokens.
+    Listed are the facts that the text does not mention, and all corrections. Without room for all,
+    the least important are left out, such as statements; among equally important ones, the oldest.
+    They stay in the summary's record, up to ``summary_tokens + facts_tokens`` tokens.
 
     Args:
         summary: The summary.
@@ -200,10 +198,12 @@ def render_summary(
     while first and (tokens := line_tokens(fitting[first - 1].text)) <= room:
         room -= tokens
         first -= 1
-    earlier, latest = (escape_tags(_lines(part)) for part in (fitting[:first], fitting[first:]))
+    earlier, latest = (
+        escape_tags(_render_facts(part)) for part in (fitting[:first], fitting[first:])
+    )
     record = replace(summary, facts=tuple(fact for fact in summary.facts if fact in kept))
     shown = render_section(_SECTION, [*head, *([_APPENDED, latest] if latest else [])])
-    messages = _synthesized(shown, record.to_state(_lines(fitting)))
+    messages = _synthesized(shown, record.to_state(_render_facts(fitting)))
     if earlier:
         facts = render_section(_FACTS_SECTION, [_FACTS_HEADING, earlier])
         messages = [*_synthesized(facts), *messages]
@@ -211,11 +211,9 @@ def render_summary(
 
 
 def _synthesized(text: str, record: Any = PART) -> list[Message]:
-    """Create a user message with ``text``, and an assistant message that acknowledges it.
+    """Create a pinned user message with ``text``, and a pinned acknowledgement of the assistant.
 
-    Both messages are pinned. The acknowledgement, "Noted.", makes user and assistant alternate.
-    The metadata of the user message contains ``record``: the summary as JSON values, or ``PART`` if
-    another message contains it.
+    ``record`` is the summary as JSON values, or ``PART`` if another message contains the summary.
     """
     parts: list[tuple[Role, str, Any]] = [("user", text, record), ("assistant", "Noted.", PART)]
     return [
@@ -237,11 +235,10 @@ _PLAIN = frozenset(
 )
 
 
-def _lines(facts: Iterable[Fact]) -> str:
+def _render_facts(facts: Iterable[Fact]) -> str:
     """Write facts as lines of text.
 
-    Facts from the same message share a line, because a later fact may refer to the first. A fact
-    with a label, such as "promise:", has its own line.
+    Facts from the same message share a line, because a later fact may refer to the first.
     """
     lines: list[str] = []
     source: str | None = None

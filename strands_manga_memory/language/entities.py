@@ -46,8 +46,8 @@ class EntityType:
         name: Name of the type, such as ``"asin"``.
         pattern: Pattern of an entity's text. It is searched in a copy of the text with half-width
             instead of full-width letters and digits.
-        canonical: Function that returns the canonical form of a match, or None if the match is no
-            entity. If it raises an error, the match is ignored, too.
+        canonical: Function that returns the canonical form of a match. A match is ignored if the
+            function returns None or raises an error.
         is_exact: Whether a value identifies a single thing, as an order number does.
         has_digits: Whether every value of this type has a digit, including kanji digits. If True, a
             text without digits is not searched for this type.
@@ -236,8 +236,8 @@ def find_spoken_entities(text: str, types: EntityTypes) -> list[Entity]:
     """Find the entities that a user mentions in a message, such as prices and order numbers.
 
     Each entity is returned once. Entities that the user rejects ("not volume 3") are left out.
-    Code, JSON and URLs in a message are usually pasted. Their entities are therefore left out,
-    except identifiers, such as order numbers, and the URLs themselves.
+    Code, JSON and URLs are usually pasted: of their entities, only identifiers, such as order
+    numbers, and the URLs themselves are returned.
     """
     pasted = bytearray(len(text))
     for match in find_matches(_PASTED, text):
@@ -257,10 +257,7 @@ def find_spoken_entities(text: str, types: EntityTypes) -> list[Entity]:
 
 
 def is_referent(entity: Entity) -> bool:
-    """Return whether the word "it" in a later message may mean an entity.
-
-    "It" may mean a book or an order, but never an amount, such as a price.
-    """
+    """Return whether "it" in a later message may mean an entity, such as a book but not a price."""
     return entity.type not in _COUNTS
 
 
@@ -353,15 +350,11 @@ def _quantity(match: re.Match[str]) -> str:
 
 
 def _title(match: re.Match[str]) -> str | None:
-    """Return the title of a work in quotation marks, or None if the quoted text is no title.
-
-    Text in Japanese title brackets is a title. Other quoted text is a title only next to a word
-    such as "book".
-    """
     inside = match["value"][1:-1].strip()
     is_named = match["named"] or match["label"]
     is_marked = is_named or match["before"] or match["after"]
     has_form = is_named or not inside.isascii() or ENTITIES.titles.case.search(inside)
+    # Other quoted text is a title only next to a word such as "book".
     is_title = match["value"][0] in "『《" or (is_marked and has_form)
     return normalized(inside) or None if is_title else None
 
@@ -370,10 +363,7 @@ _LANGUAGES = ANY.canonical_words("entities.languages")
 
 
 def isbn(match: re.Match[str]) -> str | None:
-    """Convert a matched ISBN to its form with 13 digits.
-
-    The result is None if the check digit is wrong.
-    """
+    """Convert a matched ISBN to its form with 13 digits. None if the check digit is wrong."""
     digits = match["value"].replace("-", "").replace(" ", "").upper()
     if len(digits) == 10:
         if sum((10 - at) * "0123456789X".index(digit) for at, digit in enumerate(digits)) % 11:
@@ -409,7 +399,7 @@ _CANONICAL: dict[str, Canonical] = {
     "upper": lambda match: match["value"].upper(),
     "volume": _volume,
 }
-"""Functions that check a match and return its canonical form, by the name in the pack."""
+"""Functions that check a match and return its canonical form, by their names in language packs."""
 
 _MONTH_TITLES = {name.title() for name in _MONTHS}
 _TITLES = (

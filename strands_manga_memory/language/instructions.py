@@ -16,30 +16,25 @@ from strands_manga_memory.language.text_features import lower_case
 from strands_manga_memory.messages.texts import head_and_tail
 
 
-def _topics(name: str) -> list[tuple[str, re.Pattern[str]]]:
-    """Return topics of instructions, such as ``prices``, each with a pattern of its words.
-
-    ``name`` is the list of the topics in the language packs, ``"topics"`` or ``"sides"``.
-    """
+def _topic_patterns(name: str) -> list[tuple[str, re.Pattern[str]]]:
     return [(topic, compile_words(words)) for topic, *words in ANY.groups(f"instructions.{name}")]
 
 
-_TOPICS, _TOPIC_SIDES = _topics("topics"), _topics("sides")
+_TOPICS, _TOPIC_SIDES = _topic_patterns("topics"), _topic_patterns("sides")
 _REVOCATIONS = [rule.pattern for rule in RULES if rule.revokes_instruction]
 
 
 def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
     """Return for each message of a user whether it is a standing instruction that still applies.
 
-    A standing instruction is an order for all later answers. It ends when a later message of the
-    user does one of these things:
+    A standing instruction is an order for all later answers. A later message of the user ends it in
+    three ways:
 
-    - It contradicts the instruction: "give long answers" ends "keep answers short".
+    - The message contradicts the instruction: "give long answers" ends "keep answers short".
     - It takes back the reason: "I no longer work nights" ends "never call me in the morning, I work
       nights".
     - It revokes the instruction: "you can stop using bullet points" ends the earlier instruction
-      that shares most words or topics with it. "Forget the rules" names no topic, and ends the
-      latest instruction.
+      that shares most words or topics with it. "Forget the rules" ends the latest instruction.
 
     Args:
         messages: Dialogue act and text of each message, the oldest message first.
@@ -64,8 +59,7 @@ def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
 def instruction_terms(text: str) -> frozenset[str]:
     """Return the words and topics of an instruction, by which instructions are compared.
 
-    The words have no grammatical endings. Topics, such as the length of answers, are the same in
-    English and Japanese.
+    Words are stems. Topics, such as the length of answers, are the same in English and Japanese.
     """
     return frozenset(search_terms(text)).union(
         f"topic:{topic}" for topic, pattern in _TOPICS if pattern.search(text)
@@ -101,8 +95,8 @@ def contradicts_instruction(text: str, earlier: str) -> bool:
     - One of them forbids the thing that the other asks for.
     - The later one replaces the subject of the earlier one: "tables instead of bullet points".
 
-    An earlier instruction with two orders, such as "keep answers short, and never use emojis", is
-    never contradicted.
+    An earlier instruction with two orders ("keep answers short, and never use emojis") is never
+    contradicted.
     """
     before, *others = _clauses(earlier)
     if any(dialogue_act(each, "user") is DialogueAct.INSTRUCTION for each in others):
@@ -123,10 +117,9 @@ def contradicts_instruction(text: str, earlier: str) -> bool:
 
 
 def _ends_reason(text: str, instruction: str) -> bool:
-    """Return whether a text says that the reason of a standing instruction no longer holds.
+    """Return whether a text withdraws the reason of an instruction.
 
-    For example, the instruction is "never call me in the morning, I work nights", and the text is
-    "I don't work nights any more".
+    "I don't work nights any more" withdraws that of "never call me in the morning, I work nights".
     """
     ended = [
         subject_terms(each)
@@ -145,8 +138,7 @@ def _ends_reason(text: str, instruction: str) -> bool:
 def _clauses(text: str) -> list[str]:
     """Return the clauses of an instruction that name a subject, such as emojis.
 
-    A clause such as "from now on" names no subject, and is left out. If no clause names a subject,
-    the whole text is returned as one clause.
+    If no clause names a subject, the whole text is returned as one clause.
     """
     return [
         each for each in _CLAUSE_END.split(text) if subject_terms(each) or _SIDE_WORDS.search(each)
@@ -155,9 +147,6 @@ def _clauses(text: str) -> list[str]:
 
 def _is_about_same(clause: str, text: str, before: str, earlier: str) -> bool:
     """Return whether an order ("use tables") and a prohibition ("no tables") have the same subject.
-
-    The result is True if two conditions hold: the order has all subject words of the prohibition,
-    and over half of the order's subject words occur both in ``text`` and in ``earlier``.
 
     Args:
         clause: Order or prohibition in the later instruction.
@@ -174,9 +163,7 @@ def _is_about_same(clause: str, text: str, before: str, earlier: str) -> bool:
 def _sides(text: str) -> dict[str, bool]:
     """Return the length and politeness that an instruction asks for in all answers.
 
-    ``{"length": True}`` means long answers, and ``{"length": False}`` means short answers. The key
-    ``politeness`` is True for formal answers. The result is empty if the instruction is not about
-    all answers.
+    The key ``length`` is True for long answers, and ``politeness`` is True for formal answers.
     """
     if subject_terms(_SIDE_WORDS.sub(" ", text)) - _OF_ANSWERS:
         return {}

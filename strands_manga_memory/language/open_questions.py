@@ -36,16 +36,15 @@ def has_content(text: str, role: str = "user") -> bool:
 def is_question(text: str) -> bool:
     """Return whether a sentence has the form of a question.
 
-    It must end with a question mark, or with a Japanese ending such as ``ですか``.
+    It ends with a question mark, or with a Japanese ending such as ``ですか``.
     """
     return ANY.questions.ending.search(text.rstrip(" \n。.")) is not None
 
 
 def without_interim_answers(lines: Sequence[Line]) -> list[Line]:
-    """Keep only the last of consecutive messages of the assistant.
+    """Keep only the last of consecutive messages of the assistant, which is the answer.
 
-    The earlier messages often announce a tool call, as in "Let me check". The last message is the
-    answer.
+    The earlier ones often announce a tool call, as in "Let me check".
     """
     return [
         line
@@ -55,10 +54,9 @@ def without_interim_answers(lines: Sequence[Line]) -> list[Line]:
 
 
 def find_open_questions(lines: Sequence[Line]) -> list[str]:
-    """Find the questions and requests of the user that the assistant has not answered.
+    """Find the last 5 questions and requests of the user that the assistant has not answered.
 
-    A reply such as "I will check" is no answer. At most the last 5 questions are returned, in
-    order.
+    They are in the order of the conversation. A reply such as "I will check" is no answer.
     """
     lines = [(role, head_and_tail(text)) for role, text in without_interim_answers(lines)]
     found: dict[str, None] = {}
@@ -90,7 +88,7 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
             and not _is_withdrawn(question, [each for who, each in lines[at + 1 :] if who == role])
             and not any(
                 _is_answer_in_session(each, question, asked)
-                or (is_postponed and _brings_answer(each, asked))
+                or (is_postponed and _gives_postponed_answer(each, asked))
                 for asked, each in answers[0 if waits else 1 :]
             )
         ):
@@ -99,12 +97,9 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
 
 
 def _is_withdrawn(question: str, later: Sequence[str]) -> bool:
-    """Return whether a later message of the user withdraws a question.
-
-    "Never mind, I found it" withdraws only the question in the message before. "Forget the
-    surfboard" withdraws each question about the surfboard.
-    """
     found = [ANY.questions.withdrawn.search(text) for text in later]
+    # "Never mind, I found it" withdraws only the question in the message before, and "Forget the
+    # surfboard" each question about it.
     return any(
         _terms(match[match.lastindex]) <= _terms(question) if match.lastindex else match is found[0]
         for match in filter(None, found)
@@ -116,10 +111,7 @@ def _asks(sentence: str) -> bool:
 
 
 def _asking_part(text: str) -> str:
-    """Remove small talk from a question, and shorten it to 120 characters.
-
-    If it is longer, sentences that ask nothing are removed first.
-    """
+    """Remove small talk from a question, and shorten it to 120 characters."""
     for sentence in split_sentences(text):
         text = text if has_content(sentence) else text.replace(sentence, "").strip()
     if len(text) > _LONGEST:
@@ -127,16 +119,8 @@ def _asking_part(text: str) -> str:
     return shorten_line(text, _LONGEST)
 
 
-def _brings_answer(text: str, asked: str) -> bool:
-    """Return whether a message of the assistant gives an answer that the assistant had postponed.
-
-    The message (``text``) must have content, and must not postpone the answer again. In addition,
-    one of these conditions must hold:
-
-    - The message announces the answer, as in "I checked".
-    - The message promises nothing, and follows a message of the user (``asked``) that is only small
-      talk, such as "OK, thanks".
-    """
+def _gives_postponed_answer(text: str, asked: str) -> bool:
+    # After small talk of the user, as in "OK, thanks", the answer need not be announced.
     is_next = not has_content(asked) and ANY.given.promise.search(text) is None
     return (
         (is_next or ANY.answers.reports.search(text) is not None)
@@ -146,13 +130,9 @@ def _brings_answer(text: str, asked: str) -> bool:
 
 
 def _is_no_answer(text: str, question: str) -> bool:
-    """Return whether a reply of the assistant leaves a question without an answer.
-
-    A reply with content answers the question, and an empty reply does not. A reply that is only
-    small talk is an answer in two cases: "OK" answers a request, and "Yes" a yes-or-no question.
-    """
     if not text or has_content(text, "assistant"):
         return not text
+    # "OK" answers a request, and "Yes" a yes-or-no question.
     return any(kind in _KINDS for kind in _asked_kinds(question)[0]) or (
         is_question(question)
         and not ANY.asked.order.search(question)
@@ -211,12 +191,12 @@ def is_answer(answer: str, question: str, asked: str = "") -> bool:
         or any(map(is_question, split_sentences(answer)))
     )
     if is_definite and (
-        _brings_news(answer, question, asked, kinds)
+        _answers_reminder(answer, question, asked, kinds)
         or (
             kinds in (["yes_or_no"], ["stock"])
             and not is_order
             and _GIVEN["yes_or_no"].search(answer)
-            and _repeats(asked, question)
+            and _only_repeats_question(asked, question)
         )
     ):
         return True
@@ -230,19 +210,25 @@ def is_answer(answer: str, question: str, asked: str = "") -> bool:
         and len(terms & _terms(text)) >= needed * len(terms)
         and set(_DIGITS.findall(question)) <= set(_DIGITS.findall(text))
         and all(name.lower() in text.lower() for name in _NAMES.findall(question))
-        and all(any(_gives(kind, each, rest) for each in split_sentences(answer)) for kind in kinds)
+        and all(
+            any(_answers_with_value(kind, each, rest) for each in split_sentences(answer))
+            for kind in kinds
+        )
     )
 
 
 def _is_answer_in_session(answer: str, question: str, asked: str) -> bool:
     # In the session of the question, the message before an answer may be about it only if it
     # repeats it or asks for its news.
-    about = asked if _repeats(asked, question) or ANY.questions.asks_for_news.search(asked) else ""
+    about = (
+        asked
+        if _only_repeats_question(asked, question) or ANY.questions.asks_for_news.search(asked)
+        else ""
+    )
     return is_answer(answer, question, about)
 
 
-def _repeats(asked: str, question: str) -> bool:
-    """Return whether a message only repeats a question, with or without a question mark."""
+def _only_repeats_question(asked: str, question: str) -> bool:
     questions = [each for each in split_sentences(question) if is_question(each)] or [question]
     said = [each for each in split_sentences(asked) if has_content(each)]
     if len(questions) != 1 or len(said) != 1:
@@ -253,23 +239,14 @@ def _repeats(asked: str, question: str) -> bool:
     return bool(first) and first == again
 
 
-def _brings_news(answer: str, question: str, asked: str, kinds: Sequence[str]) -> bool:
-    """Return whether the assistant answers an older question that the user has asked about again.
-
-    The result is True if these conditions hold:
-
-    - ``asked`` asks for news, as in "What about the parking?", and names only the subject of
-      ``question``.
-    - ``answer`` is not only small talk, and does not say that there is no news.
-    - ``answer`` contains a date, a price or a number, if ``question`` asks for such a value.
+def _answers_reminder(answer: str, question: str, asked: str, kinds: Sequence[str]) -> bool:
+    """Return whether the assistant answers a question that the user has asked about again.
 
     Args:
-        answer: Text of the assistant's message. The caller has checked that the message asks and
-            promises nothing.
+        answer: Text of the assistant's message. It asks and promises nothing.
         question: The user's older question, such as "When does the parking reopen?".
-        asked: Text of the user's message before ``answer``.
-        kinds: Kinds of values that ``question`` asks for. If empty, the result can only be True
-            for a request, such as "Check the parking".
+        asked: The user's message before ``answer``, such as "What about the parking?".
+        kinds: Kinds of values that ``question`` asks for.
     """
     clauses = [each for each in _CLAUSES.split(asked) if ANY.questions.asks_for_news.search(each)]
     subject = frozenset[str]().union(
@@ -289,9 +266,8 @@ def _brings_news(answer: str, question: str, asked: str, kinds: Sequence[str]) -
 def _asked_kinds(question: str) -> tuple[list[str], str]:
     """Return the kinds of values that a question asks for, and the rest of the question.
 
-    For example, "When does it arrive?" has the kind ``date`` and the rest "does it arrive?". A
-    yes-or-no question has the kind ``yes_or_no``, or ``stock`` if it is about availability. The
-    list of kinds is empty if the question asks for something else, such as a reason.
+    "When does it arrive?" has the kind ``date`` and the rest "does it arrive?". The list is empty
+    if the question asks for something else, such as a reason.
     """
     kinds, rest = [], " ".join(filter(is_question, split_sentences(question))) or question
     for kind in _KINDS:
@@ -302,12 +278,11 @@ def _asked_kinds(question: str) -> tuple[list[str], str]:
     return kinds or (["stock"] if _ASKED["stock"].search(rest) else ["yes_or_no"]), rest
 
 
-def _gives(kind: str, sentence: str, question: str) -> bool:
+def _answers_with_value(kind: str, sentence: str, question: str) -> bool:
     """Return whether a sentence answers a question with a value of the given kind.
 
-    Except for values, all terms of the sentence must be in the question. "It costs 12 euros"
-    answers "How much does it cost?" with a value of the kind ``price``. "It costs 12 euros in
-    Osaka" does not, because of "Osaka". A sentence that asks something is no answer.
+    "It costs 12 euros" answers "How much does it cost?". "It costs 12 euros in Osaka" does not,
+    because "Osaka" is not in the question.
     """
     values = [match[0] for match in _GIVEN[kind].finditer(sentence)]
     if (
@@ -345,9 +320,9 @@ _LAST, _LONGEST_ANSWER = 3, 300
 def complete_answer(text: str, question: str) -> str:
     """Expand a short answer at the beginning of a user's text to a whole sentence.
 
-    For example, "Kenji" after "What's your name?" becomes "My name is Kenji.". The text is returned
-    unchanged if ``question`` asks for something else than a taste or a fact of the user, or if the
-    answer has an unexpected form, such as "surprise me".
+    "Kenji" after "What's your name?" becomes "My name is Kenji.". The text is returned unchanged if
+    ``question`` does not ask for a taste or a fact of the user, or if the answer has an unexpected
+    form, such as "surprise me".
 
     Args:
         text: Text of the user.
@@ -369,17 +344,10 @@ def complete_answer(text: str, question: str) -> str:
 
 
 def _implied_statement(asked: Sequence[str], answer: str) -> str:
-    """Return the statement that a user makes by a short answer, such as "My name is Kenji.".
+    """Return the statement that a user makes by a short answer, or an empty text.
 
-    The value of the statement is in the answer, or in the question if the answer is "yes".
-
-    Args:
-        asked: Last sentences of the assistant's message. Sentences before its last question are
-            ignored.
-        answer: Beginning of the user's text.
-
-    Returns:
-        The statement. Empty if the answer states nothing.
+    The value is in the answer ("Kenji"), or in the question if the answer is "yes". ``asked`` has
+    the last sentences of the assistant's message.
     """
     for sentence in reversed(asked):
         for rule in () if ANY.asked_about.another.search(sentence) else _RULES:

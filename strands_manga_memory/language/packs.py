@@ -29,12 +29,12 @@ class Rule:
         cues: Words of which the message must contain at least one. An English word must occur as a
             whole word.
         revokes_instruction: Whether a matching message ends a standing instruction.
-        check: Name of the function that validates a match. Empty if every match is valid. The table
-            ``answers`` has patterns of questions: there, ``check`` names a pattern of the section
-            ``answered``, which the answer to the question must match.
+        check: Name of the function that validates a match. Empty if every match is valid. In the
+            table ``answers``, whose patterns match questions: name of the pattern in the section
+            ``answered`` that the answer to the question must match.
         unless: Name of a pattern of the section ``around``. A match is invalid if this pattern
-            matches the text around the match. In the table ``answers``, name of a pattern of the
-            section ``asked_about``: the rule is not applied to questions that match this pattern.
+            matches the text around the match. In the table ``answers``: name of a pattern of the
+            section ``asked_about``, for questions to which the rule is not applied.
         others: Maximum number of other words in a matching message of small talk. Each Japanese
             character counts as a word.
     """
@@ -52,9 +52,8 @@ class Rule:
 class Section:
     """Section of language packs, such as ``replies``. Its attributes are regular expressions.
 
-    A language pack is a file with patterns of a language. Each expression is compiled when it is
-    first read. Several packs may have expressions of the same name, such as ``declines``. The
-    attribute is then one regular expression, which matches wherever any of them matches.
+    An expression is compiled when it is first read. If several packs have an expression of the same
+    name, such as ``declines``, the attribute matches wherever any of them matches.
     """
 
     def __init__(self, name: str, files: Sequence[_Entry]) -> None:
@@ -72,10 +71,9 @@ class Section:
 class LanguagePack:
     """Patterns and word lists of English, of Japanese, or of both.
 
-    Patterns are attributes. For example, ``pack.replies.declines`` is the pattern ``declines`` of
-    the section ``replies``. Methods return word lists and groups of words by names of the same
-    form: ``pack.words("search.stop_words")`` is the list ``stop_words`` of the section ``search``.
-    A pack of several files has the words, groups and rules of all files.
+    ``pack.replies.declines`` is the pattern ``declines`` of the section ``replies``.
+    ``pack.words("search.stop_words")`` is the word list ``stop_words`` of the section ``search``. A
+    pack of several files has the words, groups and rules of all files.
 
     Args:
         files: Parsed contents of the files ``packs/<code>.toml``.
@@ -108,7 +106,7 @@ class LanguagePack:
     def canonical_words(self, name: str) -> dict[str, str]:
         """Return a dictionary from each word of groups to the first word of its group.
 
-        For example, ``"allergies"`` is mapped to ``"allergy"`` in the group "allergy allergies".
+        For example, the group "allergy allergies" maps ``"allergies"`` to ``"allergy"``.
 
         Raises:
             KeyError: No file has such groups.
@@ -125,8 +123,7 @@ class LanguagePack:
     def table(self, name: str) -> list[tuple[_Entry, re.Pattern[str]]]:
         """Return the entries of a table, such as ``"entities"``, each with its compiled pattern.
 
-        Each entry is a dict. The entries are in the order of the files. The result is empty if no
-        file has such a table.
+        They are in the order of the files. The result is empty if no file has such a table.
         """
         return [
             (entry, compile_entries([(file, entry)]))
@@ -135,11 +132,7 @@ class LanguagePack:
         ]
 
     def rules(self, name: str) -> list[Rule]:
-        """Return the entries of a table in this pack, such as ``"acts"``, as ``Rule`` objects.
-
-        If the pack has several files, the entries of its first file come first. ``table`` returns
-        the same entries as dicts.
-        """
+        """Return the entries of a table, such as ``"acts"``, as rules in the order of the files."""
         fields = Rule.__dataclass_fields__
         return [
             Rule(pattern=pattern, **{key: entry[key] for key in entry if key in fields})
@@ -151,8 +144,8 @@ def compile_entries(entries: Sequence[tuple[_Entry, _Entry]]) -> re.Pattern[str]
     """Compile the patterns of entries to one regular expression, which matches any of them.
 
     Args:
-        entries: Pairs of the parsed file of a language pack and an entry in this file. The entry
-            has patterns, which may name fragments (shared parts of patterns) in the file.
+        entries: Pairs of the parsed file of a language pack and an entry in this file. The patterns
+            of the entry may name fragments (shared parts of patterns) in the file.
 
     Raises:
         KeyError: An entry names a fragment that does not exist.
@@ -187,10 +180,10 @@ def compile_words(words: Iterable[str]) -> re.Pattern[str]:
 
 
 def load_pack(code: str, **words: Sequence[str]) -> LanguagePack:
-    """Read a language pack, which is a file with the patterns and word lists of a language.
+    """Read the language pack ``packs/<code>.toml``, with the patterns and word lists of a language.
 
-    The file is ``packs/<code>.toml``. Each keyword argument is a list of words that patterns refer
-    to: the list ``months`` replaces ``{{words.months}}`` in a pattern.
+    Each keyword argument is a word list that patterns may use: the list ``months`` replaces
+    ``{{words.months}}``.
     """
     file = resources.files("strands_manga_memory.language") / "packs" / f"{code}.toml"
     data = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -216,11 +209,7 @@ _Result = TypeVar("_Result")
 
 
 def cached_if_short(function: Callable[[str], _Result]) -> Callable[[str], _Result]:
-    """Decorate a function of a text with a cache for short texts.
-
-    Results for texts of at most 400 characters are cached. For longer texts, the function is called
-    each time.
-    """
+    """Decorate a function of a text with a cache for texts of at most 400 characters."""
     cached = functools.lru_cache(8_192)(function)
     return functools.wraps(function)(
         lambda text: cached(text) if len(text) <= 400 else function(text)

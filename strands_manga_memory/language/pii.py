@@ -82,10 +82,7 @@ _JAPANESE_PHONE = re.compile(r"0(?:[1-9]\d{8}|(?:[25-9]0|12)\d{8})")
 
 
 def is_us_phone(text: str) -> bool:
-    """Return whether ten digits are a valid North American phone number.
-
-    Digits that are also a valid ISBN are not a phone number.
-    """
+    """Return whether ten digits are a valid North American phone number, and no valid ISBN."""
     import phonenumbers  # its metadata are large, and most texts hold nothing like a number
 
     is_isbn = _weighted_sum(text, range(10, 0, -1)) % 11 == 0
@@ -103,10 +100,7 @@ def is_international_phone(text: str) -> bool:
 
 
 def is_ip_address(text: str) -> bool:
-    """Return whether a text is an IP address that may identify a device.
-
-    Loopback and unspecified addresses, such as ``127.0.0.1``, identify no device.
-    """
+    """Return whether a text is an IP address that may identify a device, unlike ``127.0.0.1``."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -170,8 +164,8 @@ class PiiRule:
     def finds(self, match: re.Match[str]) -> bool:
         """Return whether a match of the rule's pattern is personal data.
 
-        The result is False if the function ``check`` rejects the match, or if the pattern
-        ``unless`` matches the text around the match.
+        The result is False if ``check`` rejects the match, or if ``unless`` matches the text around
+        the match.
         """
         if self.check is not None and not self.check(match[0]):
             return False
@@ -250,10 +244,9 @@ def half_width(text: str) -> str:
 def rule_matches(rule: PiiRule, plain: str) -> Iterator[re.Match[str]]:
     """Yield the parts of a text that are personal data of one kind, such as card numbers.
 
-    A match of the rule's pattern counts only if it passes the rule's check, such as a checksum. If
-    the check fails, the pattern is searched again from the next character of the match: in "2024
-    4111 1111 1111 1111", the card number begins at the second group of digits. ``plain`` is the
-    text with half-width characters, from ``half_width``.
+    If a match fails the rule's check, such as a checksum, the pattern is searched again from its
+    next character: in "2024 4111 1111 1111 1111", the card number begins at the second group of
+    digits. ``plain`` is the text in half-width characters, from ``half_width``.
     """
     end = 0
     for match in find_matches(rule.pattern, plain):
@@ -315,10 +308,10 @@ _IDENTIFIER_RULES = tuple(rule for rule in DEFAULT_RULES if rule.name in IDENTIF
 
 @cached_if_short
 def redact_identifiers(text: str) -> str:
-    """Replace identifiers, such as card numbers, in a text by names such as ``[card]``.
+    """Replace identifiers in a text, such as card numbers, by names such as ``[card]``.
 
-    Identifiers are passwords, and numbers of cards, accounts and official documents. Contact data,
-    such as postal addresses, stays, because a request may be about an address.
+    Identifiers are passwords, and numbers of cards, accounts and official documents. Contact data
+    stays, because a request may be about an address.
     """
     if next(find_matches(_MAY_IDENTIFY, half_width(text)), None) is None:
         return text

@@ -34,7 +34,7 @@ OTHERS_TASTES = {
     "の好み": "の苦手",
     "の苦手": "の好み",
 }
-"""Opposite ending of each ending of a slot for another person's taste, as in "sister's likes"."""
+"""Endings of slots for another person's taste, as in "sister's likes", with their opposites."""
 FACTS = (
     "name",
     "home",
@@ -117,10 +117,7 @@ def slot_for_key(key: str) -> str:
 
 
 def canonical_value(value: str) -> str:
-    """Return the canonical form of a preferred value.
-
-    For example, ``horror`` is the canonical form of ``ホラー`` and of ``Horror manga``.
-    """
+    """Return the canonical form of a preferred value, such as ``horror`` for "Horror manga"."""
     plain = _AFFIX.sub("", " ".join(unicodedata.normalize("NFKC", value).casefold().split()))
     singular = _PLURAL.sub(r"\1", plain)
     known = (_CANONICAL.get(each.replace(" ", "-")) for each in (plain, singular))
@@ -133,18 +130,15 @@ def split_values(text: str) -> list[str]:
 
 
 def statement_key(statement: str) -> str:
-    """Return a key for a statement that fits none of the standard keys, such as ``genre``.
-
-    The result is the first 40 characters of the statement in lower case.
-    """
+    """Return the key of a statement without a slot: its first 40 characters in lower case."""
     return shorten_line(statement.rstrip(".!。！").lower(), 40)
 
 
 def parse_preference(key: str, value: str) -> list[Preference]:
-    """Convert a key and its value, from a session summary, to ``Preference`` objects.
+    """Convert a key and its value, from a session summary, to preferences.
 
-    A value of the key ``likes`` or ``dislikes``, such as "horror, romance", gives one preference
-    for each item.
+    Each item in a value of ``likes`` or ``dislikes``, such as "horror, romance", gives one
+    preference.
     """
     key, value = shorten_line(key, 60), shorten_line(value, 120)
     if not key or not value:
@@ -166,7 +160,7 @@ def names_a_value(sentence: str) -> bool:
 def find_values(text: str) -> list[tuple[str, str, int]]:
     """Find known values, such as genres, in a text.
 
-    Each result is the slot (standard key, such as ``genre``), the value and its position.
+    Each result is a slot (standard key, such as ``genre``), the value and its position.
     """
     found = [(slot, match) for slot, pattern in _VALUES for match in pattern.finditer(text)]
     if (author := ANY.preferences.author.search(text)) is not None:
@@ -181,9 +175,9 @@ def as_preferences(
 ) -> list[Preference]:
     """Convert values found in a text (``named``), such as genres, to preferences.
 
-    If the user wants the values (``liked=True``), those of a slot, such as ``genre``, become one
-    preference: "horror, romance". As two preferences, the second could replace the first. Values
-    that the user does not want (False), or whose preference ends (None), become a preference each.
+    Wanted values of one slot become one preference, "horror, romance", because the second of two
+    could replace the first. Unwanted values (``liked=False``), and values whose preference ends
+    (None), become a preference each.
     """
     found: list[Preference] = []
     for slot in dict.fromkeys(slot for slot, _, _ in named):
@@ -222,10 +216,8 @@ def remove_values(text: str, value: str) -> str:
 def _without_subject(slot: str, text: str, subject: str) -> str:
     """Remove the values about a subject from the stored text of a slot, and return the rest.
 
-    A slot is a standard key of preferences, such as ``genre``. A value is about the subject if the
-    value and its slot together contain all words of the subject. For example, the subject "mechs"
-    removes "anything with mechs", and the subject "son's allergy" removes the value "nuts" of the
-    slot ``son's allergy``.
+    The subject "mechs" removes "anything with mechs", and the subject "son's allergy" removes the
+    value "nuts" of the slot ``son's allergy``.
     """
     gone, terms, named = canonical_value(subject), subject_terms(subject), subject_terms(slot)
     values = split_values(text) if slot in (*TASTES, *_MOST_VALUES, STYLE) else [text]
@@ -238,14 +230,13 @@ def _without_subject(slot: str, text: str, subject: str) -> str:
 
 
 def contradicts_statement(said: Preference, statement: str) -> bool:
-    """Return whether a new preference of a user contradicts an earlier statement.
+    """Return whether a new preference contradicts an earlier statement, and so replaces it.
 
-    The earlier statement was stored as a whole sentence, because no slot, such as ``genre``, fits
-    it. If the new preference contradicts the statement, it replaces the statement: "I enjoy long
-    fight scenes" replaces "I find long fight scenes exhausting".
+    The statement was stored as a whole sentence, because it fits no slot, such as ``genre``. "I
+    enjoy long fight scenes" replaces "I find long fight scenes exhausting".
     """
-    side, terms = _taste(said.value)
-    before, earlier = _taste(statement)
+    side, terms = _sentiment_and_subject(said.value)
+    before, earlier = _sentiment_and_subject(statement)
     if not terms or not earlier:
         return False
     if not before:  # "I eat pork again" ends "I don't eat pork"
@@ -258,20 +249,12 @@ def contradicts_statement(said: Preference, statement: str) -> bool:
 
 
 @cached_if_short
-def _taste(statement: str) -> tuple[int, frozenset[str]]:
-    """Return the sentiment of a statement, and the words that name the subject of the statement.
-
-    The sentiment is 1 if positive, 0 if neutral and -1 if negative.
-    """
+def _sentiment_and_subject(statement: str) -> tuple[int, frozenset[str]]:
     score = sentiment_score(statement)
     return (score > 0) - (score < 0), subject_terms(statement)
 
 
 def _nearest_value(text: str, values: Sequence[str]) -> str:
-    """Return the value that shares the most terms with a text.
-
-    If no value shares a term with the text, the text is returned.
-    """
     wanted = instruction_terms(text)
     nearest = max(values, key=lambda value: len(wanted & instruction_terms(value)), default=text)
     return nearest if wanted & instruction_terms(nearest) else text

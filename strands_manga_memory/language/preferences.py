@@ -69,9 +69,9 @@ MOST_PREFERENCES = 5
 def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> list[Preference]:
     """Extract at most 5 preferences from the texts of a user's message.
 
-    Each preference has a slot (standard key), such as ``genre``. If no slot fits a sentence, its
-    preference is the whole sentence. The preferences are in the order of the texts, but whole
-    sentences come last. Of a long text, only the beginning and end are read.
+    A preference has a slot (standard key), such as ``genre``. If no slot fits a sentence, its
+    preference is the whole sentence. Whole sentences come last. Of a long text, only the beginning
+    and end are read.
 
     Args:
         texts: Texts of the message.
@@ -140,8 +140,8 @@ def _changed_budget(
 ) -> list[Preference]:
     """Return the user's new budget if a sentence changes an earlier budget, as in "make that 35".
 
-    The earlier budget must be in ``found`` (preferences of this message so far) or in the last text
-    of ``before`` (the user's previous messages). Otherwise, the result is empty.
+    ``found`` has the preferences of this message so far, and ``before`` the user's previous
+    messages.
     """
     if (amount := BOTH.changes_amount.search(sentence)) is None:
         return []
@@ -159,9 +159,8 @@ def _corrected_value(
 ) -> list[Preference]:
     """Return the changes of an earlier preference if a sentence corrects it, as in "X, not Y".
 
-    A sentence with the old and the new value corrects a preference in ``found`` (this message) or
-    ``before`` (previous messages). A sentence with only the new value corrects the last fact, such
-    as a name, in ``stated`` (previous sentence). Otherwise, the result is empty.
+    The preference is in ``found`` (this message) or ``before`` (previous messages). A sentence with
+    only the new value corrects the last fact, such as a name, in ``stated`` (previous sentence).
     """
     last = stated[-1] if stated else None
     has_moved = last is not None and (last.slot, last.liked) == ("home", None)
@@ -187,11 +186,9 @@ def _retraction(said: Preference) -> Preference:
 
 
 def _changed_taste(clause: str, stated: Sequence[Preference]) -> list[Preference]:
-    """Return the preferences that result if a clause changes the last preference in ``stated``.
+    """Return the preferences that replace the last one in ``stated``, if a clause changes it.
 
-    The clause may retract the preference ("scratch that"), correct it ("no wait, romance"), give
-    examples ("stuff like Monster"), make it a dislike, or end a dislike ("now I love it"). The
-    result replaces the preference. It is empty if the clause does not change the preference.
+    Examples of clauses: "scratch that", "no wait, romance", "stuff like Monster", "now I love it".
     """
     last = stated[-1] if stated else None
     if last is None:
@@ -199,10 +196,10 @@ def _changed_taste(clause: str, stated: Sequence[Preference]) -> list[Preference
     if BOTH.retracts.search(clause):
         return [_retraction(last)]
     if last.liked and (match := BOTH.corrects_taste.search(clause)):
-        same = [each for each in find_values(_thing(match)) if each[0] == last.slot]
+        same = [each for each in find_values(_last_group(match)) if each[0] == last.slot]
         return as_preferences(same, liked=True, adds=False)
     if last.liked and last.slot in TASTES and (match := BOTH.continues.search(clause)):
-        return [last, *_object_preferences(_thing(match), liked=True, adds=True)]
+        return [last, *_object_preferences(_last_group(match), liked=True, adds=True)]
     if last.liked is not False and last.slot in TASTES and BOTH.dislikes_now.search(clause):
         return [replace(last, liked=False)]
     if last.liked or last.slot not in _SIDES:
@@ -215,8 +212,7 @@ def _changed_taste(clause: str, stated: Sequence[Preference]) -> list[Preference
     return [Preference(slot, last.value, adds=True)]
 
 
-def _thing(match: re.Match[str]) -> str:
-    """Return the last group of a match, which names the thing that a pattern is about."""
+def _last_group(match: re.Match[str]) -> str:
     return match[match.lastindex or 0]
 
 
@@ -258,7 +254,6 @@ def collect_preferences(texts: Iterable[str]) -> dict[str, str]:
 
 
 def _sentence_preferences(sentence: str, before: Sequence[Preference] = ()) -> list[Preference]:
-    """Return the preferences in a sentence, which may change the earlier preferences ``before``."""
     if len(sentence) > _READ or not _SAYS.search(sentence):
         return []
     sentence = EN.clauses.tag.sub("", sentence)
@@ -288,7 +283,6 @@ def _sentence_preferences(sentence: str, before: Sequence[Preference] = ()) -> l
 
 
 def _is_about_taste(clause: str) -> bool:
-    """Return whether a clause is about a like or dislike, of the user or of another person."""
     patterns = ENGLISH.likes, ENGLISH.dislikes, ENGLISH.once, BOTH.not_disliked
     return any(pattern.search(clause) for pattern in patterns)
 
@@ -299,7 +293,7 @@ def _clause_preferences(clause: str) -> list[Preference]:
         return []
     asked = has_question_mark(said) and not is_request
     if (match := BOTH.withdrawn.search(said) or BOTH.forget.search(said)) is not None:
-        things = ANY.statements.between_substances.split(_thing(match))
+        things = ANY.statements.between_substances.split(_last_group(match))
         slots = (slot_for_key(each) for each in things)
         return [
             Preference(slot if slot in KNOWN_SLOTS else "", each, None)
@@ -323,7 +317,7 @@ def _idiom_preferences(said: str) -> list[Preference]:
         each
         for liked, pattern in ((True, BOTH.liked_thing), (False, BOTH.disliked_thing))
         for match in pattern.finditer(said)
-        if not JAPANESE.no_thing.search(thing := _unquoted(_thing(match)))
+        if not JAPANESE.no_thing.search(thing := _unquoted(_last_group(match)))
         and not EN.statements.supposed.search(
             in_context(said, *match.span(match.lastindex or 0), _READ)
         )
@@ -338,7 +332,7 @@ def _facts_and_wishes(said: str) -> list[Preference]:
             continue
         context = in_context(said, *match.span(match.lastindex or 0), _READ)
         slot = shorten_line(slot_for_key(match.expand(rule.key)), 60)
-        value = BOTH.closer.sub("", _unquoted(_thing(match).strip(" .")))
+        value = BOTH.closer.sub("", _unquoted(_last_group(match).strip(" .")))
         value = shorten_line(value, 120)
         is_denied = ANY.statements.denied.search(context) is not None
         if slot.endswith(tuple(OTHERS_TASTES)):
@@ -365,10 +359,7 @@ def _facts_and_wishes(said: str) -> list[Preference]:
 
 
 def _whole_sentence_preferences(sentence: str) -> Iterator[Preference]:
-    """Yield the whole sentence as a preference, if it states one that no other rule recognizes.
-
-    A standing instruction has the slot ``style``. Any other preference or fact has no slot.
-    """
+    """Yield the whole sentence as a preference, if it states one that no other rule recognizes."""
     is_request = BOTH.request.search(sentence) is not None
     sentence = sentence.rstrip("?？ ") if is_request else sentence
     silent = BOTH.anaphora, BOTH.of_a_slot, *(() if is_request else (JA.statements.whether,))
@@ -399,10 +390,6 @@ def _whole_sentence_preferences(sentence: str) -> Iterator[Preference]:
 
 
 def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
-    """Return the preferences of a user in an English clause.
-
-    In a question, only known values, such as genres, are preferences.
-    """
     said = clause.strip()
     if ENGLISH.not_said.search(said):
         return []
@@ -430,7 +417,7 @@ def _object_preferences(
 ) -> list[Preference]:
     """Return the preferences in the object of a verb such as "love".
 
-    The preferences are the known values in the object, such as genres, or else the whole object.
+    They are the known values in the object, such as genres, or else the whole object.
     """
     whole = _SENTENCE_ENDS.sub("", rest.strip()).strip(" ,;:-\"'")
     thing = ENGLISH.ends.sub("", whole).strip(" ,;:-\"'")
@@ -450,10 +437,7 @@ def _object_preferences(
 
 
 def _replacement_wishes(clause: str) -> list[Preference]:
-    """Return the wishes in a clause that follows a statement of a dislike.
-
-    For example, "mystery please" is a wish after "no more romance".
-    """
+    """Return the wishes in a clause after a dislike: "mystery please" after "no more romance"."""
     asked = EN.tastes.instead.sub("", clause)
     if not BOTH.asks_for.search(clause) or sentiment_score(asked) < 0:
         return []
@@ -463,10 +447,7 @@ def _replacement_wishes(clause: str) -> list[Preference]:
 
 
 def _evaluation_preferences(said: str) -> list[Preference]:
-    """Return the preferences in a clause that praises or criticizes known values, such as genres.
-
-    "Horror is great" states a like, and "horror is dull" a dislike.
-    """
+    """Return the preferences in a clause such as "horror is great" or "horror is dull"."""
     text = EN.tastes.instead.sub("", said)
     named = find_values(text)
     if not named or BOTH.shop.search(text):
@@ -492,10 +473,9 @@ def _evaluation_preferences(said: str) -> list[Preference]:
 
 
 def _habit_score(rest: str, slots: set[str]) -> int:
-    """Return 1 if a habit shows a like of a value, -1 if it shows a dislike, 0 if neither.
+    """Return 1 if a habit shows a like, -1 if it shows a dislike, 0 if neither.
 
-    "I read horror on the train" and "I need it in English" show likes, and "I don't read horror"
-    shows a dislike.
+    "I read horror on the train" shows a like, and "I don't read horror" a dislike.
     """
     if ENGLISH.needed.search(rest) and slots <= {"format", "language"}:
         return 1
@@ -505,11 +485,6 @@ def _habit_score(rest: str, slots: set[str]) -> int:
 
 
 def _japanese_preferences(sentence: str) -> list[Preference]:
-    """Return the preferences of a user in a Japanese sentence.
-
-    The first word of liking or disliking after a value tells whether the user likes the value,
-    because Japanese verbs follow their objects.
-    """
     found: list[Preference] = []
     parts = [part for part in JAPANESE.clauses.split(sentence) if part.strip(" 。！!")]
     carried = ""
@@ -553,7 +528,6 @@ def _japanese_clause_preferences(clause: str, *, is_last: bool) -> list[Preferen
 
 
 def _japanese_score(clause: str, *, is_last: bool) -> int:
-    """Return a number above 0 if a Japanese clause states a like, below 0 for a dislike, or 0."""
     if JAPANESE.not_disliked.search(clause):
         return 0
     if JAPANESE.only.search(clause):

@@ -58,7 +58,7 @@ def search_terms(text: str) -> list[str]:
     plain = unicodedata.normalize("NFKC", _THOUSANDS.sub("", text[:_READ])).lower()
     found = [_stem(word) for word in _WORD.findall(plain) if word not in _STOP]
     for run in _JAPANESE.findall(plain):
-        found += _pairs(run)
+        found += _japanese_terms(run)
     return found
 
 
@@ -68,18 +68,14 @@ def long_numbers(text: str) -> set[str]:
 
 
 def query_terms(text: str) -> list[str]:
-    """Return the distinct search terms of a question.
-
-    Synonyms of the question's Japanese words give terms, too.
-    """
+    """Return the distinct search terms of a question and of synonyms of its Japanese words."""
     found = search_terms(text)
     for word in _synonyms(unicodedata.normalize("NFKC", text[:_READ])):
-        found += _pairs(word)
+        found += _japanese_terms(word)
     return list(dict.fromkeys(found))
 
 
 def _synonyms(text: str) -> list[str]:
-    """Return the Japanese words that mean the same as a word in a text, including this word."""
     if text.isascii():
         return []
     return [word for group in _SYNONYMS if any(map(text.__contains__, group)) for word in group]
@@ -91,8 +87,8 @@ def content_terms(question: str) -> frozenset[str]:
     A text with one of these terms is relevant. Grammatical words, words that are common in requests
     (such as "recommend"), single digits and most single kanji are left out.
 
-    A question about the user or the assistant, such as "What do I love?", may have no terms besides
-    these. In this case, only the grammatical words are left out.
+    If a question about the user or the assistant, such as "What do I love?", has no other terms,
+    only the grammatical words are left out.
     """
     question = unicodedata.normalize("NFKC", question[:_READ]).lower()
     stripped = ANY.search.request_words.sub(" ", question)
@@ -132,12 +128,7 @@ def evidence_terms(text: str) -> frozenset[str]:
 _CROSSES_WORDS = re.compile(r"[\u3041-\u309f][^\u3041-\u309f]")
 
 
-def _pairs(run: str) -> list[str]:
-    """Return the search terms of a run of Japanese characters.
-
-    The terms are each kanji, and each pair of adjacent characters of which at least one is not
-    hiragana. If the whole run is hiragana, the terms are its overlapping groups of three.
-    """
+def _japanese_terms(run: str) -> list[str]:
     if _HIRAGANA.match(run):
         return [run[at : at + 3] for at in range(max(1, len(run) - 2))]
     pairs = (first + second for first, second in pairwise(run))
@@ -178,8 +169,8 @@ _CONTEXT = 0.3
 def split_passages(text: str) -> list[str]:
     """Split a text into passages, from which quotes are selected.
 
-    Joined together, the passages are the whole text. A passage is a sentence, a line such as a list
-    item or a table row, or a fenced block of code. No passage has more than 600 characters.
+    Together, the passages are the whole text. A passage is a sentence, a line such as a list item
+    or a table row, or a fenced block of code. It has at most 600 characters.
     """
     found: list[list[str]] = []  # the parts of each: joined at once, in linear time
     for block in _BLOCK.findall(text):
@@ -215,10 +206,8 @@ def excerpt_for_query(
 ) -> str:
     """Return the passages of a text that answer a question best, in the order of the text.
 
-    ``[...]`` replaces omitted passages.
-
     The best passages share terms with the question, or follow such a passage. Without such
-    passages, the beginning of the text is used.
+    passages, the beginning of the text is used. ``[...]`` replaces omitted passages.
 
     Args:
         text: Text to quote.
@@ -240,7 +229,7 @@ def excerpt_for_query(
     remaining, misses = max_tokens - gap, 0
     chosen: set[int] = set()
     searched = [without_field_names(part) for part in parts] if records else parts
-    for at in _ranked(searched, terms, _CONTEXT if follows and not records else 0.0):
+    for at in _rank_passages(searched, terms, _CONTEXT if follows and not records else 0.0):
         if is_excluded is not None and is_excluded(parts[at]):
             continue
         size = count(parts[at]) + gap * (2 - (at - 1 in chosen) - (at + 1 in chosen))
@@ -259,24 +248,15 @@ _FIELD_NAME = re.compile(r"(?:\A|(?<=[,;] )|(?<=\n))[^\W\d][\w.-]{0,60}: ")
 
 
 def without_field_names(text: str) -> str:
-    """Remove field names, such as ``title:``, from lines such as ``title: Uzumaki, price: 19.90``.
-
-    All lines of a text share these names, so they are useless in a search.
-    """
+    """Remove field names, such as ``title:``, from lines such as ``title: Uzumaki, price: 9``."""
     return _FIELD_NAME.sub("", text)
 
 
-def _ranked(parts: Sequence[str], terms: Collection[str], context: float) -> list[int]:
+def _rank_passages(parts: Sequence[str], terms: Collection[str], context: float) -> list[int]:
     """Return the positions of the passages that answer a question, the best passage first.
 
-    The score of a passage grows with each term of the question that it contains, and more with rare
-    terms. Passages with the score 0 are left out. If no passage contains a term, all positions are
-    returned in order.
-
-    Args:
-        parts: The passages of a text.
-        terms: Terms of the question.
-        context: Share of the previous passage's score that is added to the score of a passage.
+    Rare terms of the question count more. A passage also gets the share ``context`` of the score of
+    the passage before it.
     """
     shared = [evidence_terms(part).intersection(terms) for part in parts]
     in_passages = Counter(term for found in shared for term in found)
@@ -289,17 +269,10 @@ def _ranked(parts: Sequence[str], terms: Collection[str], context: float) -> lis
 
 
 def _first_fields(parts: Sequence[str], starts: Sequence[int], at: int) -> str:
-    """Return the first two fields of the line that contains a passage.
+    """Return the first two fields of a passage's line, such as ``title: Uzumaki, price: 19.90``.
 
-    In the line ``title: Uzumaki, price: 19.90, stock: 3``, they are the title and the price. They
-    show a reader of an excerpt which item the passage is about. The result ends with ``[...]``. It
-    is empty if the two fields have over 80 characters, or if the passage is the beginning of its
-    line.
-
-    Args:
-        parts: All passages of the text.
-        starts: For each passage, the position of the first passage of its line in ``parts``.
-        at: Position of the passage in ``parts``.
+    They show which item the passage at position ``at`` is about. ``starts`` has, for each passage,
+    the position of the first passage of its line. The result is empty if the passage is the first.
     """
     if at == starts[at]:
         return ""
@@ -316,10 +289,9 @@ def _join_passages(
     Args:
         parts: All passages of the text.
         chosen: Positions of the chosen passages in ``parts``, in order.
-        starts: For each passage, the position of the first passage of its record.
-        records: Whether each line of the text is a record, which describes one item by named
-            fields. Passages of different records are then put on different lines, and a passage
-            from the middle of a record follows the first fields of its record.
+        starts: For each passage, the position of the first passage of its line.
+        records: Whether each line describes one item by named fields. Passages of different lines
+            are then on different lines, after the first fields of their line.
     """
     text, before = "", -1
     for at in chosen:
@@ -342,10 +314,7 @@ Embed = Callable[[Sequence[str]], Sequence[Sequence[float]]]
 
 
 def unit(vector: Sequence[float]) -> list[float]:
-    """Scale a vector to length 1, so that vectors can be compared by their dot product.
-
-    A vector of zeros is returned unchanged.
-    """
+    """Scale a vector to length 1. A vector of zeros is returned unchanged."""
     length = math.hypot(*vector)
     return [value / length for value in vector] if length else list(vector)
 
@@ -353,7 +322,7 @@ def unit(vector: Sequence[float]) -> list[float]:
 def dot(one: Sequence[float], other: Sequence[float]) -> float:
     """Return the dot product of two vectors.
 
-    For vectors of length 1, the dot product is their similarity, from -1 to 1.
+    For vectors of length 1, it is their similarity, from -1 to 1.
 
     Raises:
         ValueError: The vectors have different dimensions.
@@ -472,11 +441,9 @@ class LexicalIndex(Generic[_Name]):
             return {self._names[row]: max(1e-6, -rank / best) for row, rank in rows}
 
     def _rarest_terms(self, asked: Sequence[str]) -> list[str]:
-        """Return the terms of a question to search for in the index, the rarest term first.
+        """Return at most 24 terms of a question to search for in the index, the rarest term first.
 
-        At most 24 terms are returned. To keep the search fast, common terms are left out: the
-        number of texts with a term, added up for all returned terms, is at most 1,500. The rarest
-        term is always returned.
+        Common terms are left out, to keep the search fast.
         """
         placeholders = ",".join("?" * len(asked))
         known = self._database.execute(

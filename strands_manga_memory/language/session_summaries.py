@@ -181,12 +181,10 @@ class RuleSessionSummarizer:
 
 
 def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
-    """Return a summary that quotes two requests and the answer to the later one.
+    """Return a summary that quotes two requests of the user, and the answer to the later one.
 
-    The requests are the two most specific ones. In a long session, the first of them is instead the
-    wish with which the user began. Quotes that do not fit into ``max_tokens`` are left out. A
-    preference or personal data are quoted only if there is no other request, because
-    ``SessionSummary`` has a field for preferences.
+    A preference or personal data are quoted only if there is no other request: ``SessionSummary``
+    has a field for preferences.
     """
     lines = without_interim_answers(lines)
     said = [
@@ -220,9 +218,9 @@ def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
     if (
         role == "assistant"
         and has_content(text, role)
-        and (is_question(last) or (_is_long(text) and not has_question))
+        and (is_question(last) or (_is_informative(text) and not has_question))
     ):
-        answer = _quote(next(filter(_is_long, split_sentences(text)), text))
+        answer = _quote(next(filter(_is_informative, split_sentences(text)), text))
     quotes = list(dict.fromkeys(_quote(request) for _, request in chosen))
     variants = [
         _render_quotes(requests, answer)
@@ -235,10 +233,6 @@ def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
 
 
 def _render_quotes(requests: Sequence[str], answer: str) -> str:
-    """Write a summary that quotes one or two requests, and the answer, if there is one.
-
-    The summary is in the language of the requests.
-    """
     if _KANA.search(requests[0]):
         *first, last = (each.translate(_INNER_QUOTES) for each in requests)
         asked = "".join(f"「{each}」、また" for each in first)
@@ -249,11 +243,7 @@ def _render_quotes(requests: Sequence[str], answer: str) -> str:
     return f"The user said {asked}." + (f' The answer was "{answer}".' if answer else "")
 
 
-def _is_long(sentence: str) -> bool:
-    """Return whether a sentence has over two words, over 12 characters, or a digit.
-
-    Other sentences, such as "Sorry.", have little information.
-    """
+def _is_informative(sentence: str) -> bool:
     return len(sentence.split()) > 2 or len(sentence) > 12 or any(map(str.isdigit, sentence))
 
 
@@ -329,11 +319,7 @@ def extract_topics(texts: Sequence[str]) -> list[str]:
 
 
 def _is_topic(name: str) -> bool:
-    """Return whether a name can be a topic, such as "Kyoto" or "One Piece".
-
-    It must have a word other than numbers, days, months and common first words of sentences, such
-    as "The", which are capitalized like names.
-    """
+    # Days, months and first words such as "The" are capitalized like names.
     rest = (word.capitalize() for word in name.split() if not any(map(str.isdigit, word)))
     return not _NO_TOPIC.issuperset(rest)
 
@@ -446,17 +432,11 @@ class ModelSessionSummarizer:
 
 
 def _parse_summary(text: str) -> SessionSummary:
-    """Parse the summary of a session from JSON.
-
-    Values of a wrong type, such as null for a list, are left out.
-
-    Raises:
-        ValueError: The text is no JSON, or the summary's text is missing or has a wrong type.
-    """
     values = json.loads(text)
     try:
         return SessionSummary.model_validate(values)
     except ValidationError as error:
+        # Values of a wrong type, such as null for a list, are left out.
         wrong = {each["loc"][0] for each in error.errors()} - {"text"}
         return SessionSummary.model_validate(
             {name: value for name, value in values.items() if name not in wrong}
@@ -466,8 +446,7 @@ def _parse_summary(text: str) -> SessionSummary:
 def resolve_summarizer(model: Model | SessionSummarizer | None) -> SessionSummarizer:
     """Return the summarizer of sessions for the value of the setting ``model``.
 
-    A Strands model is wrapped in a ``ModelSessionSummarizer``. None selects the summarizer by
-    rules. Any other value is a summarizer already, and is returned unchanged.
+    A Strands model is wrapped, None means rules, and a summarizer is returned unchanged.
     """
     if model is None:
         return RuleSessionSummarizer()
@@ -512,11 +491,6 @@ def render_lines(lines: Sequence[Line]) -> str:
 
 
 def _required_facts(lines: Sequence[Line], max_tokens: int) -> list[Fact]:
-    """Select the facts that the summary of a session must mention.
-
-    Selected are the most important preferences, corrections, decisions, outcomes and open
-    questions. Together, they have at most 60 % of ``max_tokens``, the limit of the summary.
-    """
     messages: list[Message] = [
         {"role": role, "content": [{"text": text}], "tracking_id": str(at)}  # type: ignore[typeddict-item]
         for at, (role, text) in enumerate(lines)
@@ -530,7 +504,6 @@ def _required_facts(lines: Sequence[Line], max_tokens: int) -> list[Fact]:
 
 
 def _states_fact(said: SearchableText, text: str, fact: Fact) -> bool:
-    """Return whether a text mentions a fact, or contains all its values and 75 % of its words."""
     return said.mentions(fact.text) or (
         term_overlap(fact.text, text) >= _SAME_WORDS
         and all(map(said.mentions_value, said.types.find(fact.text)))
@@ -540,11 +513,6 @@ def _states_fact(said: SearchableText, text: str, fact: Fact) -> bool:
 def _complete_summary(
     summary: SessionSummary, ruled: SessionSummary, required: Sequence[Fact], max_tokens: int
 ) -> SessionSummary:
-    """Add the facts, preferences and open questions that a session's summary lacks.
-
-    A required fact is appended to the summary's text if the text then has at most ``max_tokens``
-    tokens. Preferences and questions come from the summary by rules.
-    """
     text, preferences = summary.text, dict(summary.preferences)
     questions = list(summary.open_questions)
     values = "\n".join(f"{key} {value}" for key, value in preferences.items())
@@ -570,8 +538,8 @@ def _complete_summary(
 def run_with_timeout(work: Callable[[], Any], timeout: float) -> Any:
     """Run a function on a separate thread, with a time limit, and return its result.
 
-    If the function returns a coroutine, the coroutine is run, and cancelled at the time limit. If
-    the function blocks, its thread continues after the ``TimeoutError``.
+    A coroutine that the function returns is run, and cancelled at the time limit. A thread that
+    blocks continues after the ``TimeoutError``.
 
     Raises:
         TimeoutError: The function takes longer than ``timeout`` seconds.

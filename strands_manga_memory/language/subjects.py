@@ -76,8 +76,7 @@ class SubjectTracker:
     def own_part(self, sentence: str) -> str:
         """Read the next sentence of a message, and return the part to search for preferences.
 
-        Call this method for all sentences of a message in order, because a sentence may continue
-        the subject of the previous sentence.
+        Call this method for all sentences of a message in order.
 
         - If the sentence mentions another person and has clauses about the user, only these clauses
           are returned.
@@ -123,7 +122,6 @@ class SubjectTracker:
         return ", ".join(own) if own else self._with_person(sentence)
 
     def _with_person(self, sentence: str) -> str:
-        """Return a sentence about another person with that person's name as its subject."""
         named = ANY.subjects.relative.search(sentence)
         self._person = named[0] if named else self._person
         if not self._is_other or not self._person:
@@ -135,9 +133,9 @@ class SubjectTracker:
     def is_own(self, slot: str) -> bool:
         """Return whether a preference is a lasting one of the user, which should be stored.
 
-        First call ``own_part`` with the sentence in which the preference was found. The budget for
-        a gift, the name of a pet, and a wish for today or until Friday are not stored. A taste of
-        another person is stored only if the slot names the person, such as "sister's likes".
+        First call ``own_part`` with the sentence of the preference. The budget for a gift, the name
+        of a pet, and a wish for today or until Friday are not stored. A taste of another person is
+        stored only if the slot names the person, such as "sister's likes".
 
         Args:
             slot: Slot (standard key) of the preference, such as ``genre``.

@@ -126,8 +126,7 @@ _COMPARED = frozenset(
 def _correctable_values(text: str, types: EntityTypes) -> dict[tuple[str, str], Entity]:
     """Return the values in a text that a later message may correct, such as dates and prices.
 
-    Each value is keyed by its entity type and, for a quantity, its unit. A later value corrects an
-    earlier one with the same key. If the text has several values with one key, the last is
+    The key is the entity type and, for a quantity, its unit. Of values with one key, the last is
     returned.
     """
     compared = (entity for entity in types.find(text) if entity.type in _COMPARED)
@@ -145,9 +144,8 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
     A correction changes only a fact with a value of the same entity type and unit. An identifier
     (such as an order number) or a quantity with a unit is changed in any earlier message. Another
     value is changed only in the user's previous message that has facts. If several facts qualify,
-    the one that shares most words with the correction is changed.
-
-    If the changed fact is itself a correction, the facts that it changed are changed, too.
+    the one that shares most words with the correction is changed. If the changed fact is itself a
+    correction, the facts that it changed are changed, too.
 
     Args:
         facts: Facts, the oldest fact first.
@@ -182,17 +180,10 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
 def _find_corrected_fact(
     facts: Sequence[Fact], at: int, kind: tuple[str, str], types: EntityTypes
 ) -> tuple[int, Entity | None]:
-    """Find the earlier fact that a correction changes, by the rules of ``apply_corrections``.
+    """Return the position and the old value of the fact that the correction at ``at`` changes.
 
-    Args:
-        facts: The facts, the oldest first.
-        at: Position of the correction in ``facts``.
-        kind: Entity type of the corrected value, and its unit, which may be empty.
-        types: Entity types whose values are compared.
-
-    Returns:
-        The position of the earlier fact, and its old value. If there is no such fact, the results
-        are ``at`` and None.
+    ``kind`` is the entity type of the value, and its unit, which may be empty. Without such a fact,
+    the results are ``at`` and None.
     """
     topic = _topic(facts[at].text)
     is_exact = types[kind[0]].is_exact
@@ -225,8 +216,7 @@ def _topic(text: str) -> frozenset[str]:
 def _are_successive(before: int, at: int, facts: Sequence[Fact]) -> bool:
     """Return whether two facts are from the same message or from successive messages of the user.
 
-    Messages without facts do not count. ``before`` and ``at`` are the positions of the two facts. A
-    value without a unit, as in "make it 5", corrects a fact only if the result is True.
+    Messages without facts do not count.
     """
     ends = {facts[before].source, facts[at].source}
     return all(fact.source in ends for fact in facts[before + 1 : at] if fact.kind in USER_KINDS)
@@ -241,10 +231,7 @@ _LEADING_NO = re.compile(r"\A\W*no\s*[,.;:!\u2014-]+\s*", re.IGNORECASE)
 
 
 def without_leading_no(text: str) -> str:
-    """Remove "No," from the beginning of a text.
-
-    "No" denies an earlier message, and is no part of the statement after it.
-    """
+    """Remove "No," from the beginning of a text: it denies an earlier message."""
     return _LEADING_NO.sub("", text)
 
 
@@ -342,7 +329,7 @@ class RuleFactExtractor:
             corrects |= act is DialogueAct.CORRECTION or bool(ANY.facts.instead.search(lower))
             said, worth = _shorten_sentence(sentence), information_weight(sentence)
             entities = self.types.find(sentence)
-            if not (worth or entities) and _is_empty(sentence):
+            if not (worth or entities) and _has_no_content(sentence):
                 continue
             if act is DialogueAct.CORRECTION or (
                 (corrects or was_declined) and _correctable_values(said, self.types)
@@ -356,13 +343,12 @@ class RuleFactExtractor:
                 kind = FactKind.QUESTION
             else:
                 kind = FactKind.STATEMENT
-            yield Fact(kind, said, source, self._key(lower, entities), worth + len(entities))
+            yield Fact(
+                kind, said, source, self._subject_key(lower, entities), worth + len(entities)
+            )
 
-    def _key(self, lower: str, entities: Sequence[Entity]) -> str:
-        """Return the subject of a sentence, such as ``budget`` in "my budget is 30".
-
-        The result is empty if the sentence names no subject.
-        """
+    def _subject_key(self, lower: str, entities: Sequence[Entity]) -> str:
+        """Return the subject of a sentence, such as ``budget`` in "my budget is 30", or ""."""
         for entity in entities:
             if self.types[entity.type].is_single:
                 return entity.type
@@ -401,8 +387,7 @@ class RuleFactExtractor:
                 yield Fact(FactKind.TASK, text, source, key=name, weight=0.5)
 
 
-def _is_empty(sentence: str) -> bool:
-    """Return whether a sentence has no informative words, such as "Can you help me with that?"."""
+def _has_no_content(sentence: str) -> bool:
     return EMPTY_WORDS.issuperset(words(sentence)) or not (
         sentence.isascii() or content_terms(sentence)
     )
@@ -424,14 +409,13 @@ def merge_facts(
     """Return the facts of a conversation that are still valid, the oldest fact first.
 
     Outdated values are first replaced by the values of later corrections. Then a fact is removed if
-    a later fact contains all its words, or if a later fact has the same kind and the same subject
-    (``key``). Corrections, preferences, decisions and statements count as one kind here. A fact of
-    the user stays, even if the assistant repeats it.
+    a later fact contains all its words, or has the same kind and the same subject (``key``).
+    Corrections, preferences, decisions and statements count as one kind here. A fact of the user
+    stays, even if the assistant repeats it.
 
     Args:
         facts: New facts.
-        earlier: Result of the previous call. Its facts are compared with ``facts``, but not with
-            each other, because the previous call did so.
+        earlier: Result of the previous call. Its facts are not compared with each other.
         types: Entity types whose values are compared.
     """
     since = len(earlier)

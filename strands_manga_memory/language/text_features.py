@@ -22,11 +22,7 @@ _WORK, _PAUSE = 0.001, 0.000_1
 
 
 def with_pauses(items: Iterable[_T]) -> Iterator[_T]:
-    """Yield items, with a pause for other threads after each millisecond of work.
-
-    Without pauses, long work would stop other threads, such as the event loop's, for 5 ms at a
-    time.
-    """
+    """Yield items, with a pause after each millisecond of work, in which other threads can run."""
     began = time.perf_counter()
     for item in items:
         yield item
@@ -110,7 +106,7 @@ _WORD = re.compile(
 def words(text: str) -> tuple[str, ...]:
     """Return the words of a text, in the normal form of ``normalized``.
 
-    Japanese text has no spaces, so its runs of kana and runs of kanji count as words.
+    In Japanese text, runs of kana and runs of kanji count as words.
     """
     return tuple(_WORD.findall(normalized(text)))
 
@@ -134,10 +130,7 @@ def has_question_mark(text: str) -> bool:
 
 
 def encodable(text: str) -> str:
-    """Replace the characters of a text that UTF-8 cannot encode by ``?``.
-
-    These are unpaired surrogates (halves of characters), which JSON may contain.
-    """
+    """Replace the characters of a text that UTF-8 cannot encode (unpaired surrogates) by ``?``."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -31,9 +31,7 @@ _CHARACTERS_OF_A_TOKEN = 24
 
 
 class SearchableText:
-    """Text, such as a summary, in which statements can be searched.
-
-    A value in a statement, such as a date, is found in any spelling.
+    """Text, such as a summary, in which statements can be searched, with values in any spelling.
 
     Args:
         text: Text to search.
@@ -63,8 +61,7 @@ class SearchableText:
     def mentions(self, statement: str) -> bool:
         """Return whether the searched text contains a statement, possibly in other words.
 
-        The searched text must contain all entities and numbers of the statement, and most of its
-        other words.
+        It must contain all entities and numbers of the statement, and most of its other words.
         """
         if normalized(statement) in self.form:
             return True
@@ -112,10 +109,7 @@ class DraftCheck:
 
     @property
     def is_usable(self) -> bool:
-        """Whether the draft of a summary has no problems.
-
-        A usable draft may still lack facts, which can be added to it.
-        """
+        """Whether the draft has no problems. It may still lack facts, which can be added."""
         return not self.problems
 
 
