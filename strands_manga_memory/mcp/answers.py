@@ -93,8 +93,7 @@ class ResultCache:
     def find(self, key: Key) -> CachedResult | None:
         """Return the cached result of an equal call; None if there is no such result.
 
-        Equal calls have the same ``key``: tenant, user, server, tool and arguments. A result that
-        is older than ``ttl`` seconds is not returned.
+        A result that is older than ``ttl`` seconds is not returned.
         """
         with self._lock:
             found = self._kept.get(key)
@@ -228,10 +227,8 @@ def error_result(
 ) -> dict[str, Any]:
     """Return a tool result with the status ``error``, which describes a failed tool call.
 
-    Args:
-        failure: Description of the failure.
-        original: Error result of the tool. Its fields ``isError`` and ``metadata`` are copied.
-        text: Error text of the tool, from which the caller has removed secrets.
+    The fields ``isError`` and ``metadata`` of ``original``, the tool's own error result, are
+    copied. ``text`` is the tool's error text, from which the caller has removed secrets.
     """
     rest = {
         name: original[name]
@@ -268,11 +265,6 @@ def fallback_result(
 def _with_details(
     result: Mapping[str, Any], failure: ToolFailure, content: list[Any], **extra: Any
 ) -> dict[str, Any]:
-    """Return a copy of a tool result with new content, and with data about the failed call.
-
-    A JSON block with ``failure.as_json()`` and ``extra`` is added to ``content``. The metadata gets
-    ``failure.details()`` and ``extra``.
-    """
     given = result.get("metadata")
     metadata = {
         **(given if isinstance(given, Mapping) else {}),

@@ -80,7 +80,6 @@ class Call:
     Args:
         guard: Circuit breaker, argument schema and statistics of the tool.
         request_id: The ``toolUseId``.
-        arguments: The input of the tool.
         agent: Agent that calls the tool, or None.
         user: User for whom the tool is called, or None if unknown.
 
@@ -123,11 +122,6 @@ class Call:
         self._partial.append(Progress(progress, total, message and message[:_MESSAGE_CHARACTERS]))
 
     async def _admit(self, *, check_arguments: bool) -> Permit | None:
-        """Return the circuit breaker's permit for the call, or None if the call is rejected.
-
-        A call is rejected if its arguments are wrong, if the server cannot be reached, or if the
-        breaker does not allow calls now. ``result`` is then the error for the model.
-        """
         guard, server, breaker = self._guard, self._guard.server, self._guard.breaker
         wrong = guard.schema.find_error(self.arguments) if check_arguments else None
         if wrong is not None:
@@ -164,11 +158,8 @@ class Call:
     ) -> AsyncGenerator[Any, None]:
         """Call the tool, and yield the events of the call before the final event.
 
-        The final event is stored in ``result``. A rejected call yields no events.
-
-        Args:
-            start: Function that starts the call and returns the stream of its events.
-            check_arguments: Whether to check the arguments first.
+        The final event is stored in ``result``. A rejected call yields no events. ``start`` starts
+        the call, and returns the stream of its events.
         """
         permit = await self._admit(check_arguments=check_arguments)
         if permit is None:
@@ -217,25 +208,15 @@ class Call:
         permit: Permit,
         key: tuple[str, int],
     ) -> None:
-        """Report the end of the call to breaker, statistics and supervisor, and set ``result``.
-
-        ``verdict`` and ``replaceable_failure`` are also set.
-
-        Args:
-            outcome: Result or error of the call. None if the call was interrupted, cancelled or
-                abandoned.
-            event: Final event of the tool, if there is one.
-            permit: Permit of the tool's breaker.
-            key: Key of the call in the statistics.
-        """
         guard = self._guard
         if outcome is None:
+            # interrupted, cancelled or abandoned
             permit.ignore()
             guard.log.end(key, CANCELLED)
             if guard.server is not None:
                 guard.server.remove_call(self._number)
             return
-        self.verdict = verdict = self._classify(outcome)
+        self.verdict = verdict = self._classify_and_report(outcome)
         guard.report_outcome(verdict, permit, self._user)
         if event is not None and verdict in _PASSED_ON:
             guard.log.end(key, verdict)
@@ -277,8 +258,7 @@ class Call:
         cancelled = self.cancel_signal is not None and self.cancel_signal.is_set()
         return CallOutcome(tool=self._guard.remote_name, cancelled=cancelled, **how)
 
-    def _classify(self, outcome: CallOutcome) -> Verdict:
-        """Classify the ended call, and report to the supervisor whether the MCP server answered."""
+    def _classify_and_report(self, outcome: CallOutcome) -> Verdict:
         server, number = self._guard.server, self._number
         verdict = self._guard.classify_call(outcome)
         if server is None:
@@ -348,7 +328,6 @@ def _error_text(outcome: CallOutcome) -> str:
 
 
 def _must_be_raised(error: BaseException) -> bool:
-    """Return whether an exception must reach the agent's caller, such as an interrupt."""
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         return task is None or task.cancelling() > 0

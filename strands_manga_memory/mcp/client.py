@@ -56,17 +56,6 @@ def stop(client: MCPClient) -> None:
 def _stop_without_warnings(
     client: MCPClient, own_stop: Callable[..., None], *exit_details: Any
 ) -> None:
-    """Stop an MCP client, without Python's warnings about unfinished coroutines.
-
-    Such warnings arise if the client's background thread has ended: the client then passes a
-    coroutine to an event loop that no longer runs. This function removes the event loop first.
-
-    Args:
-        client: The client.
-        own_stop: Method ``stop`` of the client. During ``restart``, the attribute ``client.stop``
-            is another function.
-        *exit_details: Arguments of ``own_stop``.
-    """
     thread, loop, started = (
         getattr(client, name, None) for name in ("_background_thread", _LOOP, "_init_future")
     )
@@ -78,6 +67,8 @@ def _stop_without_warnings(
     ):
         thread.join(timeout=1)
     if thread is not None and loop is not None and not thread.is_alive():
+        # The client would pass a coroutine to this loop, which no longer runs, and Python would
+        # warn.
         loop.close()
         setattr(client, _LOOP, None)
     own_stop(*exit_details)

@@ -154,11 +154,8 @@ class CallLog:
     def end(self, key: tuple[str, int], verdict: Verdict, text: str = "") -> float:
         """Record the end of a tool call, and return the duration of the call in seconds.
 
-        Args:
-            key: Result of ``begin``.
-            verdict: Classification of the call.
-            text: Error text of the call, without secrets. An empty text leaves ``last_error`` of
-                the statistics unchanged.
+        ``key`` is the result of ``begin``. ``text`` is the error text of the call, without secrets.
+        An empty text leaves ``last_error`` of the statistics unchanged.
         """
         now = self._clock()
         with self._lock:
@@ -182,9 +179,8 @@ class CallLog:
     def count_substitute(self, *, stale: bool) -> None:
         """Count a failed call for which the agent got a substitute result.
 
-        Args:
-            stale: True if the substitute was an earlier result of the tool; False if it was the
-                result of a fallback tool.
+        ``stale`` is True for an earlier result of the tool, and False for the result of a fallback
+        tool.
         """
         with self._lock:
             self._counts["stale" if stale else "fallbacks"] += 1
@@ -282,10 +278,7 @@ class Guard:
     """State of one guarded tool: circuit breaker, argument schema, call statistics, and server.
 
     Args:
-        spec: Specification of the tool.
-        policy: Policy of the tool's breaker.
         remote_name: Name of the tool at its MCP server. Default: the name in ``spec``.
-        server: Supervisor of the connection to the MCP server, or None.
         clock: Function that returns monotonic seconds.
         on_event: Function that is called with a ``BreakerEvent`` at each change of the breaker's
             state.
@@ -370,7 +363,7 @@ class Guard:
 
         An open breaker rejects calls, with one exception. The first call of a new user closes the
         breaker, if fewer than ``policy.users`` users have called the tool before, and only their
-        errors have opened the breaker. Such errors may come from wrong arguments.
+        errors have opened the breaker.
         """
         permit = self.breaker.try_acquire()
         is_new = user is not None and user not in self._callers
@@ -383,10 +376,7 @@ class Guard:
     def report_outcome(self, verdict: Verdict, permit: Permit, user: Hashable | None) -> None:
         """Report the outcome of a user's call to the circuit breaker of the tool.
 
-        One user's errors may come from wrong arguments, such as an unknown order id. Errors
-        therefore open the breaker only if ``policy.users`` different users got errors. While fewer
-        users have called the tool, errors of all of them are enough. Timeouts, other failures of
-        the tool, and errors of unknown users count regardless of the number of users.
+        Whether errors of few users open the breaker depends on ``BreakerPolicy.users``.
         """
         if user is not None and len(self._callers) < self.policy.users:
             self._callers.add(user)

@@ -150,7 +150,7 @@ class GuardedTool(AgentTool):
                     fallback_result(answer, call.replaceable_failure, tool_name=used)
                 )
                 return
-        if (result := self._result(call, key)) is not None:
+        if (result := self._cache_or_replace_result(call, key)) is not None:
             yield result
 
     def _begin(
@@ -166,8 +166,7 @@ class GuardedTool(AgentTool):
 
         return call, call.events(start, check_arguments=self._checks_arguments)
 
-    def _result(self, call: Call, key: Key | None) -> ToolResultEvent | None:
-        """Cache and return the call's result, or return a cached result in place of a failure."""
+    def _cache_or_replace_result(self, call: Call, key: Key | None) -> ToolResultEvent | None:
         if call.verdict == UNKNOWN_TOOL and self.owner is not None:
             self.owner.on_unknown_tool()
         cache, result = self._cache, call.result
@@ -195,7 +194,6 @@ class GuardedTool(AgentTool):
 
 
 async def _call_server(tool: MCPAgentTool, tool_use: ToolUse, call: Call) -> ToolGenerator:
-    """Call a tool of an MCP server, and record the progress messages of the server in ``call``."""
     theirs = progress_callback_of(tool.mcp_client)
 
     async def progressed(progress: float, total: float | None, message: str | None) -> None:
@@ -321,7 +319,6 @@ class GuardedToolProvider(ToolProvider):
 
 
 def _tools_of(tool: Any) -> list[AgentTool]:
-    """Return the tools in one element of ``Agent(tools=[...])``, such as a module or a file."""
     if isinstance(tool, AgentTool):
         return [tool]
     registry = ToolRegistry()

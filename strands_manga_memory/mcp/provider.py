@@ -299,13 +299,10 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         threading.Thread(target=self.on_reconnected, name="mcp-refresh", daemon=True).start()
 
     def _update_agent(self, agent: Agent) -> None:
-        """Replace the MCP server's tools in an agent by the current tools of the server.
-
-        Unchanged tools keep their positions, so that the request to the model stays the same.
-        """
         with self._lock:
             registry, tools = agent.tool_registry, self._tools
             changed: dict[str, AgentTool] = {}
+            # Unchanged tools keep their positions, so that the request to the model stays the same.
             for name, tool in registry.registry.items():
                 if not (isinstance(tool, GuardedTool) and tool.owner is self):
                     changed[name] = tool

@@ -176,7 +176,7 @@ class ServerSupervisor:
             under_way = self._attempt
             attempt = self._attempt = under_way or _attempt()
         if under_way is None:
-            self._run(attempt)
+            self._run_attempt(attempt)
         error = attempt.result()
         if error is not None:
             raise error
@@ -193,13 +193,12 @@ class ServerSupervisor:
         # as start() does, so that the client's thread has the same context variables
         context = contextvars.copy_context()
         thread = threading.Thread(
-            target=context.run, args=(self._run, attempt), name="mcp-reconnect", daemon=True
+            target=context.run, args=(self._run_attempt, attempt), name="mcp-reconnect", daemon=True
         )
         thread.start()
         return attempt
 
-    def _run(self, attempt: Future[Exception | None]) -> None:
-        """Try to connect to the MCP server. The future ``attempt`` gets the error, or None."""
+    def _run_attempt(self, attempt: Future[Exception | None]) -> None:
         failed: Exception | None = None
         try:
             self._connect(self.client)
@@ -264,9 +263,8 @@ class ServerSupervisor:
         """Record that a response stream ended without an answer. Return whether the server failed.
 
         The server counts as failed if another stream ended without an answer within the half second
-        before.
-        With version 1.x of the MCP SDK, a server that dies ends all its calls at once, while a
-        proxy that cuts off a slow answer ends only this call.
+        before. With version 1.x of the MCP SDK, a server that dies ends all its calls at once,
+        while a proxy that cuts off a slow answer ends only this call.
         """
         with self._lock:
             now = self._clock()

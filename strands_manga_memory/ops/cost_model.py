@@ -216,7 +216,7 @@ class CostModel:
     def cost(self) -> Cost:
         """Return the cost of the deployment per month."""
         use, ask = self.use(), self.prices
-        node, nodes = self._nodes(use)
+        node, nodes = self._cheapest_nodes(use)
         parts = {
             "redis nodes": nodes * ask.nodes[node].usd_hour * _HOURS_A_MONTH,
             "dynamodb writes": use.write_units * ask.write_units_per_million / 1e6,
@@ -245,11 +245,7 @@ class CostModel:
             prices_date=ask.date,
         )
 
-    def _nodes(self, use: MonthlyUse) -> tuple[str, int]:
-        """Return the Redis node type and number of nodes that hold all data at the lowest price.
-
-        The number includes replicas.
-        """
+    def _cheapest_nodes(self, use: MonthlyUse) -> tuple[str, int]:
         peak_bytes = use.hot_gb * 1e9 * (self.workload.peak if self.preset == "measured" else 1.0)
         counts = []
         for name, node in self.prices.nodes.items():

@@ -87,7 +87,6 @@ _MOST_COUNTED = 1000
 
 
 def _check_vocabulary() -> Finding:
-    """Check whether a tokenizer's vocabulary is installed. Without one, tokens are estimated."""
     if isinstance(default_counter(), EstimateCounter):
         return warning(
             "process.vocabulary",
@@ -99,7 +98,6 @@ def _check_vocabulary() -> Finding:
 
 
 def _check_sweeping(durable: Table, *, clock: Clock) -> Finding:
-    """Warn if an expired conversation has waited for over an hour for a sweeper to end it."""
     due = ExpiryIndex(durable).due(clock() - _OVERDUE_SECONDS)
     if overdue := sum(1 for _ in islice(due, _MOST_COUNTED)):
         return warning(
@@ -116,7 +114,6 @@ _MOST_READ = 20
 
 
 def _check_codec(durable: Table, codec: Codec | None, *, clock: Clock) -> Finding:
-    """Check that the application's codec can read a stored conversation."""
     check = "durable.records"
     tiers = Tiers.of(None, durable, codec=codec, clock=clock)
     try:

@@ -183,10 +183,6 @@ def _read_repository(
     agent_id: str,
     conversation_manager: Callable[[], ConversationManager] | None,
 ) -> TransferredConversation | None:
-    """Read an agent's conversation, with the history that Strands would restore.
-
-    Return None if the repository lacks the agent, or the agent has neither messages nor state.
-    """
     session_agent = (
         repository.read_agent(session_id, agent_id) if repository.read_session(session_id) else None
     )
@@ -216,9 +212,9 @@ def _read_repository(
 def _read_snapshot(
     manager: SnapshotSessionManager, agent_id: str
 ) -> TransferredConversation | None:
-    """Read an agent's conversation from its latest snapshot. The messages get the current time."""
     history = _RestoredHistory()
     restored = _restore_agent(agent_id, history, manager)
+    # A snapshot has no times of messages.
     now = time.time()
     written = history.summary and history.summary.get("tracking_id")
     log = []
@@ -230,10 +226,7 @@ def _read_snapshot(
 
 
 def _restore_agent(agent_id: str, history: ConversationManager, source: SessionManager) -> Agent:
-    """Return an agent that Strands restored from a stored session, to read its messages and state.
-
-    The agent is never run.
-    """
+    # Only to read the restored messages and states: the agent is never run.
     return Agent(
         model=StandInModel(),
         agent_id=agent_id,
@@ -246,11 +239,6 @@ def _restore_agent(agent_id: str, history: ConversationManager, source: SessionM
 def _to_conversation(
     log: list[tuple[Message, float]], agent: Agent, created: float, **states: Any
 ) -> TransferredConversation | None:
-    """Return a conversation to store, made of the messages and states of an agent in the source.
-
-    Each of ``states`` replaces the agent's state of the same name. Return None if the agent has
-    neither messages nor values in ``agent.state``.
-    """
     snapshot = agent.take_snapshot(preset="session", exclude=["messages"]).data
     states = {name: state for name, state in {**snapshot, **states}.items() if state}
     if not (log or agent.messages or "state" in states):
@@ -264,7 +252,6 @@ def _parse_time(text: str) -> float:
 
 
 def _require_message(value: object, *, record: str) -> Message:
-    """Return ``value``, or raise ``CorruptRecordError`` if it is not a Strands message."""
     if not is_message(value) or value["role"] not in ("user", "assistant"):  # type: ignore[index]
         raise CorruptRecordError(
             f"record={record!r} is damaged: it is not a Strands message", record=record
@@ -273,12 +260,6 @@ def _require_message(value: object, *, record: str) -> Message:
 
 
 class _ReadOnlyRepository:
-    """Wrapper of a Strands session repository that rejects writes, for an import.
-
-    Messages of early Strands releases have no tracking id. The wrapper gives such a message a
-    tracking id that is the same at each read.
-    """
-
     def __init__(self, repository: SessionRepository) -> None:
         self._repository = repository
 
@@ -290,6 +271,7 @@ class _ReadOnlyRepository:
     def list_messages(
         self, session_id: str, agent_id: str, *arguments: Any, **options: Any
     ) -> list[SessionMessage]:
+        # Messages of early Strands releases have no tracking id. Each read must give the same one.
         stored = self._repository.list_messages(session_id, agent_id, *arguments, **options)
         for one in stored:
             message = one.to_message()
@@ -463,11 +445,6 @@ def _deleted_ids(
 
     These are memories that the target has deleted, preferences and summaries from retracted
     messages, and memories that were made from these, such as monthly summaries.
-
-    Args:
-        known: Memories of the export.
-        logged: Preference log of the target, which lists deletions and retractions of messages.
-        sessions: Conversations of the export, to find the session of each retracted message.
     """
     retracted = {each.message: each.at for each in logged.removals if each.message}
     ended: defaultdict[str, float] = defaultdict(float)
@@ -503,10 +480,6 @@ def _deleted_ids(
 def _store_memory(
     record: MemoryRecord, partition: UserPartition
 ) -> Literal["stored", "exists", "left out"]:
-    """Store a memory, and return ``stored``.
-
-    If a memory with its id exists, return ``exists``; if the user was deleted, ``left out``.
-    """
     there: list[MemoryRecord | None] = []
 
     def unless_there(found: MemoryRecord | None) -> MemoryRecord:
@@ -514,11 +487,11 @@ def _store_memory(
         return found or record
 
     kept = partition.update(record.memory_id, unless_there)
+    # None: the user was deleted.
     return "left out" if kept is None else "stored" if there == [None] else "exists"
 
 
 def _parse_conversation(session: Mapping[str, Any]) -> TransferredConversation:
-    """Convert an exported conversation of an agent to an object that a session can store."""
     name = f"{session['session_id']}/{session['agent_id']}"
     log = [
         (_require_message(_decode(record["message"]), record=name), float(record["at"]))

@@ -193,7 +193,6 @@ def inspect(
 
 
 def _hot_state(tier: HotTier, store: HotStore, name: str) -> dict[str, Any] | None:
-    """Return a conversation's state, version and time to live in the hot store; None if missing."""
     if not tier.is_known:
         raise StoreUnavailableError("the hot tier does not answer")
     found = store.load(name, [], touch=False)
@@ -205,15 +204,10 @@ def _hot_state(tier: HotTier, store: HotStore, name: str) -> dict[str, Any] | No
 
 
 def _durable_state(base: Record, tier: DurableTier, tiers: Tiers) -> dict[str, Any] | None:
-    """Return a conversation's properties in the durable table, such as its version.
-
-    The result is None if the table does not have the conversation. ``base`` is the merged record of
-    the hot store and the durable table. The property ``ahead`` is True if the hot store may have
-    changes that the durable table lacks.
-    """
     head = tier.record
     if not head.incarnation:
         return None
+    # A record that is not closed may lack changes that the hot store has.
     is_behind = base.version[:2] > head.version[:2] or not (head.is_closed or head.is_empty)
     return {
         "state": DELETED if head.is_empty else ACTIVE,
@@ -227,7 +221,6 @@ def _durable_state(base: Record, tier: DurableTier, tiers: Tiers) -> dict[str, A
 def _inspected_messages(
     logged: Sequence[LogEntry], window: list[Any], scorer: Trimmer
 ) -> list[InspectedMessage]:
-    """Return the messages for display: those that only the history has, then those of the log."""
     present = {message.get("tracking_id"): message for message in window}
     known = {entry.message.get("tracking_id") for entry in logged}
 
@@ -266,7 +259,6 @@ def display_text(message: Any) -> str:
 
 
 def _tool_statistics(entries: Iterable[LogEntry], now: float) -> dict[str, dict[str, Any]]:
-    """Return calls, errors and circuit breaker state of each tool in a log, keyed by tool name."""
     names: dict[str, str] = {}
     found: dict[str, dict[str, Any]] = {}
     for at, block in ((entry.at, block) for entry in entries for block in entry.message["content"]):
@@ -284,12 +276,8 @@ def _tool_statistics(entries: Iterable[LogEntry], now: float) -> dict[str, dict[
 def _breaker_state(
     result: Mapping[str, Any], at: float, now: float, *, is_guarded: bool
 ) -> dict[str, Any]:
-    """Return the state of a tool's circuit breaker after a call; empty if unknown.
-
-    The result of a failed call contains the state. After a successful call, the breaker is closed.
-    ``is_guarded`` is whether the tool is known to have a breaker.
-    """
     details = guard_details(result)
+    # Only the result of a failed call has details. After a success, the breaker is closed.
     if not details:
         is_closed = is_guarded and result.get("status") != "error"
         return {"state": State.CLOSED, "failures": 0, "retry_after": 0.0} if is_closed else {}

@@ -66,10 +66,6 @@ def problem(check: str, detail: str, remedy: str) -> Finding:
 
 
 def _check_calls(tier: str, steps: Mapping[str, Callable[[], object]]) -> Finding:
-    """Make calls to a store until a call fails. Return the failure, or the success of all calls.
-
-    ``steps`` has a function for each call, keyed by the name of the call.
-    """
     for name, work in steps.items():
         try:
             work()
@@ -79,10 +75,6 @@ def _check_calls(tier: str, steps: Mapping[str, Callable[[], object]]) -> Findin
 
 
 def _compare_clocks(check: str, skew: float, where: str) -> Finding:
-    """Compare a server's clock with this machine's: warn over 2 seconds, fail over 30 seconds.
-
-    ``skew`` is the number of seconds by which the server's clock is ahead.
-    """
     if abs(skew) <= 2:
         return ok(check, f"clocks agree within {max(0.1, abs(skew)):.1f} s")
     side = "ahead of" if skew > 0 else "behind"
@@ -134,10 +126,6 @@ _CONNECT = (
 
 
 def _failed_check(tier: str, error: StoreError, step: str = "") -> Finding:
-    """Return the result of a check that failed because a store raised ``error``.
-
-    ``step`` is a text before the error text, such as the name of the failed call.
-    """
     if isinstance(error, CorruptRecordError):
         return problem(f"{tier}.schema", f"{step}{error}", "upgrade this package")
     check = _CHECKS.get(getattr(error, "reason", ""), "reach")
@@ -146,7 +134,6 @@ def _failed_check(tier: str, error: StoreError, step: str = "") -> Finding:
 
 
 def _check_schema(table: DynamoDBTable, found: Mapping[str, Any], tier: str) -> Iterator[Finding]:
-    """Check that a DynamoDB table has the keys and indexes that this package needs."""
     wanted = table_definition(table.schema, table.name)
     have, want = key_names(found), key_names(wanted)
     if have != want:
@@ -205,7 +192,6 @@ def _check_ttl(table: DynamoDBTable, tier: str) -> Finding:
 
 
 def _check_table_calls(table: Table, tier: str) -> Finding:
-    """Check that a table allows each call of this package, with calls for temporary records."""
     schema = table.schema
     partition = f"doctor/{uuid.uuid4().hex}"
     extra = {index.sort: 0 if index.sort_is_number else "doctor" for index in schema.indexes}
@@ -281,7 +267,6 @@ def _check_reachable(store: RedisHotStore, url: str) -> Finding:
 
 
 def _node_arguments(client: Any) -> dict[str, Any]:
-    """Return the arguments that send a Redis command to one node; empty without a cluster."""
     return {"target_nodes": client.get_random_node()} if isinstance(client, RedisCluster) else {}  # type: ignore[no-untyped-call]
 
 
@@ -293,7 +278,6 @@ def _read_info(store: RedisHotStore) -> Mapping[str, Any] | None:
 
 
 def _check_server(info: Mapping[str, Any]) -> Iterator[Finding]:
-    """Check a Redis server: its version, eviction policy, memory and persistence."""
     name = "Valkey" if info.get("server_name") == "valkey" else "Redis"
     text = str(info.get("valkey_version") or info.get("redis_version") or "0")
     if tuple(int(part) for part in text.split(".")[:2] if part.isdigit()) < (6, 2):
@@ -337,10 +321,6 @@ def _check_server(info: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _check_cluster(info: Mapping[str, Any], store: RedisHotStore) -> Iterator[Finding]:
-    """Check that a Redis cluster serves all keys, and that its URL is ``redis+cluster://``.
-
-    Nothing is checked for a single server.
-    """
     if not int(info.get("cluster_enabled", 0)):
         return
     client: Any = store.client
@@ -386,7 +366,6 @@ def _check_clock(store: RedisHotStore, clock: Clock) -> Iterator[Finding]:
 
 
 def _check_hot_calls(store: HotStore) -> Finding:
-    """Check that a hot store allows each call of this package, in a temporary conversation."""
     name = f"doctor:{uuid.uuid4().hex}:probe/A:probe"
     write = HotWrite(expect=None, epoch=1, version=1, fields={"window": b""}, ttl=0.001)
     steps: dict[str, Callable[[], object]] = {

@@ -226,8 +226,8 @@ def _turn_bytes(workload: Workload) -> float:
 
 
 def _hot_bytes(workload: Workload) -> float:
-    """Return a session's bytes in the hot store: its history, and turns not in the table yet."""
     shown = max(1.0, workload.history_tokens / _turn_tokens(workload))
+    # the turns of the history, and those that are not in the table yet
     turns = min(workload.turns_per_session, shown + _WAITING_TURNS)
     return _HOT_BYTES + turns * _turn_bytes(workload)
 

@@ -101,16 +101,13 @@ class AgentConversation:
     The object reads the conversation from the stores. Its ``saver`` writes changes to them.
 
     Args:
-        conversation_key: Storage key of the conversation.
         tiers: The stores, shared with the other conversations of the session manager.
         ids: Unescaped ids ``session``, ``user``, ``tenant``, ``member`` (agent, Graph or Swarm).
 
     Attributes:
         keeps_window: Whether ``agent.messages`` is stored as the agent's history. False for a Graph
             or Swarm, and for a model that keeps the messages itself.
-        storage: Access to the conversation in the two stores.
         local: This process's copy of the conversation, with its unsaved changes.
-        saver: Background writer of the changes.
         lock: Lock that guards ``local``. It is never held during I/O.
         possible_loss: Whether turns may have been lost before the conversation was opened.
         in_use: The ``AgentConversation`` of the agent that uses the same conversation in this
@@ -242,12 +239,9 @@ class AgentConversation:
         is open, the message begins a continuation, which has the number of the previous turn.
 
         A model that continues its answer sends a longer version with the same ``tracking_id``. It
-        replaces the shorter version, unless the agent's history contains both.
-
-        Args:
-            message: The message.
-            at: Time of the message, in seconds since 1970. Default: now.
-            history: The agent's messages. Default: no earlier version is replaced.
+        replaces the shorter version, unless ``history``, the agent's messages, contains both.
+        Without ``history``, nothing is replaced. ``at`` is the time of the message in seconds since
+        1970 (default: now).
         """
         with self.lock:
             local, identity = self.local, message.get("tracking_id")
@@ -308,10 +302,6 @@ class AgentConversation:
         return bool(found)
 
     def _messages_in_memory(self, identity: str | None) -> Iterator[tuple[TurnKey, int]]:
-        """Yield turn key and index of each message in memory with the given ``tracking_id``.
-
-        If ``identity`` is None or empty, nothing is yielded.
-        """
         for key, turn in reversed(self.local.held_turns.items()) if identity else ():
             for number, data in enumerate(turn.messages):
                 if has_identity(data, identity):
@@ -320,9 +310,8 @@ class AgentConversation:
     def capture(self, messages: Sequence[Mapping[str, Any]], snapshot: Mapping[str, Any]) -> None:
         """Copy an agent's present messages and states to its conversation, for the next save.
 
-        Args:
-            messages: The agent's messages.
-            snapshot: The agent's states, such as ``agent.state``, keyed as in a Strands snapshot.
+        ``snapshot`` has the agent's states, such as ``agent.state``, keyed as in a Strands
+        snapshot.
         """
         with self.lock:
             local = self.local
@@ -461,13 +450,10 @@ class AgentConversation:
     ) -> list[LogEntry]:
         """Return messages of the conversation in order, also those removed from ``agent.messages``.
 
-        With a durable tier (such as DynamoDB), only the turns of the returned messages and a few
-        others are read.
-
         Args:
             last: Number of messages to return, counted back from the end. None: all messages.
-            before: Position of a message. Only messages before this message are returned. None:
-                the messages up to the newest one.
+            before: Position of a message. Only messages before this message are returned. None: the
+                messages up to the newest one.
 
         Raises:
             ValueError: The conversation no longer has the message at the position ``before``.
@@ -504,18 +490,10 @@ class AgentConversation:
     def _read_log(
         self, *, newest: int | None = None, until: TurnKey | None = None
     ) -> tuple[list[LogEntry], int]:
-        """Read messages of the conversation from its stored log (all messages), oldest first.
+        """Return messages of the log (all messages) in order, and how many of them the log has.
 
-        A placeholder replaces each message that is missing or cannot be read.
-
-        Args:
-            newest: Minimum number of messages to read. Whole turns are read, from the newest back,
-                until this number is reached. None, or without a durable tier: all messages.
-            until: Key of the newest turn to read. Later turns are left out. None: no limit.
-
-        Returns:
-            The messages in order, numbered from 1, and the number of messages that were found.
-            Placeholders for missing messages are not counted.
+        A placeholder replaces each message that the log lacks. ``newest`` is the minimum number of
+        messages to read, from the newest back. ``until`` is the newest turn to read.
         """
         read = self.storage.history(newest=newest, until=until)
         log = {key: turn for key, turn in read if until is None or key <= until}

@@ -54,12 +54,8 @@ def slots_of(
     - Any other message, such as a summary, belongs to no turn. It becomes a reference that contains
       the whole message.
 
-    Args:
-        messages: The messages of the agent's history.
-        view: References to the messages of the previous history, and to messages added since.
-        stored: Function that returns the serialized stored message for a reference.
-        found: Function that finds messages in memory by a ``tracking_id``, also those that ``view``
-            lacks. It returns turn key and index of each.
+    ``view`` has references to the messages of the previous history, and to messages added since.
+    ``found`` finds messages in memory by a ``tracking_id``, also those that ``view`` lacks.
     """
     unmatched: dict[bytes, list[Slot]] = {}
     for slot in view:
@@ -100,16 +96,11 @@ def messages_of(
     before: Sequence[Slot] = (),
     present: Sequence[Message] = (),
 ) -> list[Message]:
-    """Convert stored references to the messages of an agent's history, and return these messages.
+    """Convert references to the messages of an agent's history, and return these messages.
 
-    A placeholder replaces each message that cannot be read.
-
-    Args:
-        view: References to the messages of the new history.
-        stored: Function that returns the serialized message of a reference; None if the message
-            cannot be read now.
-        before: References to the messages of the agent's present history.
-        present: The messages of ``before``. Those that are in ``view``, too, are not read again.
+    A placeholder replaces each message that cannot be read. ``present`` are the messages of the
+    references ``before``, which are the agent's present history. Those that are in ``view``, too,
+    are not read again.
     """
     kept = dict(zip(before, present, strict=True)) if len(before) == len(present) else {}
     messages: list[Message] = []
@@ -143,10 +134,7 @@ def has_identity(data: bytes | None, identity: str | None) -> bool:
 
 
 def _placeholder(slot: Slot, before: Sequence[Message]) -> Message:
-    """Return a placeholder for a message that cannot be read.
-
-    Its role differs from the role of the message before it, so that the roles alternate.
-    """
+    # The roles of messages must alternate.
     is_next = bool(before) and before[-1]["role"] == "user"
     role: Literal["user", "assistant"] = "assistant" if is_next else "user"
     return {

@@ -44,13 +44,7 @@ class ConversationSaver:
     the durable tier (such as DynamoDB). A flush writes all changes to the durable tier. A flush may
     run while the next turn is saved.
 
-    Args:
-        conversation_key: Storage key of the conversation.
-        tiers: The stores and their background writer.
-        storage: Access to the conversation in the two stores, with this process's copy of it.
-
     Attributes:
-        tiers: The stores and their background writer.
         error: Error that a retry cannot resolve: changes that cannot be merged, or damaged stored
             data. None without such an error.
         is_closing: Whether ``commit_all`` also marks the durable tier's copy as complete. A restore
@@ -227,7 +221,6 @@ class ConversationSaver:
 
     @property
     def _first_tier(self) -> Tier:
-        """Tier that the next save writes first."""
         storage = self._storage
         begins = storage.nearest.is_known and storage.begins_durably
         return storage.first if begins else storage.nearest
@@ -288,20 +281,10 @@ class ConversationSaver:
             self._needs_flush = True  # begun in the hot tier: the durable tier does not answer
 
     def _attempt(self, work: Callable[[], _T], tier: Tier, *, must: bool = False) -> _T:
-        """Call a function that uses a tier, and record whether the tier works.
+        """Call ``work``, which uses a tier. Record whether the tier works, and retry later if not.
 
-        If the tier fails, a later save is planned.
-
-        Args:
-            work: The function.
-            tier: The tier, whose ``health`` is updated by the outcome.
-            must: Whether to call the function even if the tier is known to be down.
-
-        Raises:
-            StoreUnavailableError: The tier is known to be down, or does not take the change.
-            ConflictError: Another process's change cannot be merged. Later saves fail with this
-                error, too.
-            CorruptRecordError: A stored record is damaged. Later saves fail with this error, too.
+        ``must`` calls it even if the tier is known to be down. After a ``ConflictError`` or a
+        ``CorruptRecordError``, later saves of the conversation fail with the same error.
         """
         health = tier.health
         if not must and not health.may_call():
@@ -332,11 +315,7 @@ class ConversationSaver:
         return found
 
     def _update_unflushed(self) -> None:
-        """Update the list of conversations that ``flush_saved`` copies to the durable tier.
-
-        This conversation is put on the list if the durable tier lacks some of its changes.
-        Otherwise it is removed from the list.
-        """
+        # ``flush_saved`` copies the conversations in this dict to the durable tier.
         unflushed = self.tiers.writer.unflushed
         unflushed.pop(self._key, None)  # the latest save is the last in the dict
         if self.is_unsaved():

@@ -236,15 +236,10 @@ def begin_with(storage: ConversationStorage, content: Record, *, replaces: bool)
 
 
 def _with_new_turns_unlogged(storage: ConversationStorage, content: Record) -> Record:
-    """Return the stored record, changed so that a rewind merges only new turns from it.
+    """Return the stored record (state), changed so that a rewind keeps only new turns from it.
 
-    A rewind merges the returned record into ``content``. The merge adds only turns that count as
-    unlogged (possibly missing in the log, the list of all turns). The result lists as unlogged only
-    the turns that another process saved after ``content`` was read, and no turn that is removed.
-
-    Args:
-        storage: Access to the conversation, with its stored record (state).
-        content: The content to which the conversation is rewound, read earlier.
+    A rewind merges this record into ``content``, and keeps only unlogged turns. Here, these are the
+    turns that another process saved after ``content`` was read.
     """
     base = storage.local.base
     new = {key for key, length in base.seen.items() if length > content.seen.get(key, 0)}

@@ -99,19 +99,7 @@ class SessionAgent:
             conversation.local.end_turn()
 
     def _restore(self, agent: Agent, messages: list[Message], built: Mapping[str, Any]) -> None:
-        """Give an agent its stored messages and states.
-
-        The stored state of a conversation manager is left out, with a warning, if the agent's
-        manager is of another class.
-
-        Args:
-            agent: The agent.
-            messages: The messages of the agent's history.
-            built: Default values of states that are not stored, keyed as in a Strands snapshot.
-
-        Raises:
-            CorruptRecordError: A state is malformed.
-        """
+        """Give an agent its stored messages and states. ``built`` has defaults of other states."""
         data = {**built, **self.conversation.snapshot}
         used = type(agent.conversation_manager).__name__
         if (notes := data.get(MANAGER_STATE)) is not None and notes.get("__name__") != used:
@@ -131,8 +119,7 @@ class SessionAgent:
         """Store the offloaded messages of an agent in its stash again, after a restart.
 
         Strands moves such messages from the history to the stash (a store), and leaves references.
-        A stash in memory is empty after a restart, so the messages are read from the log. A durable
-        stash is not changed. If the log cannot be read, a warning is logged.
+        A stash in memory is empty after a restart.
         """
         manager = agent.context_manager
         if manager is None or manager.stash is None or manager.stash_is_durable:
@@ -206,7 +193,6 @@ class SessionAgent:
             self._gaps.add(now - used_at, now, tiers.writer)
 
     def _adopt_changes(self, agent: Agent) -> None:
-        """Give an agent the history and states that other processes have changed, if any."""
         messages = self.conversation.adopt_changes(agent.messages)
         if messages is None:
             return
@@ -365,10 +351,8 @@ class SessionAgent:
 
 
 def _is_interrupted(agent: Agent) -> bool:
-    """Return whether an agent waits for the user's answer to an interrupt."""
     return bool(_states_of(agent).get("interrupt_state", {}).get("activated"))
 
 
 def _states_of(agent: Agent) -> Mapping[str, Any]:
-    """Return the states of an agent, without messages, keyed as in a Strands snapshot."""
     return agent.take_snapshot(preset="session", exclude=["messages"]).data

@@ -111,12 +111,8 @@ class HistoryPage:
 def log_entries(log: Mapping[TurnKey, Turn], lengths: Mapping[TurnKey, int]) -> list[LogEntry]:
     """Convert the turns of a log to messages, numbered from 1.
 
-    A placeholder replaces each message that is missing or cannot be read.
-
-    Args:
-        log: The turns that were read, keyed by turn key.
-        lengths: Known number of messages of each turn. If fewer messages of a turn were read,
-            placeholders replace the others.
+    ``lengths`` has the known number of messages of each turn. A placeholder replaces each message
+    that is missing in ``log`` or cannot be read.
     """
     entries: list[LogEntry] = []
     role = "assistant"

@@ -155,10 +155,6 @@ class EndedConversation:
             yield from self._transcript(dict(self.storage.history()))
 
     def _transcript(self, log: Mapping[TurnKey, Turn]) -> Iterator[Transcript]:
-        """Yield one transcript of the given turns of the conversation.
-
-        If there are no messages, or if the user or session is not known, nothing is yielded.
-        """
         ids, entries = self.ids, log_entries(log, {})
         if not entries or not ids.get("user") or not ids.get("session"):
             return
@@ -275,27 +271,13 @@ class SessionSweeper:
         return bool(_run_logged(partial(self._finish, hot, name, expect)))
 
     def _finish(self, hot: HotStore, name: str, expect: tuple[int, int]) -> bool:
-        """Finish an expired conversation in the hot tier that this sweeper has claimed (reserved).
-
-        Its last turns are written to the durable tier, the finalizer is called, and the
-        conversation is removed from the hot tier.
-
-        Args:
-            hot: The hot tier.
-            name: Name of the conversation in the hot tier.
-            expect: Epoch and version of the hot copy when the conversation was claimed. If another
-                process has written since, the conversation stays.
-
-        Returns:
-            Whether the conversation was removed.
-        """
         conversation = EndedConversation(ConversationKey.parse(name), self._tiers)
         is_cache = name.count("/") > 1  # not a conversation
         if is_cache or not conversation.flush(claimed=expect):
             hot.drop(name, expect=expect)  # cached data, a tombstone or an empty record
             return False
         if conversation.durable is not None:
-            self._finalized(conversation, conversation.durable)
+            self._finalize_if_changed(conversation, conversation.durable)
             return conversation.storage.empty_hot()
         if self._finalizer is not None:
             self._finalizer(conversation)
@@ -348,7 +330,7 @@ class SessionSweeper:
         if not record.is_empty and now < due:
             return due, False
         has_turns = bool(record.message_count or conversation.ended_incarnations)
-        is_finalized = has_turns and self._finalized(conversation, durable)
+        is_finalized = has_turns and self._finalize_if_changed(conversation, durable)
         if not record.is_empty:
             durable.purge(record.incarnation)
             over_at, away = record.last_used + ttl.session + ttl.grace, now - record.last_used
@@ -370,12 +352,7 @@ class SessionSweeper:
             durable.purge(conversation.record.incarnation)
         return now + ttl.grace + self._lease, is_finalized
 
-    def _finalized(self, conversation: EndedConversation, durable: DurableTier) -> bool:
-        """Call the finalizer for a conversation, unless its stored version was finalized already.
-
-        Returns:
-            Whether the finalizer was called. False also if there is no finalizer.
-        """
+    def _finalize_if_changed(self, conversation: EndedConversation, durable: DurableTier) -> bool:
         if self._finalizer is None:
             return False
         partition, sort = finalized_key(conversation.key)
@@ -391,13 +368,7 @@ class SessionSweeper:
         return True
 
     def _remove_head(self, entry: ExpiryEntry, durable: DurableTier) -> float | None:
-        """Remove the deletion marker (tombstone) of a conversation that has no log, if it is due.
-
-        If it was the last conversation of its session, the session is removed from the user's list.
-
-        Returns:
-            Time of the next check in seconds since 1970. None: no further check.
-        """
+        """Remove a due tombstone (deletion marker). Return when to check the conversation again."""
         now = self._tiers.clock()
         expires_at = int(durable.head_item.get(self._table.schema.ttl) or 0)
         if expires_at > now:
@@ -417,7 +388,6 @@ class SessionSweeper:
 
 
 def _run_logged(work: Callable[[], int]) -> int:
-    """Run a step of a sweep, and return its result. After an error, log the error and return 0."""
     try:
         return work()
     except Exception as error:

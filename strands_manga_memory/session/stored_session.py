@@ -232,7 +232,7 @@ class StoredSession:
         id_ = self._agent_id(agent_id)
         scope = self.scope and dataclasses.replace(self.scope, session_id=session_id)
         target = StoredSession(scope or session_id, self._tiers)
-        self._save_in_process(id_, idle=False)
+        self._flush_in_process(id_, idle=False)
         check_int("at_turn", at_turn, minimum=1)
         fork(self._new("A", id_).storage, at_turn=at_turn, to=target._new("A", id_).storage)
 
@@ -260,7 +260,7 @@ class StoredSession:
             StoreUnavailableError: A tier does not answer; call ``rewind`` again.
         """
         id_ = self._agent_id(agent_id)
-        self._save_in_process(id_, idle=True)
+        self._flush_in_process(id_, idle=True)
         stored = self._new("A", id_)
         rewind(stored.storage, at_turn=check_int("at_turn", at_turn, minimum=0))
         self._refresh_in_process([stored.key])
@@ -483,7 +483,6 @@ class StoredSession:
     # Conversations of the session's agents and orchestrators
 
     def _agent_id(self, agent_id: str | None) -> str:
-        """Check an agent's id and return it. For None, return the id of the default agent."""
         if agent_id is not None:
             return checked_id("agent_id", agent_id)
         if self.scope is not None:
@@ -495,18 +494,15 @@ class StoredSession:
         return ConversationKey.of(self._storage_id, kind, id_)
 
     def _new(self, kind: Kind, id_: str) -> AgentConversation:
-        """Create the object that accesses a conversation. Nothing is read yet."""
         ids = {**self._ids, "member": id_}
         return AgentConversation(self._key_of(id_, kind), self._tiers, ids=ids)
 
     def _inspect(self, agent_id: str | None) -> AgentConversation:
-        """Read an agent's conversation from the stores, without restarting its time to live."""
         conversation = self._new("A", self._agent_id(agent_id))
         conversation.open(inspect=True)
         return conversation
 
     def _get_or_inspect(self, agent_id: str | None) -> AgentConversation:
-        """Return an agent's conversation. If the agent is not in use, read the stores."""
         return self._conversations.get(("A", self._agent_id(agent_id))) or self._inspect(agent_id)
 
     def _agent_in_use(self, agent_id: str) -> Agent | None:
@@ -515,7 +511,6 @@ class StoredSession:
     def _log(
         self, agent_id: str | None, *, last: int | None = None, before: LogPosition | None = None
     ) -> list[LogEntry]:
-        """Return messages of an agent's conversation, also those that are not saved yet."""
         conversation = self._inspect(agent_id)
         conversation.in_use = self._conversations.get(("A", self._agent_id(agent_id)))
         for _, in_use in self._open_conversations([conversation.key]):
@@ -527,18 +522,7 @@ class StoredSession:
             for listener in self._redaction_listeners:
                 listener(id_)
 
-    def _save_in_process(self, agent_id: str, *, idle: bool) -> None:
-        """Write all unsaved changes of an agent in this process to the durable tier.
-
-        Args:
-            agent_id: Id of the agent.
-            idle: Whether the agent must be idle, or else an error is raised. If False, the changes
-                are also written while the agent is being invoked.
-
-        Raises:
-            ConflictError: ``idle`` is True, and the agent is being invoked.
-            StoreUnavailableError: A tier did not store all changes.
-        """
+    def _flush_in_process(self, agent_id: str, *, idle: bool) -> None:
         for session_agent, conversation in self._open_conversations([self._key_of(agent_id)]):
             agent = None if session_agent is None else session_agent.agent()
             if idle and agent is not None and session_agent is not None and session_agent.in_turn:
@@ -554,11 +538,7 @@ class StoredSession:
     def _open_conversations(
         self, keys: Collection[ConversationKey]
     ) -> Iterator[tuple[SessionAgent | None, AgentConversation]]:
-        """Yield the conversations of this session that this process has open, each with its agent.
-
-        Only conversations with one of the given keys are yielded. The agent is None if it is not a
-        Strands agent.
-        """
+        """Yield this process's open conversations that have one of the keys, with their agents."""
         for session in members_of(attachments(self._tiers.writer)["sessions"]):
             if session._storage_id != self._storage_id:  # noqa: SLF001 - of this class
                 continue
@@ -567,18 +547,12 @@ class StoredSession:
                     yield session._agents.get(id_) if kind == "A" else None, found  # noqa: SLF001
 
     def _refresh_in_process(self, keys: Collection[ConversationKey]) -> None:
-        """Update all copies of conversations in this process after a deletion or rewind.
-
-        Each session manager of the process reads its copies again. ``keys`` are the storage keys of
-        the conversations.
-        """
         for session_agent, conversation in self._open_conversations(keys):
             conversation.saver.request_refresh().result()
             if session_agent is not None:
                 session_agent.end_interrupt()
 
     def _delete(self, keys: Iterable[ConversationKey]) -> list[StoreUnavailableError]:
-        """Delete conversations from both tiers, and return the errors of tiers that failed."""
         errors = []
         in_use = {conversation.key: conversation for conversation in self._conversations.values()}
         for conversation_key in keys:

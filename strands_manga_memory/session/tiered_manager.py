@@ -300,10 +300,6 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
     # Internals
 
     def _session_agent(self, agent: Agent) -> SessionAgent:
-        """Return the ``SessionAgent`` of a Strands agent.
-
-        Raise ``ValueError`` if the manager does not know the agent.
-        """
         if agent.agent_id not in self._agents:
             raise ValueError(
                 f"agent_id {agent.agent_id!r:.80} is not known to this session manager: "
@@ -312,10 +308,6 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         return self._agents[agent.agent_id]
 
     def _multi_agent_conversation(self, id_: str) -> AgentConversation:
-        """Return the conversation in which the state of a Graph or Swarm is stored.
-
-        Raise ``ValueError`` if the manager does not know the Graph or Swarm.
-        """
         if ("M", id_) not in self._conversations:
             raise ValueError(
                 f"id {id_!r:.80} is not known to this session manager: give it to the Graph or"
@@ -327,10 +319,6 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
 def _request_run_save(
     source: MultiAgentBase, conversation: AgentConversation, *, is_over: bool = False
 ) -> Future[None]:
-    """Save the state of a Graph or Swarm in the background.
-
-    If its run ended with an interrupt, the state is also written to the durable tier.
-    """
     state = source.serialize_state()
     conversation.set_entry(ORCHESTRATOR, state)
     saved = conversation.saver.request()

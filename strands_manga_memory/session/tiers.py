@@ -134,10 +134,8 @@ def stored_heads(table: Table, session: str) -> list[StoredHead]:
 def put_group_tombstone(table: Table, partition: str, *, now: float, until: float) -> None:
     """Mark all conversations of a session or user as deleted, by one item (a tombstone).
 
-    The item has the first incarnation (number of a conversation's run) that does not count as
-    deleted. After this call, the caller must list the conversations, and delete their data. An
-    earlier list may be incomplete, because other processes can begin conversations until the item
-    is written.
+    After this call, the caller must list the conversations, and delete their data. An earlier list
+    may be incomplete, because other processes can begin conversations until the item is written.
 
     Args:
         table: The durable tier.
@@ -205,8 +203,7 @@ class ExpiryIndex:
     """Index in the durable tier of the times when sweepers must check conversations.
 
     A sweeper (background job) reads the entries whose time has come, and finishes their
-    conversations if they have expired. Each entry is stored twice: under its time, so that sweepers
-    find due entries, and under the conversation.
+    conversations if they have expired.
     """
 
     def __init__(self, table: Table) -> None:
@@ -245,15 +242,9 @@ class ExpiryIndex:
                 yield entry
 
     def claim(self, entry: ExpiryEntry, *, now: float, lease: float) -> bool:
-        """Claim (reserve) a conversation, so that no other sweeper works on it.
+        """Claim (reserve) a conversation for ``lease`` seconds, so that no other sweeper checks it.
 
-        Args:
-            entry: Entry of the conversation in the expiry index.
-            now: The time in seconds since 1970.
-            lease: Seconds for which the entry is claimed.
-
-        Returns:
-            Whether the conversation was claimed. False if another sweeper was first.
+        ``now`` is the time in seconds since 1970. Return False if another sweeper was first.
         """
         item = entry.item(entry.table_key, claimed=now + lease)
         is_free = entry.claimed <= now
@@ -263,9 +254,9 @@ class ExpiryIndex:
         """Move a conversation's entry in the index to a later time.
 
         The new time is ``due``, in seconds since 1970, but at least one second after the old time.
-        The key of an entry contains its time in seconds, and the old entry is removed only after
-        the new one is written, so their keys must differ.
         """
+        # The old entry is deleted last, so its key, which has its second, must differ from the new
+        # key.
         later = self.items(entry.key, entry.ids, due=max(entry.due + 1, due))
         self._table.batch_write(puts=later)
         self._table.delete(*entry.table_key)
@@ -290,10 +281,7 @@ class ExpiryIndex:
 
 
 def due_key(conversation_key: ConversationKey) -> Key:
-    """Return the table key under which the time of a conversation's next check is stored.
-
-    At this time, a background job (the sweeper) checks whether the conversation has expired.
-    """
+    """Return the table key of the time when a sweeper (background job) checks a conversation."""
     return f"ended/{conversation_key.name}", "due"
 
 
@@ -364,15 +352,8 @@ def remove_listing(
     """Remove a deleted session from the list of its user's sessions.
 
     If the hot tier may still have copies of the session, the entry stays, marked as deleted, until
-    the copies have expired.
-
-    Args:
-        table: The durable tier.
-        session: Storage id of the session.
-        ids: Ids of the session, its user and their tenant as the application gave them (unescaped),
-            keyed by ``session``, ``user`` and ``tenant``.
-        copies_until: Time when the last hot copies have expired, in seconds since 1970; None if
-            there are none.
+    ``copies_until`` (seconds since 1970), when the copies have expired. ``ids`` are the unescaped
+    ids ``session``, ``user`` and ``tenant``.
     """
     if (entry := directory_entry(session, ids)) is None:
         return
@@ -395,15 +376,8 @@ def hot_copy_warnings(
 ) -> list[str]:
     """Return a warning if sessions may have copies in a hot tier that the caller does not use.
 
-    A deletion or export of a user's data misses such copies.
-
-    Args:
-        table: The durable tier.
-        listed: The sessions.
-        hot: The hot tier that the caller uses, or None.
-
-    Returns:
-        A list with one warning, or an empty list.
+    A deletion or export of a user's data misses such copies. ``hot`` is the hot tier that the
+    caller uses. The result is a list with one warning, or an empty list.
     """
     if hot is not None and hot.survives_process:
         return []
@@ -467,9 +441,8 @@ class Tiers:
         """Combine a hot and a durable store, of which one may be None.
 
         A hot store in the memory of this process is used only without a durable store, because its
-        content is lost when the process ends. All objects with the same stores share one background
-        writer, which also tracks whether each store answers. ``rules`` are further attributes of
-        ``Tiers``, such as ``clock``.
+        content is lost when the process ends. ``rules`` are further attributes of ``Tiers``, such
+        as ``clock``.
         """
         if hot is not None and durable is not None and not hot.survives_process:
             hot = None

@@ -222,8 +222,7 @@ def stored_gaps(table: Table, *, since: float = 0.0) -> LogHistogram:
 def gaps_of(writer: Writer, table: Table | None) -> ReturnGaps:
     """Return this process's histogram of the pauses between two turns, for the given stores.
 
-    All session managers of the process that use these stores share the histogram. ``writer`` is the
-    background writer of the stores. ``table`` is the durable tier, or None.
+    All session managers of the process that use these stores share the histogram.
     """
     attached, table = attachments(writer), getattr(table, "observes", table)
     found: ReturnGaps = attached.get("gaps") or attached.setdefault("gaps", ReturnGaps(table))

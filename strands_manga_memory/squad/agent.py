@@ -169,12 +169,6 @@ class SessionStrandsAgent(SquadAgent):
     async def _replies(
         self, text: str, user_id: str, session_id: str, params: dict[str, Any]
     ) -> AsyncGenerator[AgentStreamResponse, None]:
-        """Answer a request in a task of its own, and yield the chunks of the answer.
-
-        If Agent Squad closes the stream early, the Strands agent gets a cancel signal, and the task
-        is cancelled if it still runs after ``grace`` seconds. If Agent Squad only stops reading,
-        the task continues.
-        """
         channel: asyncio.Queue[AgentStreamResponse | None] = asyncio.Queue()
         gone = threading.Event()
         turn = asyncio.create_task(
@@ -187,6 +181,7 @@ class SessionStrandsAgent(SquadAgent):
             while (reply := await channel.get()) is not None:
                 yield reply
         finally:
+            # The stream was closed early. If Agent Squad only stops reading, the task continues.
             if not turn.done():
                 gone.set()
                 asyncio.get_running_loop().call_later(self._grace, turn.cancel)
@@ -242,7 +237,7 @@ class SessionStrandsAgent(SquadAgent):
         elif handoffs:
             prompt = [{"text": text}, *({"text": handoff.text} for handoff in handoffs)]
         about: dict[str, Any] = {"agent_name": self.name, "messages": agent.messages}
-        agent.hooks.add_callback(AfterInvocationEvent, self._close_turn)
+        agent.hooks.add_callback(AfterInvocationEvent, self._add_missing_answer)
         tracking = await self.callbacks.on_agent_start(
             **about,
             payload_input=text,
@@ -297,13 +292,10 @@ class SessionStrandsAgent(SquadAgent):
         self._used.add(agent)
         return agent
 
-    async def _close_turn(self, event: AfterInvocationEvent) -> None:
-        """Add an answer to a failed or cancelled turn of the conversation.
-
-        Otherwise, the model would answer the request of this turn together with the next request.
-        """
+    async def _add_missing_answer(self, event: AfterInvocationEvent) -> None:
         messages, result = event.agent.messages, event.result
         is_cancelled = result is not None and result.stop_reason == "cancelled"
+        # Otherwise, the model would answer this request together with the next request.
         if (result is None or is_cancelled) and messages and messages[-1]["role"] == "user":
             text = self._cancelled_text if is_cancelled else self._failed_text
             answer: Message = {
@@ -331,7 +323,6 @@ def _open_questions(agent: Agent) -> list[str]:
 
 
 def _interrupt_reasons(result: AgentResult) -> list[str]:
-    """Return the reasons of an agent's interrupts, as texts for the user."""
     return [
         one.reason if isinstance(one.reason, str) else f"{one.name}: {one.reason}"
         for one in result.interrupts or []

@@ -47,7 +47,6 @@ class _Exchange:
 
     Attributes:
         at: Time of the question, or of the answer if the agent spoke first, in seconds since 1970.
-        agent_id: Id of the answering agent.
         question: Text of the user; None if the agent spoke first.
         answer: Text of the agent; empty if there is none.
     """
@@ -236,8 +235,7 @@ class SessionChatStorage(ChatStorage):
         return ConversationScope(user_id, session_id, agent_id, tenant=self._tenant)
 
     @property
-    def _has_logs(self) -> bool:
-        """Whether the durable store, which keeps the logs of the conversations, is available."""
+    def _can_read_logs(self) -> bool:
         hot = self._memory.hot
         return shared_writer(
             hot if hot.survives_process else None, self._memory.durable
@@ -245,7 +243,7 @@ class SessionChatStorage(ChatStorage):
 
     def _all_exchanges(self, scope: ConversationScope) -> list[_Exchange]:
         agents = set(self._limits)  # the durable tier lists new agents only after a flush
-        if self._has_logs:
+        if self._can_read_logs:
             with suppress(StoreUnavailableError):
                 agents.update(self._memory.session(scope).agents())
         found = [
@@ -261,7 +259,7 @@ class SessionChatStorage(ChatStorage):
             self._limits.get(scope.agent_id, MOST_MESSAGES),
         )
         records: Iterable[dict[str, Any]] | None = None
-        if self._has_logs:
+        if self._can_read_logs:
             try:
                 records = list(manager.records(last=limit * _LOG_ENTRIES_PER_MESSAGE))
             except StoreUnavailableError:
@@ -275,20 +273,16 @@ class SessionChatStorage(ChatStorage):
 
 @contextmanager
 def _user_facing_errors() -> Iterator[None]:
-    """Replace the texts of store errors in a ``with`` block by a text for users.
-
-    Agent Squad shows users the text of an error.
-    """
     try:
         yield
     except StoreError as error:
+        # Agent Squad shows users the text of an error.
         raise type(error)(
             "The conversation cannot be reached just now. Please try again in a moment."
         ) from error
 
 
 def _exchanges(records: Iterable[dict[str, Any]], agent_id: str) -> Iterator[_Exchange]:
-    """Yield the user's question and the agent's final answer of each turn in a list of messages."""
     at: float | None = None
     question: str | None = None
     answer, is_final = "", False

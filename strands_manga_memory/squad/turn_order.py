@@ -91,7 +91,6 @@ class ConversationTurns:
 
     @asynccontextmanager
     async def _first_in_queue(self, key: Key) -> AsyncIterator[None]:
-        """Run a ``with`` block after a conversation's earlier requests in this process."""
         mine = Future[None]()
         # so that the cancellation of a waiting request does not cancel the future
         mine.set_running_or_notify_cancel()
@@ -114,10 +113,6 @@ class ConversationTurns:
 
     @asynccontextmanager
     async def _holding_lease(self, hot: HotStore, scope: ConversationScope) -> AsyncIterator[None]:
-        """Hold the lease (lock with an expiry) of a conversation during a ``with`` block.
-
-        If the hot store fails, the block runs without a lease.
-        """
         # ``TieredSessionManager.lease`` uses the same lease.
         name, owner = (
             ConversationKey.of(scope.storage_session_id, "A", scope.agent_id).name,
@@ -153,12 +148,9 @@ class ConversationTurns:
 
 
 async def _acquire_in_thread(acquire: Callable[[], bool]) -> bool:
-    """Call ``acquire`` in a thread, and wait for its end even if the task is cancelled.
-
-    Otherwise, a cancelled task could release the lease before the thread acquires it.
-    """
     acquiring = asyncio.ensure_future(asyncio.to_thread(acquire))
     try:
+        # A cancelled task could otherwise release the lease before the thread acquires it.
         return await asyncio.shield(acquiring)
     except asyncio.CancelledError:
         with suppress(StoreError):

@@ -247,11 +247,6 @@ _TAGS: dict[str, Callable[[str], Any]] = {
 
 
 def _json_values(value: Any, path: frozenset[int] = frozenset()) -> Any:
-    """Convert a value to one that JSON can represent.
-
-    For example, bytes become ``{"$bytes": "BASE64"}``, and sets become lists. ``path`` contains the
-    ``id()`` of each container around the value, to detect cycles.
-    """
     if type(value) in _PLAIN:
         return value
     if isinstance(value, str):
@@ -262,6 +257,7 @@ def _json_values(value: Any, path: frozenset[int] = frozenset()) -> Any:
         return float(value) if math.isfinite(value) else {"$float": repr(float(value))}
     if isinstance(value, bytes | bytearray | memoryview):
         return {"$bytes": base64.b64encode(value).decode("ascii")}
+    # ``path`` has the ``id()`` of each container around the value, to detect cycles.
     is_stored = _is_container(value) and id(value) not in path
     if is_stored and (not value or len(path) < MAX_LEVELS - 1):
         path |= {id(value)}
@@ -283,12 +279,6 @@ def _json_values(value: Any, path: frozenset[int] = frozenset()) -> Any:
 
 
 def _restore_value(found: dict[str, Any]) -> Any:
-    """Convert a JSON object from ``dump`` back to the Python value.
-
-    An object whose only key begins with ``$`` represents another value. For example, ``{"$bytes":
-    "BASE64"}`` becomes bytes. An unknown key raises ``LookupError``. Other objects are returned
-    unchanged.
-    """
     if len(found) == 1 and (key := next(iter(found)))[:1] == "$":
         return {key[1:]: found[key]} if key[1:2] == "$" else _TAGS[key](found[key])
     return found

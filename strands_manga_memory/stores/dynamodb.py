@@ -317,17 +317,9 @@ class DynamoDBTable:
         return self._call(operation, expected=NOT_MET, **request) is not None
 
     def _batch(self, operation: str, entries: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
-        """Send reads or writes to DynamoDB in batches, and yield each response.
+        """Send keys to read, or write requests, in batches, and yield each response.
 
-        DynamoDB may process only a part of a batch, for example because of throttling. The
-        remaining reads or writes are sent again, at the head of the next batch.
-
-        Args:
-            operation: ``batch_get_item`` or ``batch_write_item``.
-            entries: Keys to read, or write requests.
-
-        Raises:
-            StoreUnavailableError: DynamoDB processed no further entry within the deadline.
+        If DynamoDB processes only a part of a batch, the rest is at the head of the next batch.
         """
         reads = operation == "batch_get_item"
         left = "UnprocessedKeys" if reads else "UnprocessedItems"
@@ -353,16 +345,7 @@ class DynamoDBTable:
                 time.sleep(pause)
 
     def _call(self, operation: str, *, expected: str = "", **request: Any) -> Any:
-        """Send a request to DynamoDB, with retries after temporary errors, and return the response.
-
-        Args:
-            operation: Name of the boto3 method, such as ``put_item``.
-            expected: Error code for which the result is None. All other errors are raised.
-            **request: Arguments of the method.
-
-        Raises:
-            StoreError: The request failed.
-        """
+        """Send a request, with retries. Return None if the answer has the code ``expected``."""
         pauses = self._pauses()
         while True:
             problem: StoreError
@@ -397,11 +380,7 @@ class DynamoDBTable:
 
 
 def _replace_connections(client: Any) -> None:
-    """Give a boto3 client of a forked process an empty pool of connections.
-
-    The client's public method ``close`` would wait forever for a lock that another thread of the
-    parent held during the fork.
-    """
+    # ``close`` would wait forever for a lock that another thread of the parent held at the fork.
     try:
         session = client._endpoint.http_session  # noqa: SLF001 - boto3 has no public way
         managers = [session._manager, *session._proxy_managers.values()]  # noqa: SLF001

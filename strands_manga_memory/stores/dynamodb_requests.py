@@ -156,7 +156,7 @@ def dynamodb_client(*, region: str | None = None, endpoint: str | None = None) -
 
 
 def _write_as_utf8(params: dict[str, Any], **_: Any) -> None:
-    """Write a request's body as UTF-8, which is shorter than the ASCII escapes of botocore."""
+    # UTF-8 is shorter than the ASCII escapes of botocore.
     with suppress(ValueError):  # a lone surrogate, which UTF-8 lacks: the escapes stay
         params["body"] = orjson.dumps(orjson.loads(params["body"]))
 

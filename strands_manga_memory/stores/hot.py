@@ -206,11 +206,7 @@ def release_lease(hot: HotStore, conversation: str, *, owner: str) -> None:
 
 @dataclass(frozen=True)
 class _Conversation:
-    """Conversation that an ``InMemoryHotStore`` stores. Each write replaces it by a new object.
-
-    If the process is forked during a write, the child gets the old or the new object in full.
-    """
-
+    # Frozen, so that a fork during a write gives the child the old or the new object in full.
     epoch: int
     version: int
     state: str
@@ -233,8 +229,6 @@ class _Conversation:
 
 @dataclass(frozen=True)
 class _Value:
-    """Stored value with the time of its expiry."""
-
     content: bytes
     gone_at: float
 
@@ -404,7 +398,6 @@ class InMemoryHotStore:
         return found
 
     def _clean(self, now: float) -> None:
-        """Remove expired entries, if the store has twice as many as after its last clean-up."""
         every: tuple[dict[str, Any], ...] = (self._conversations, self._values)
         if sum(map(len, every)) < self._clean_at:
             return

@@ -139,10 +139,10 @@ class PostgresTable(SQLTable):
         with self._connected() as connection:  # returned before the caller processes a record
             return connection.execute(statement, values, binary=True).fetchall()
 
-    def _column(self, value: str) -> bytes:
+    def _to_column(self, value: str) -> bytes:
         return value.encode()
 
-    def _text(self, column: bytes) -> str:
+    def _from_column(self, column: bytes) -> str:
         return column.decode()
 
     def _name(self) -> str:
@@ -171,7 +171,7 @@ class PostgresTable(SQLTable):
                     absent = set()
                     for key, write, _ in planned:
                         if write.when is not None:
-                            stored = self._locked(connection, key)
+                            stored = self._lock_row(connection, key)
                             if not self._is_met(write.when, key, stored):
                                 return False
                             if stored is None:
@@ -190,8 +190,7 @@ class PostgresTable(SQLTable):
             " writes; try again later"
         )
 
-    def _locked(self, connection: Connection, key: Key) -> bytes | None:
-        """Lock the row of a record for the transaction, and return its data; None if missing."""
+    def _lock_row(self, connection: Connection, key: Key) -> bytes | None:
         statement = f"SELECT item FROM {self._name()} WHERE partition = %s AND sort = %s FOR UPDATE"  # noqa: S608
         row = connection.execute(statement, _bytes(key), binary=True).fetchone()
         return None if row is None else bytes(row[0])
@@ -199,18 +198,6 @@ class PostgresTable(SQLTable):
     def _replace(
         self, connection: Connection, key: Key, data: bytes | None, *, was_absent: bool
     ) -> None:
-        """Write or delete a record in a transaction.
-
-        Args:
-            connection: Connection of the transaction.
-            key: Key of the record.
-            data: The serialized record. None: the record is deleted.
-            was_absent: Whether the transaction found no record when it checked the condition of the
-                write. A missing record cannot be locked, so another process may store it meanwhile.
-
-        Raises:
-            _WriteConflict: Another process has stored the record after the check.
-        """
         if data is None:
             where = "WHERE partition = %s AND sort = %s"
             connection.execute(f"DELETE FROM {self._name()} {where}", _bytes(key))  # noqa: S608
@@ -221,16 +208,14 @@ class PostgresTable(SQLTable):
             f" ON CONFLICT {'DO NOTHING' if was_absent else update}"
         )
         if connection.execute(insert, (*_bytes(key), data)).rowcount == 0:
+            # Another process stored the record after the check, because a missing row cannot be
+            # locked.
             raise _WriteConflict
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
-        """Provide a connection of the pool during a ``with`` block.
-
-        If the block leaves a transaction open, the connection is closed.
-        """
         try:
-            pool, connection = self._usable()
+            pool, connection = self._working_connection()
             connection.until = time.monotonic() + self._deadline
             try:
                 yield connection
@@ -242,11 +227,7 @@ class PostgresTable(SQLTable):
         except (psycopg.Error, OSError) as error:
             raise package_error(error, self.schema.name) from error
 
-    def _usable(self) -> tuple[ConnectionPool[Connection], Connection]:
-        """Return a working connection and its pool.
-
-        Connections that the server has ended are replaced.
-        """
+    def _working_connection(self) -> tuple[ConnectionPool[Connection], Connection]:
         started = time.monotonic()
         until = started + max(_LEAST_CONNECT_SECONDS, self._deadline)
         while True:

@@ -43,8 +43,6 @@ _RANDOM = random.Random()  # noqa: S311 - jitter; separate from the application'
 
 
 class _Script(NamedTuple):
-    """Lua script, and its SHA-1, with which the Redis server finds the script in its cache."""
-
     text: str
     sha: str
 
@@ -58,7 +56,6 @@ _LUA = dict(zip(_parts[::2], _parts[1::2], strict=True))
 
 
 def _script(*parts: str) -> _Script:
-    """Build a Lua script from sections of the file ``redis_scripts.lua``."""
     text = "".join(_LUA[part] for part in parts)
     return _Script(text, _digest(text.encode()))
 
@@ -159,14 +156,16 @@ class RedisHotStore:
         counts = int(write.replace), len(write.removed)
         control = " ".join(map(str, (*expected, write.epoch, write.version, *times, *counts)))
         fields = chain.from_iterable(write.fields.items())
-        return bool(self._run(conversation, _WRITE, control, *write.removed, *fields)[1])
+        return bool(
+            self._run_on_conversation(conversation, _WRITE, control, *write.removed, *fields)[1]
+        )
 
     def put_tombstone(self, conversation: str, *, ttl: float) -> int:
         """Replace a conversation by a tombstone (record of its deletion), and return its epoch.
 
         The epoch of a conversation grows by 1 each time the conversation is ended or deleted.
         """
-        _, newest = self._run(conversation, _PUT_TOMBSTONE, _milliseconds(ttl))
+        _, newest = self._run_on_conversation(conversation, _PUT_TOMBSTONE, _milliseconds(ttl))
         return int(newest)
 
     def expired(self, *, limit: int = 100) -> Iterator[str]:
@@ -177,7 +176,7 @@ class RedisHotStore:
         ``claim`` then returns None.
         """
         start = _RANDOM.randrange(BUCKETS)
-        now = int(self._evaluated(_NOW, [self._index(start)], ()))
+        now = int(self._run_script(_NOW, [self._index(start)], ()))
         for first in range(start, start + BUCKETS, _BUCKETS_A_TRIP):
             if limit <= 0:
                 return
@@ -212,18 +211,18 @@ class RedisHotStore:
 
         The request is not retried.
         """
-        return bool(self._run(conversation, _DROP, *expect, again=False)[1])
+        return bool(self._run_on_conversation(conversation, _DROP, *expect, again=False)[1])
 
     def get_value(self, name: str) -> bytes | None:
         """Return the value stored under a name, or None if it is missing or has expired."""
         key = self._key(name, "v")
-        found: bytes | None = self._tried(lambda: self.client.get(key), key=key)
+        found: bytes | None = self._call_with_retries(lambda: self.client.get(key), key=key)
         return found
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
         """Store a value under a name for ``ttl`` seconds, in place of an earlier value."""
         key = self._key(name, "v")
-        self._tried(lambda: self.client.set(key, value, px=_milliseconds(ttl)))
+        self._call_with_retries(lambda: self.client.set(key, value, px=_milliseconds(ttl)))
 
     def replace_value(self, name: str, value: bytes, *, expect: bytes | None, ttl: float) -> bool:
         """Store a value in one atomic step, if the stored value still equals ``expect``.
@@ -232,7 +231,7 @@ class RedisHotStore:
         """
         expected = "" if expect is None else _digest(expect)
         arguments = expected, value, _milliseconds(ttl) if ttl else 0
-        return bool(self._evaluated(_REPLACE, [self._key(name, "v")], arguments))
+        return bool(self._run_script(_REPLACE, [self._key(name, "v")], arguments))
 
     def close(self) -> None:
         """Close the connections to Redis. The store stays usable, and opens new connections."""
@@ -245,7 +244,7 @@ class RedisHotStore:
     def _record(
         self, conversation: str, script: _Script, *arguments: Any, again: bool = True
     ) -> HotRecord | None:
-        answer = self._run(conversation, script, *arguments, again=again)
+        answer = self._run_on_conversation(conversation, script, *arguments, again=again)
         if answer is None:
             return None
         _, epoch, version, state, ttl, expires_in, found = answer
@@ -268,16 +267,13 @@ class RedisHotStore:
                     pipeline.execute_command(*command)
                 return cast("list[Any]", pipeline.execute())
 
-        return self._tried(call)
+        return self._call_with_retries(call)
 
-    def _run(self, conversation: str, script: _Script, *arguments: Any, again: bool = True) -> Any:
-        """Run a Lua script on one conversation, and return the result of the script.
-
-        Raises:
-            CorruptRecordError: The stored conversation is damaged.
-        """
+    def _run_on_conversation(
+        self, conversation: str, script: _Script, *arguments: Any, again: bool = True
+    ) -> Any:
         key = self._key(conversation, "c")
-        answer = self._evaluated(
+        answer = self._run_script(
             script, [key, self._index(_bucket(conversation))], arguments, again=again
         )
         if answer is not None and answer[0] == b"corrupt":
@@ -286,28 +282,20 @@ class RedisHotStore:
             )
         return answer
 
-    def _evaluated(
+    def _run_script(
         self, script: _Script, keys: Sequence[str], arguments: Sequence[Any], *, again: bool = True
     ) -> Any:
-        """Run a Lua script on the Redis server, and return the result of the script.
-
-        The request contains only the hash of the script. The text is sent if the server does not
-        know the script.
-        """
-
         def call() -> Any:
             try:
                 return self.client.evalsha(script.sha, len(keys), *keys, *arguments)
             except NoScriptError:  # a new server, a flush or a failover: EVAL loads the script
                 return self.client.eval(script.text, len(keys), *keys, *arguments)
 
-        return self._tried(call, key=keys[0], again=again)
+        return self._call_with_retries(call, key=keys[0], again=again)
 
-    def _tried(self, call: Callable[[], _Answer], *, key: str = "", again: bool = True) -> _Answer:
-        """Call a function of the Redis client, and convert its errors to errors of this package.
-
-        Temporary errors are retried until the deadline, unless ``again`` is False.
-        """
+    def _call_with_retries(
+        self, call: Callable[[], _Answer], *, key: str = "", again: bool = True
+    ) -> _Answer:
         end = time.monotonic() + self._deadline
         pause = 0.002
         while True:
@@ -371,10 +359,9 @@ def redis_client(url: str, *, is_cluster: bool = False) -> redis.Redis | RedisCl
 
 
 class _RedisRefusal(NamedTuple):
-    """Kind of Redis error with a cause that an operator must remove, such as a wrong password.
+    """Kind of Redis error whose cause an operator must remove, such as a wrong password.
 
-    The regular expression ``words`` recognizes the error by its class name or a word of its text.
-    ``remedy`` is advice for the operator.
+    The regular expression ``words`` matches the error's class name or a word of its text.
     """
 
     reason: str

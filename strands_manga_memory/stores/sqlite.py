@@ -196,17 +196,9 @@ class SQLiteTable(SQLTable):
 
     @contextmanager
     def _connected(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
-        """Reserve the connection to the SQLite file for the calling thread during a ``with`` block.
+        """Reserve the connection to the SQLite file for the calling thread in a ``with`` block.
 
-        A missing connection is opened. Deleted data that is still in the write-ahead log is removed
-        first, if no other process reads the log.
-
-        Args:
-            create: Whether to create a missing file. Readers pass False.
-
-        Raises:
-            StoreError: The file cannot be used, was deleted or replaced, is used by other threads
-                for too long, or is missing without ``create``.
+        A missing connection is opened. A missing file is created only with ``create``.
         """
         if not self._lock.acquire(timeout=self._deadline):
             raise StoreUnavailableError(
@@ -219,7 +211,7 @@ class SQLiteTable(SQLTable):
                     what = f"table=<{self.schema.name}> | there is no file {self.path}"
                     raise StoreRefusedError(what, reason="table", remedy=NO_TABLE)
                 self._connection = self._opened()
-            elif self._identity() != self._file:  # writes to a deleted file would be lost
+            elif self._file_identity() != self._file:  # writes to a deleted file would be lost
                 self._close()
                 remedy = "the file is opened again; restore data while no process uses it"
                 raise StoreRefusedError(
@@ -258,13 +250,13 @@ class SQLiteTable(SQLTable):
                 raise CorruptRecordError(what, record=str(self.path))
             if is_new:  # still empty; the WAL file gets the same mode
                 self.path.chmod(0o600)
-            self._execute_unlocked(connection, "PRAGMA journal_mode = WAL")
+            self._execute_when_unlocked(connection, "PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             # some builds of SQLite leave deleted data in free pages
             connection.execute("PRAGMA secure_delete = ON")
             connection.execute("PRAGMA temp_store = MEMORY")
             self._scrub(connection)  # of data that a killed process was about to erase
-            known, self._file = self._file, self._identity()
+            known, self._file = self._file, self._file_identity()
             query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
             if (
                 known is not None
@@ -276,21 +268,14 @@ class SQLiteTable(SQLTable):
             raise
         return connection
 
-    def _identity(self) -> tuple[int, int] | None:
-        """Return device and inode of the SQLite file, which change if the file is replaced."""
+    def _file_identity(self) -> tuple[int, int] | None:
         try:
             found = self.path.stat()
         except FileNotFoundError:
             return None
         return found.st_dev, found.st_ino
 
-    def _execute_unlocked(self, connection: sqlite3.Connection, statement: str) -> None:
-        """Execute a statement as soon as no other process locks the SQLite file.
-
-        If the file is still locked at the deadline, SQLite's error is raised. This method tries
-        every 3 ms. SQLite itself would wait up to 0.1 s between attempts, and could find the file
-        locked at each attempt while many processes write.
-        """
+    def _execute_when_unlocked(self, connection: sqlite3.Connection, statement: str) -> None:
         end = time.monotonic() + self._deadline
         while True:
             try:
@@ -300,14 +285,15 @@ class SQLiteTable(SQLTable):
                 is_locked = error.sqlite_errorcode & 0xFF in _LOCKED  # also with extended codes
                 if not is_locked or time.monotonic() >= end:
                     raise
+                # SQLite waits up to 0.1 s between attempts, and could find the file locked each
+                # time.
                 time.sleep(random.uniform(*_LOCK_PAUSE))  # noqa: S311
 
     @contextmanager
     def _transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
-        """Run the ``with`` block in one transaction, which begins when no other process writes."""
         connection.execute("PRAGMA busy_timeout = 0")
         try:
-            self._execute_unlocked(connection, "BEGIN IMMEDIATE")
+            self._execute_when_unlocked(connection, "BEGIN IMMEDIATE")
         finally:
             connection.execute(f"PRAGMA busy_timeout = {int(1000 * self._deadline)}")
         try:

@@ -307,22 +307,19 @@ class SQLTable:
     """Placeholder of a value in a statement."""
 
     def _write(self, writes: Sequence[Write], *, scrub: bool = True) -> bool:
-        """Execute all writes in one transaction. Return whether the conditions of all are met.
+        """Execute all writes in one transaction if all conditions are met. Return whether they are.
 
-        If a condition is not met, nothing is written. ``scrub`` is whether replaced records must be
-        unreadable in the files of the store when the call returns.
+        With ``scrub``, replaced records are unreadable in the store's files when the call returns.
         """
         raise NotImplementedError
 
     def _fetch(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         raise NotImplementedError
 
-    def _column(self, value: str) -> Any:
-        """Convert a value of a record's partition key or sort key to the type of the SQL column."""
+    def _to_column(self, value: str) -> Any:
         return value
 
-    def _text(self, column: Any) -> str:
-        """Convert a partition or sort value from the type of its SQL column to a string."""
+    def _from_column(self, column: Any) -> str:
         return str(column)
 
     def _name(self) -> str:
@@ -356,9 +353,9 @@ class SQLTable:
             where = " AND ".join(f"{bound} {self._placeholder}" for bound in bounds)
             order = f"sort{' DESC' if reverse else ''} LIMIT {self._placeholder}"
             statement = f"SELECT {data}, sort FROM {self._name()} WHERE {where} ORDER BY {order}"  # noqa: S608
-            rows = self._fetch(statement, (*map(self._column, bounds.values()), count))
+            rows = self._fetch(statement, (*map(self._to_column, bounds.values()), count))
             for stored, sort in rows:
-                key = bounds["partition ="], self._text(sort)
+                key = bounds["partition ="], self._from_column(sort)
                 item = {} if stored is None else parse_item(stored, key, self.schema)
                 if shown is not None:
                     named = {name: item[name] for name in item if name in shown}
@@ -366,23 +363,15 @@ class SQLTable:
                 yield item
             if len(rows) < count:
                 return
-            bounds["sort <" if reverse else "sort >"] = self._text(rows[-1][1])
+            bounds["sort <" if reverse else "sort >"] = self._from_column(rows[-1][1])
             limit = None if limit is None else limit - count
 
     def _serialize_writes(self, writes: Sequence[Write]) -> list[tuple[Key, Write, bytes | None]]:
-        """Validate and serialize the writes of a transaction, and sort the writes by key.
-
-        All processes lock records in the order of keys, which prevents deadlocks. Of several writes
-        with the same key, only the last one is returned.
-
-        Returns:
-            Triples of key, write, and serialized record. The record is None for a delete or a
-            check.
-        """
         planned = {}
         for write in writes:
             data = None if write.item is None else dump(normalize(write.item))
             planned[key_of_write(self.schema, write)] = write, data
+        # All processes lock records in the order of keys, which prevents deadlocks.
         return [(key, *planned[key]) for key in sorted(planned)]
 
     def _is_met(self, when: Condition, key: Key, data: bytes | None) -> bool:

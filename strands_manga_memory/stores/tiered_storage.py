@@ -246,7 +246,7 @@ class TieredStorage(Storage):
         """
         return sorted(
             self._key_in(item)[len(self._prefix) :]
-            for item in self._heads(self._prefix + prefix, ["key"])
+            for item in self._main_records(self._prefix + prefix, ["key"])
         )
 
     def erase(self) -> int:
@@ -257,7 +257,7 @@ class TieredStorage(Storage):
         Raises:
             StoreUnavailableError: A store is unavailable.
         """
-        found = list(self._heads(self._prefix, ["key", "version", "parts"]))
+        found = list(self._main_records(self._prefix, ["key", "version", "parts"]))
         for item in found:
             if "parts" in item and self._hot is not None:
                 self._hot.put_value(self._storage_key(item), b"", ttl=1.0)
@@ -297,18 +297,10 @@ class TieredStorage(Storage):
         return {self._table.schema.partition: self._partition, self._table.schema.sort: sort}
 
     def _storage_key(self, item: Item) -> str:
-        """Return the key under which a version of a value is cached in the hot tier.
-
-        The encryption of the value is bound to this key. Each write of the value has a new version,
-        so a cached copy of an earlier version is never found.
-        """
+        # The version keeps a cached copy of an earlier version from being found.
         return f"{self._owner}/storage/{_digest(str(item['key']))}/{item['version']}"
 
-    def _heads(self, prefix: str, attributes: builtins.list[str]) -> Iterator[Item]:
-        """Yield the main record (``k/KEY``) of each value whose key begins with ``prefix``.
-
-        ``attributes`` are the names of the attributes to read.
-        """
+    def _main_records(self, prefix: str, attributes: builtins.list[str]) -> Iterator[Item]:
         first = f"k/{_shorten(prefix)}"
         found = self._table.query(
             self._partition, first=first, last=first + _LAST, attributes=attributes
@@ -316,30 +308,19 @@ class TieredStorage(Storage):
         return (item for item in found if self._key_in(item).startswith(prefix))
 
     def _key_in(self, item: Item) -> str:
-        """Return the key of a stored value, given the value's main record in the table.
-
-        For a damaged record, the result is the key in the record's sort key, which contains only
-        the shortened form of a key of over 830 bytes.
-        """
+        # A damaged record lacks ``key``. Its sort key may have a shortened form of the key.
         return str(item.get("key") or item[self._table.schema.sort].removeprefix("k/"))
 
     def _parsing(self, key: str) -> AbstractContextManager[None]:
         return parsing(f"{self._partition}/{_sort_of(key)}")
 
     def _read_parts(self, item: Item) -> bytes | None:
-        """Read the parts of a large value from the durable table.
-
-        Return None if a part is missing.
-        """
         keys = [(self._partition, _part_of(item, number)) for number in range(int(item["parts"]))]
         found = self._table.batch_get(keys)
         return b"".join(found[key]["data"] for key in keys) if len(found) == len(keys) else None
 
     def _delete_old_parts(self, key: str, *, before: str) -> None:
-        """Delete the parts of old versions of a large value.
-
-        Versions sort by time. The parts of versions below ``before`` are deleted.
-        """
+        # Versions sort by time.
         first = f"p/{_digest(key)}/"
         if rows := list(
             self._table.query(self._partition, first=first, last=first + before, attributes=[])
@@ -349,7 +330,6 @@ class TieredStorage(Storage):
     # The hot tier, which may be down
 
     def _get_from_hot(self, item: Item) -> bytes | None:
-        """Return the cached copy of a large value, or None if the hot store has no valid copy."""
         storage_key = self._storage_key(item)
         sealed = self._use_hot(lambda hot: hot.get_value(storage_key))
         with logged_errors(logger, "ignored an invalid value of the hot tier"):
@@ -357,7 +337,7 @@ class TieredStorage(Storage):
         return None
 
     def _put_in_hot(self, item: Item, sealed: bytes) -> None:
-        """Cache a value of over 8 KiB in the hot store, unless it has over 8 MiB."""
+        # Values of at most 8 KiB are in the item, and need no cache.
         if "data" not in item and len(sealed) <= _LARGEST_HOT:
             self._use_hot(
                 lambda hot: hot.put_value(self._storage_key(item), sealed, ttl=_HOT_SECONDS)
@@ -396,11 +376,6 @@ def _shorten(key: str) -> str:
 
 
 def _sort_of(key: str) -> str:
-    """Return the sort key of a value's main record in the table.
-
-    It is ``k/`` and the key of the value. A key of over 830 bytes is shortened, and the hash of the
-    whole key is added.
-    """
     return f"k/{key}" if len(key.encode()) <= _LONGEST_KEY else f"k/{_shorten(key)}!{_digest(key)}"
 
 

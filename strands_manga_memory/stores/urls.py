@@ -146,7 +146,6 @@ def table_name(url: str, schema: TableSchema) -> str:
 
 
 def _check_dynamodb(parts: SplitResult, query: Mapping[str, str]) -> None:
-    """Raise ``ValueError`` for an invalid table name, argument or endpoint in a DynamoDB URL."""
     if unknown := sorted(query.keys() - {"region", "endpoint"}):
         raise ValueError(f"unknown arguments {unknown}, dynamodb takes region and endpoint")
     if parts.path.strip("/"):
@@ -248,10 +247,6 @@ def _split(url: str) -> tuple[SplitResult, dict[str, str]]:
 
 @contextmanager
 def _opening(url: object, accepted: str) -> Iterator[None]:
-    """Add the URL and the accepted URL forms to each ``ValueError`` of a ``with`` block.
-
-    The password is removed from the message.
-    """
     try:
         yield
     except ValueError as error:
@@ -284,12 +279,8 @@ def table_of(
     """Return a table that is given as an object or by its URL; None for None.
 
     For a URL, the table is opened, and created if it is missing. As long as a table is in use, the
-    same URL returns the same object, so that all callers share its connections.
-
-    Args:
-        given: The table, its URL, or None.
-        schema: Schema of a table that a URL names.
-        name: Name of the caller's argument, for error messages.
+    same URL returns the same object, so that all callers share its connections. ``schema`` is used
+    only for a URL. ``name`` is the caller's argument in error messages.
 
     Raises:
         ValueError: The URL is invalid, or the argument is neither a table nor a URL.

@@ -202,10 +202,7 @@ class TierHealth:
         A success, a missed deadline and a ``StoreUnavailableError`` are recorded. A call that
         misses its deadline continues in its thread. If it succeeds later, the outage ends.
 
-        Args:
-            work: The function.
-            seconds: Longest wait while the store works. For the wait during an outage, see
-                ``wait_limit``.
+        ``seconds`` is the longest wait while the store works. For an outage, see ``wait_limit``.
 
         Raises:
             StoreUnavailableError: The store is unavailable, or did not respond in time. Any other
@@ -338,12 +335,8 @@ class Writer:
     ) -> Future[_T]:
         """Queue a function for a background thread, after earlier functions with the same key.
 
-        Args:
-            key: Key of the work.
-            work: The function.
-            slow: Whether the function may take long, such as a call of the durable store.
-            is_needed: Function that returns whether ``drain`` must wait for the work. Default:
-                ``drain`` waits.
+        ``slow`` means that the function may take long, such as a call of the durable store.
+        ``drain`` does not wait for the function if ``is_needed`` returns False.
 
         Returns:
             Future of the function's result. The future cannot be cancelled.
@@ -364,14 +357,10 @@ class Writer:
         *,
         is_needed: Callable[[], bool] = _always,
     ) -> None:
-        """Queue a function after a delay, and cancel an earlier delayed function with the same key.
+        """Queue a function after ``delay`` seconds. Each key has at most one delayed function.
 
-        Args:
-            key: Key of the work. Each key has at most one delayed function.
-            delay: Seconds until the function is queued.
-            work: The function.
-            is_needed: Function that returns whether ``drain`` must wait for the work. Default:
-                ``drain`` waits.
+        An earlier delayed function with the same key is cancelled. ``drain`` does not wait for the
+        function if ``is_needed`` returns False.
         """
         job = _Job(work, Future(), slow=False, is_needed=is_needed)
         with self._changed:
@@ -385,13 +374,8 @@ class Writer:
 
         The function runs again, with growing pauses, after each ``StoreError``, and also after a
         ``KeyboardInterrupt``, so that the write is not lost. Any other error is logged, and ends
-        the repetition. Later functions of ``repeat`` with the same key wait for its end.
-
-        Args:
-            key: Key of the work.
-            work: The function.
-            is_needed: Function that returns whether ``drain`` must wait for the work. Default:
-                ``drain`` waits.
+        the repetition. Later functions of ``repeat`` with the same key wait for its end. ``drain``
+        does not wait for the function if ``is_needed`` returns False.
         """
         with self._changed:
             waiting = self._repeated.setdefault(key, deque())
@@ -436,21 +420,16 @@ class Writer:
 
         The calling thread runs work, too. Work that fails during the call is repeated only after a
         new delay. The call does not wait for work whose function ``is_needed`` returns False.
-
-        Args:
-            timeout: Seconds after which the call returns.
-
-        Returns:
-            Whether all needed work ended within ``timeout`` seconds.
+        Return whether all needed work ended within ``timeout`` seconds.
         """
         end, due = self._clock() + timeout, math.inf
         while self._is_needed():
             with self._changed:
                 # Work that was delayed again after a failure waits, so that a store that is down is
                 # not called in a loop.
-                self._promote_timers(due)
+                self._queue_due_timers(due)
                 due = self._clock()
-                job = self._take()
+                job = self._take_next_job()
                 if job is None:
                     self._draining += 1
                     self._changed.wait(max(0.0, min(0.05, end - self._clock())))
@@ -486,16 +465,11 @@ class Writer:
         else:
             self._changed.notify()
 
-    def _promote_timers(self, due: float) -> None:
-        """Queue the delayed background work that is to start at the time ``due`` or earlier."""
+    def _queue_due_timers(self, due: float) -> None:
         for key in [key for key, (at, _) in self._timers.items() if at <= due]:
             self._queues.setdefault(key, deque()).append(self._timers.pop(key)[1])
 
-    def _take(self) -> tuple[Hashable, _Job] | None:
-        """Remove the next background work from the queue, mark it as running, and return it.
-
-        Return None if no work can start now.
-        """
+    def _take_next_job(self) -> tuple[Hashable, _Job] | None:
         may_be_slow = sum(job.slow for job in self._active.values()) < self._max_slow
         for key, queue in self._queues.items():
             if key not in self._active and (may_be_slow or not queue[0].slow):
@@ -527,9 +501,9 @@ class Writer:
     def _serve(self) -> None:
         while True:
             with self._changed:
-                self._promote_timers(self._clock())
+                self._queue_due_timers(self._clock())
                 idle_until = self._clock() + _IDLE_SECONDS
-                while (job := self._take()) is None:
+                while (job := self._take_next_job()) is None:
                     now = self._clock()
                     if now >= idle_until and not self._timers:
                         self._threads -= 1
@@ -538,7 +512,7 @@ class Writer:
                     self._idle += 1
                     self._changed.wait(max(0.0, until - now))
                     self._idle -= 1
-                    self._promote_timers(self._clock())
+                    self._queue_due_timers(self._clock())
                 # Another thread must run the other jobs, and the delayed ones that become due,
                 # while this one is busy.
                 if self._queues or (self._timers and not self._idle):

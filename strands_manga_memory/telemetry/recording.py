@@ -59,11 +59,7 @@ class _QueuedEvent(NamedTuple):
     """Recorded telemetry event that waits for its export.
 
     Attributes:
-        event: Kind of the event.
         end: End of the event in nanoseconds since 1970.
-        seconds: Duration of the event; None without a duration.
-        attributes: Attributes of the event.
-        counts: Recorded values of the event, keyed by name, such as ``tokens``.
         context: Context whose span becomes the parent of the event's span; None without a parent.
     """
 
@@ -242,8 +238,7 @@ def observe_backlog() -> Iterator[_Sample]:
 def observe_tiers() -> Iterator[_Sample]:
     """Yield the availability of the hot and of the durable stores, for an OpenTelemetry gauge.
 
-    The value for the hot stores is 1 if all of them are available, and 0 otherwise. The value for
-    the durable stores is calculated in the same way.
+    The value is 1 if all stores of the kind are available, and 0 otherwise.
     """
     for number, tier in enumerate(("hot", "durable")):
         known = [writer for writer in writers() if writer.stores[number] is not None]
@@ -532,10 +527,9 @@ class OperationTotals:
     ) -> None:
         """Add one operation to the running totals of its kind.
 
-        Args:
-            seconds: Duration of the operation; None for an operation without a duration.
-            attributes: Attributes of the operation; ``error.type`` marks a failure.
-            counts: Values that the operation recorded, keyed by name.
+        ``seconds`` is the duration; None for an operation without a duration. The attribute
+        ``error.type`` marks a failure. ``counts`` has the values that the operation recorded, keyed
+        by name.
         """
         self.count += 1
         self.errors += "error.type" in attributes

@@ -180,11 +180,7 @@ def sessions_of(durable: Table, owner: Owner) -> Iterator[ConversationScope]:
 
 
 def _delete_session(scope: ConversationScope, tiers: dict[str, Any], counts: Counter[str]) -> int:
-    """Delete a session of a user, and return the number of written tombstones.
-
-    A tombstone is a record that keeps late writes from restoring the session. The number of deleted
-    items of each kind is added to ``counts``.
-    """
+    """Delete a session, add to ``counts``, and return the number of written tombstones."""
     hot, durable, session = tiers["hot"], tiers["durable"], scope.storage_session_id
     keys = [head.key for head in stored_heads(durable, session)]
     counts["conversations"] += len(keys)
@@ -206,10 +202,6 @@ def _delete_session(scope: ConversationScope, tiers: dict[str, Any], counts: Cou
 
 
 def _delete_memories(memories: Table, owner: Owner, counts: Counter[str]) -> None:
-    """Delete a user's records in the memory table, except the record of the user's deletion.
-
-    The number of deleted records of each kind is added to ``counts``.
-    """
     # First, because a list of words that is being made is stored only if this record is unchanged.
     _delete_preference_log(memories, owner, counts)
     for _ in range(_MOST_ROUNDS):
@@ -229,11 +221,6 @@ def _delete_memories(memories: Table, owner: Owner, counts: Counter[str]) -> Non
 
 
 def _delete_preference_log(memories: Table, owner: Owner, counts: Counter[str]) -> None:
-    """Delete the log of a user's stated preferences from the memory table.
-
-    Two numbers are added to ``counts``: the number of deleted records, and the number of deleted
-    preferences that were not yet sent to another service.
-    """
     rows = list(memories.query(owner.preference_log_partition, attributes=["waiting"]))
     counts["pending_preferences"] += sum(int(row.get("waiting") or 0) for row in rows)
     changes = [(owner.preference_log_partition, str(row["memory_id"])) for row in rows]
@@ -244,10 +231,6 @@ def _delete_preference_log(memories: Table, owner: Owner, counts: Counter[str]) 
 def _find_remaining(
     owner: Owner, hot: HotStore | None, durable: Table, memories: Table | None, sessions: set[str]
 ) -> Iterator[str]:
-    """Yield names of records that still contain data of a user after the deletion of all data.
-
-    ``sessions`` are the keys of the deleted sessions, which are checked for remaining records.
-    """
     listed, unreadable = list_sessions(durable, owner.user_id, owner.tenant)
     yield from (
         f"directory {one.scope.storage_session_id}" for one in listed if not one.has_hot_copies

@@ -121,14 +121,11 @@ def list_sessions(
 def _list_entry(
     scope: ConversationScope, manager: TieredSessionManager, durable: Table
 ) -> SessionEntry:
-    """Return the entry of a session in a list of sessions.
-
-    The title is from the oldest conversation of the session with a message of the user.
-    """
     agents = tuple(manager.agents())
     try:
         facts = [manager.metadata(agent) for agent in agents]
         last = max((each["last_activity"] for each in facts), default=0.0)
+        # The title is from the oldest conversation with a message of the user.
         oldest = sorted(zip(agents, facts, strict=True), key=lambda pair: pair[1]["created"])
         title = next((found for agent, _ in oldest if (found := _find_title(manager, agent))), "")
         heads = stored_heads(durable, str(manager.session_id))
@@ -146,7 +143,6 @@ def _list_entry(
 
 
 def _find_title(manager: TieredSessionManager, agent_id: str) -> str:
-    """Return the title of an agent's conversation; empty if the user has sent no message."""
     title = ""
     for message in manager.history(agent_id):
         text = message_text(message).strip() if message["role"] == "user" else ""

@@ -141,10 +141,6 @@ def export_user(
 def _export_memories(
     table: Table, owner: Owner, codec: Codec | None, exported: dict[str, Any]
 ) -> None:
-    """Add a user's memories, preference log and deletions to the exported data of the user.
-
-    Internal records of the memory table are skipped.
-    """
     unreadable = exported["unreadable"]
     for item in table.query(owner.partition):
         id_ = str(item["memory_id"])
@@ -170,10 +166,6 @@ def _export_memories(
 
 @contextmanager
 def _skip_damaged(unreadable: list[str]) -> Iterator[None]:
-    """Skip a damaged record in a ``with`` block, and add its name to ``unreadable``.
-
-    A missing encryption key is still an error.
-    """
     try:
         yield
     except KeyMissingError:
@@ -185,22 +177,13 @@ def _skip_damaged(unreadable: list[str]) -> Iterator[None]:
 
 
 def _export_conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any]:
-    """Return an agent's conversation as JSON values, for an export.
-
-    The result has these keys:
-
-    - ``records``: all messages of the log, with their times.
-    - ``window``: the messages of the agent's history. A message of the log is given by its index in
-      ``records``, and any other message in full.
-    - ``states``: the agent's states, keyed as in a Strands snapshot.
-    - ``metadata``: counters and values of the conversation.
-    """
     records = list(manager.records(agent_id))
     window, states = manager.restorable(agent_id)
     places = {dump(record["message"]): place for place, record in enumerate(records)}
     return {
         "metadata": _json_ready(manager.metadata(agent_id)),
         "records": [_json_ready(record) for record in records],
+        # A message of the log is given by its index in ``records``, and any other message in full.
         "window": [_json_ready(places.get(dump(message), message)) for message in window],
         "states": _json_ready(states),
     }

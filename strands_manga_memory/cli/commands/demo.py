@@ -76,7 +76,6 @@ def demo(
 
 
 def _examples() -> Path:
-    """Return the folder of the example programs, in the installed package or the repository."""
     inside = _PACKAGE / "demo"
     return inside if inside.is_dir() else _PACKAGE.parent / "examples"
 

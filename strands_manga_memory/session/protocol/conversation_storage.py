@@ -39,14 +39,10 @@ class ConversationStorage:
     ``StoreUnavailableError``, and unsaved changes are kept.
 
     Args:
-        conversation_key: Storage key of the conversation.
-        tiers: The stores, and the saving rules.
         ids: Known unescaped ids of session, user, tenant and member (agent or orchestrator), stored
             with the first change.
 
     Attributes:
-        hot: The hot tier, or None.
-        durable: The durable tier, or None.
         clock: Returns the time in seconds since 1970.
         nearest: The tier that is read and written in each turn: the hot one, if any.
         first: The tier that is written first when the conversation begins or ends: the durable one,
@@ -139,7 +135,7 @@ class ConversationStorage:
 
     def refresh(self) -> None:
         """Read other processes' changes from the hot tier; if it is empty, from the durable one."""
-        self._revalidate()
+        self._reread_if_silent()
         found = self.read_hot() if self.hot is not None else Record()
         if self.durable is not None and not found.incarnation:
             self.read_head()
@@ -147,24 +143,22 @@ class ConversationStorage:
                 self.read_unlisted_turns()
 
     def read_hot(self, *, touch: bool = True) -> Record:
-        """Read and return the hot tier's record. Merge it into this process's copy.
+        """Read the hot tier's record (state), merge it into this process's copy, return it.
 
-        The record is the state of the conversation. ``touch=False`` does not restart the time to
-        live.
+        ``touch=False`` does not restart the time to live.
         """
         hot = self._hot()
         return self._merge(hot, partial(hot.read, touch=touch))
 
     def read_head(self) -> Record:
-        """Read and return the durable tier's record, and merge it into this process's copy."""
+        """Read the durable tier's record (state), merge it into this process's copy, return it."""
         return self._merge(self._durable(), self._durable().read)
 
     def read_unlisted_turns(self) -> None:
         """Read turns of interrupted flushes from the durable log into this process's copy.
 
-        A flush writes turns to the log (list of all turns), and then to the record (state of the
-        conversation). If it is interrupted between the two writes, the record lacks the turns. Call
-        ``read_head`` first, which reads the record.
+        The log (list of all turns) has these turns, but the durable tier's record (state of the
+        conversation) does not list them. Call ``read_head`` first, which reads the record.
         """
         head = self._durable().record
         if head.incarnation and (keys := self._durable().unlisted_keys(head)):
@@ -246,7 +240,7 @@ class ConversationStorage:
         if self.durable is None:
             self.save_hot()
             return
-        self._revalidate()
+        self._reread_if_silent()
         with self.durable.io:
             before = self.local.base.incarnation
             self.read_head()
@@ -270,7 +264,7 @@ class ConversationStorage:
         Returns:
             Whether the changes are saved.
         """
-        self._revalidate()
+        self._reread_if_silent()
         hot = self._hot()
         with hot.io:
             for attempt in attempts("hot"):
@@ -296,16 +290,16 @@ class ConversationStorage:
 
     @property
     def begins_durably(self) -> bool:
-        """Whether the next save must begin in the durable tier: True if the hot tier is empty.
+        """Whether the next save must begin in the durable tier, because the hot tier is empty.
 
-        An empty hot tier has nothing of this conversation. Only the durable tier then shows whether
-        the conversation is new, or was lost by the hot tier.
+        Only the durable tier then shows whether the conversation is new, or was lost by the hot
+        tier.
         """
         return self.durable is not None and (self.hot is None or self.hot.record.is_empty)
 
     def save_durably(self) -> None:
         """Save the conversation in the durable tier, and in the hot tier if it is missing there."""
-        self._revalidate()
+        self._reread_if_silent()
         try:
             if self.hot is not None and self.hot.is_known and self.local.base.incarnation:
                 # The hot tier has lost its record, perhaps in the middle of a flush.
@@ -313,7 +307,7 @@ class ConversationStorage:
                 self.read_unlisted_turns()
             self._save_head()
         except StoreUnavailableError as error:
-            if isinstance(error, OvertakenError) or not self._begin_in_hot():
+            if isinstance(error, OvertakenError) or not self._begin_in_hot_if_new():
                 raise
         else:
             self._fill_hot()
@@ -338,14 +332,10 @@ class ConversationStorage:
                     return
 
     def _write(self, tier: Tier, draft: Record, stored: Record) -> bool:
-        """Write the conversation's record (state) to a tier, unless the stored record has changed.
+        """Write a record (state) to a tier. If it was changed there, merge it, and return False.
 
-        If another process has changed the stored record, read and merge it, and return False.
-
-        Args:
-            tier: The tier.
-            draft: The record with all unsaved changes, which count as saved after the write.
-            stored: The same record, in the form that the tier stores.
+        ``draft`` has all unsaved changes, which then count as saved. ``stored`` is ``draft`` in the
+        form that the tier stores.
         """
         if tier.write(stored):
             self.local.acknowledge(draft)
@@ -357,11 +347,7 @@ class ConversationStorage:
             self.read_head()
         return False
 
-    def _begin_in_hot(self) -> bool:
-        """Store a new conversation in the hot tier, after the durable tier did not answer.
-
-        Return whether it was stored. False if the conversation may exist already.
-        """
+    def _begin_in_hot_if_new(self) -> bool:
         local = self.local
         known = local.base.incarnation or local.tier_records["durable"].incarnation
         is_new = local.is_loaded and not known
@@ -373,7 +359,6 @@ class ConversationStorage:
         return False
 
     def _fill_hot(self) -> None:
-        """Copy the conversation to the hot tier, if missing there and durably saved in full."""
         if self.hot is None:
             return
         with self.hot.io, suppress(StoreUnavailableError):
@@ -383,17 +368,11 @@ class ConversationStorage:
                 self._write(self.hot, record, record)
 
     def _put_head(self, *, least_logged: int = 1, closes: bool = False) -> bool:
-        """Try once to write ended turns and the conversation's state to the durable tier.
+        """Try once to write ended turns and the record (state) to the durable tier.
 
-        Args:
-            least_logged: Number of ended turns from which on the log (list of all turns) is
-                written. Fewer turns are only stored in the record (state of the conversation). A
-                later call writes them to the log.
-            closes: Whether the record is marked as complete. A restore then needs no newer data
-                from the hot tier.
-
-        Returns:
-            Whether the record is stored. False if another process has changed it.
+        If fewer than ``least_logged`` turns have ended, they are only stored as a part of the
+        record. Return False if another process has changed the record. For ``closes``, see
+        ``flush``.
         """
         durable = self._durable()
         with self.local.lock:
@@ -423,7 +402,6 @@ class ConversationStorage:
         return self._write(durable, record, head_record(record, missing, known))
 
     def _put_turns(self, record: Record, ended: set[TurnKey]) -> set[TurnKey]:
-        """Write ended turns to the log (list of all turns). Return the keys of written turns."""
         # A restore ignores turns that no record lists, so a tier must have stored all messages.
         durable, stored = self._durable(), self.local.stored_lengths(record.incarnation)
         loggable = {key for key in ended if stored.get(key, 0) >= len(record.turns[key].messages)}
@@ -435,11 +413,7 @@ class ConversationStorage:
         }
 
     def _redact_log(self, record: Record, head: Record) -> None:
-        """Replace redacted messages in the durable tier's log (list of all turns).
-
-        Only those redactions of ``record`` are written that ``head``, the durable tier's record,
-        lacks. Redactions in ``head`` are in the log already.
-        """
+        # The log already has the redactions that ``head``, the durable tier's record, has.
         noted = head.redactions if head.incarnation == record.incarnation else {}
         new = {key: found for key, found in record.redactions.items() if noted.get(key) != found}
         if not new:
@@ -547,13 +521,7 @@ class ConversationStorage:
 
     # Internals
 
-    def _revalidate(self) -> None:
-        """Read both tiers if this process had no answer from them for hours (``is_silent``).
-
-        If neither tier has the conversation, it was deleted, and this process's copy is discarded.
-        If a tier has it, but with none of the copy's turns, another process has begun it again
-        after a deletion. Its record then replaces the copy, unless the copy has unsaved changes.
-        """
+    def _reread_if_silent(self) -> None:
         if not self.is_silent:
             return
         local = self.local
@@ -565,16 +533,14 @@ class ConversationStorage:
         with local.lock:
             local.answered_at = self.clock()
             is_other = known.isdisjoint(stored.seen) and (is_saved or not stored.incarnation)
+            # The conversation was deleted. If a tier has other turns, another process began it
+            # again.
             if local.base.incarnation and is_other:
                 local.dropped += local.unsaved_messages
                 local.reset_to(stored)
 
     def _ended(self, record: Record, keys: Iterable[TurnKey]) -> set[TurnKey]:
-        """Return those of ``keys`` whose turns get no more messages.
-
-        A turn gets no more messages if it has ended, or if its last message is ``OPEN_SECONDS`` old
-        (10 minutes), as after a crash. Turns that the record does not contain are left out.
-        """
+        # After a crash, nobody ends the open turn. It then counts as ended when it is this old.
         silent_since = self.clock() - min(OPEN_SECONDS, self._silence)
         return {
             key

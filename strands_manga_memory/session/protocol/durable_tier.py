@@ -71,13 +71,10 @@ class DurableTier:
     its own log.
 
     Args:
-        conversation_key: Storage key of the conversation.
-        tiers: The stores, of which the durable one is used.
         ids: Known unescaped ids of ``session``, ``user``, ``tenant`` and ``member`` (agent or
             orchestrator).
 
     Attributes:
-        name: Name of the tier.
         io: Lock that is held while the head is read or written.
         health: Availability of the tier for this conversation.
         deadline: Seconds that a turn waits for the tier.
@@ -215,16 +212,7 @@ class DurableTier:
         return not item or self._table.delete(*self._key, when=when)
 
     def _ended_below(self, tombstones: Iterable[Item]) -> int:
-        """Return the first incarnation after the latest deletion of the session or user.
-
-        An incarnation is the number of the conversation's run. Each deletion of the session or user
-        stores a tombstone with such a number: all lower incarnations are deleted. If there are
-        several tombstones, the highest number counts. Expired tombstones are ignored. Without
-        tombstones, the result is 0.
-
-        Raises:
-            CorruptRecordError: A tombstone is damaged.
-        """
+        """Return the first run (incarnation) after the last deletion; 0 without a deletion."""
         with parsing(f"tombstones of {self._session}"):
             return max(
                 (int(item[ENDED_BELOW]) for item in tombstones if not self._is_expired(item)),
@@ -289,8 +277,7 @@ class DurableTier:
         A turn that cannot be read is returned without messages.
 
         Args:
-            incarnation: Number of the conversation's run. Each run has its own log. A deletion,
-                expiry or rewind begins the next run.
+            incarnation: Number of the conversation's run. Each run has its own log.
             newest: Minimum number of messages to read. Whole turns are read, from the newest back,
                 until this number is reached. None: all turns.
             until: Key of the newest turn to read. Later turns are left out. None: no limit.
@@ -318,8 +305,8 @@ class DurableTier:
     def unlisted_keys(self, head: Record) -> list[TurnKey]:
         """Return the keys of turns in the log that the record ``head`` does not list as logged.
 
-        The record is the conversation's state. It is written after the log (list of turns). If a
-        process stops between the two writes, the record does not list the last turns.
+        The record (state of the conversation) is written after the log (list of turns). It lacks
+        the last turns if a process stopped between the two writes.
         """
         # Older turns are known, and a pinned turn may be as old as the log.
         newest = sorted(head.seen)[-SEEN_TURNS:]
@@ -386,7 +373,6 @@ sleep = time.sleep
 
 
 def _readable_attributes(turn: Turn) -> dict[str, Any]:
-    """Return attributes of a turn that other services can read, such as the called tools."""
     with parsing("a turn"):
         messages = [message for message in map(load, turn.messages) if is_message(message)]
     found: dict[str, Any] = {"intent": turn.about["intent"]} if turn.about.get("intent") else {}
@@ -435,8 +421,7 @@ def put_split(
 ) -> Item | None:
     """Store a value of any size in one or more items of a table, all with the same time to live.
 
-    Each stored value has a random attribute ``v``, which shows whether another process has changed
-    the value. The first item is written last, so that no reader sees an incomplete value.
+    The first item is written last, so that no reader sees an incomplete value.
 
     Args:
         table: The table.
@@ -481,11 +466,8 @@ def put_split(
 def read_split(table: Table, item: Item) -> tuple[Item, bytes]:
     """Read a value that is stored in one or more items of a table.
 
-    If another process replaces the value during the read, the new value is read.
-
-    Args:
-        table: The table.
-        item: The first item of the value, which the caller has read.
+    ``item`` is the first item. If another process replaces the value during the read, the new value
+    is read.
 
     Returns:
         The first item, which is new if the value was replaced, and the value.

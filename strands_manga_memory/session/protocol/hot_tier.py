@@ -79,11 +79,9 @@ class HotTier:
     The conversation is stored as a hash with a field for each turn.
 
     Args:
-        conversation_key: Storage key of the conversation.
         tiers: The stores. Without a durable one, the hot one has to keep every turn.
 
     Attributes:
-        name: Name of the tier.
         stored: Content of the hash, as last read or written; None if it is not known.
         io: Lock that is held while the conversation is read or written.
         health: Availability of the tier for this conversation.
@@ -243,7 +241,6 @@ class HotTier:
             return read | {key: turn for key, turn in held.items() if key in wanted}
 
     def _open_turns(self, fields: Mapping[str, bytes]) -> dict[TurnKey, Turn]:
-        """Convert fields of the hash back to turns, by turn key. Leave out damaged turns."""
         turns: dict[TurnKey, Turn] = {}
         for name, data in fields.items():
             storage_key = f"{self._name}#{name}"
@@ -253,14 +250,9 @@ class HotTier:
         return turns
 
     def _add_redacted_turns(self, record: Record, before: StoredHash) -> Record:
-        """Return a copy of ``record`` that also has the older turns with newly redacted messages.
-
-        ``record``, the new state of the conversation, lacks turns that have left the agent's
-        history. ``before``, the stored hash, still has these turns, with the original messages. The
-        write of the returned copy replaces them by the redacted messages.
-        """
         known = before.record.redactions
         new = {key for key in before.unread if record.redactions.get(key) != known.get(key)}
+        # The stored hash still has the original messages of these turns. The write replaces them.
         turns = self.get_turns(record.incarnation, new).items()
         return record.with_turns({key: record.redact_turn(key, turn) for key, turn in turns})
 

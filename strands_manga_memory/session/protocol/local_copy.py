@@ -399,7 +399,7 @@ class LocalCopy:
     def set_tier_record(self, tier: str, record: Record) -> None:
         """Set the last known record of a tier. If the tier has the log, update ``base.unlogged``.
 
-        ``base`` merges all records. The log (list of turns) lacks at least a part of ``unlogged``.
+        ``unlogged`` has the turns that may be missing or incomplete in the log (list of all turns).
         """
         with self.lock:
             self.tier_records[tier], base = record, self.base
@@ -514,11 +514,7 @@ class LocalCopy:
         return Record(self.next_version(found), incarnation, deleted_below=incarnation)
 
     def _aligned(self, found: Record) -> Record:
-        """Return ``found``. If it or ``base`` lacks an incarnation (run number), copy the other's.
-
-        Exceptions: a record that knows of a deletion gives none, and an empty ``base`` only gets
-        that of a record that this process has written.
-        """
+        """Return ``found``. If it or ``base`` has no incarnation (run number), copy the other's."""
         base, is_own = self.base, found.version.tag in self._draft_tags
         if not (base.incarnation or found.deletes(base)) and (is_own or not base.is_empty):
             self.base = replace(base, incarnation=found.incarnation)
@@ -551,10 +547,7 @@ class LocalCopy:
             self.new_manager_state = None
 
     def _adopt_incarnation(self, before: Record) -> None:
-        """Move unsaved turns to the incarnation that another process began, or discard them.
-
-        They are discarded after a deletion. ``before`` is the record before the merge.
-        """
+        """Move unsaved turns to the conversation's new run, or discard them after a deletion."""
         if not before.incarnation and not self.is_loaded:
             return  # the deletion may be older than the unsaved turns
         if self.base.deletes(before):
@@ -568,11 +561,11 @@ class LocalCopy:
         self.has_conflict = True
 
     def _rebase(self, ancestor: Window, incarnation: int) -> None:
-        """Update the history to save next (``window``) after a merge with another record.
+        """Update ``window``, the history to save next, after a merge with another record.
 
-        If other processes only added messages, the agent's edits of its history are kept.
-        Otherwise, the merged history replaces the edited one. Unsaved turns are kept in both cases,
-        unless a rewind removed them. ``ancestor`` is the stored history that the agent has edited.
+        If other processes only added messages, the agent's edits are kept. Otherwise, the merged
+        history replaces the edited one. ``ancestor`` is the stored history that the agent has
+        edited.
         """
         base = self.base
         ancestor = base.without_redacted_bodies(ancestor)

@@ -77,11 +77,7 @@ class Version(NamedTuple):
     minor: int = 0
 
     def next_minor(self) -> Version:
-        """Return the next version for a write that does not change the conversation's content.
-
-        An example is a write that only records which turns are in the log (list of all turns). Only
-        the attribute ``minor`` grows.
-        """
+        """Return the next version for a write that does not change the conversation's content."""
         return self._replace(minor=self.minor + 1)
 
 
@@ -144,7 +140,6 @@ def keys_from_text(text: str) -> Iterator[tuple[TurnKey, str]]:
 
 
 def _lengths_to_text(lengths: Mapping[TurnKey, int]) -> str:
-    """Convert the number of messages of each turn to text, as notes. The usual 2 has no note."""
     usual = {_USUAL_LENGTH: ""}
     return keys_to_text((key, usual.get(n, str(n))) for key, n in sorted(lengths.items()))
 
@@ -334,10 +329,7 @@ class Record:
 
     @property
     def incomplete_keys(self) -> set[TurnKey]:
-        """Keys of turns in the agent's history whose messages are not all in this record.
-
-        The missing messages must be read from the log (list of all turns).
-        """
+        """Keys of turns in the agent's history whose messages are not all in this record."""
         return {
             slot.key
             for slot in self.window
@@ -356,11 +348,7 @@ class Record:
 
     @cached_property
     def _seen_from(self) -> TurnKey | None:
-        """Key of the 100th newest turn in the list ``seen``; None if the list has fewer turns.
-
-        The list has all turns from this one on that the record's author (writer) knew, but not all
-        older ones. A list of fewer turns is complete.
-        """
+        # A longer ``seen`` may lack turns that are older than its newest ones.
         return sorted(self.seen)[-SEEN_TURNS] if len(self.seen) >= SEEN_TURNS else None
 
     def counted_length(self, key: TurnKey) -> int:
@@ -473,8 +461,7 @@ _content = attrgetter(
 def missing_turns(record: Record, head: Record) -> set[TurnKey]:
     """Return the keys of a record's turns that are missing or incomplete in the log.
 
-    The log is the list of all turns. ``record`` is a record (state) of the conversation. ``head``
-    is the record in the durable tier. It lists the turns that the log has.
+    ``head`` is the durable tier's record. It lists the turns that the log (list of all turns) has.
     """
     if head.incarnation < record.incarnation:
         return set(record.turns)
@@ -487,17 +474,12 @@ def missing_turns(record: Record, head: Record) -> set[TurnKey]:
 
 
 def head_record(record: Record, unlogged: AbstractSet[TurnKey], before: Record) -> Record:
-    """Convert a conversation's record to the head, the form that the durable tier stores.
+    """Convert a conversation's record (state) to the head, the form that the durable tier stores.
 
-    The head has the messages only of turns that are incomplete in the log (list of all turns). Its
-    map ``seen`` has the number of messages of each turn. A message that ``record`` does not contain
-    counts only if ``before`` counts it, too. Otherwise the table may have lost the message, when it
-    was restored from a backup.
-
-    Args:
-        record: The record (state of the conversation).
-        unlogged: Turns that are missing or incomplete in the log.
-        before: The previously stored head.
+    The head has the messages only of the turns ``unlogged``, which are incomplete in the log (list
+    of all turns). Its map ``seen`` has the number of messages of each turn. A message that
+    ``record`` does not contain counts only if ``before``, the previous head, counts it, too.
+    Otherwise the table may have lost the message, when it was restored from a backup.
     """
     had = before.seen if before.incarnation == record.incarnation else {}
     seen = {}

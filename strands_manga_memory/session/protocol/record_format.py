@@ -77,13 +77,10 @@ def seal_json(
 ) -> bytes:
     """Convert the text of a JSON object to the bytes that a store keeps.
 
-    A codec with a key encrypts the bytes. Large objects are compressed. Other objects are plain
-    JSON with a checksum.
-
     Args:
         text: The object, which has at least one entry.
         storage_key: Key under which the object is stored. ``open_json`` needs the same key.
-        codec: Encrypts the object, and compresses large objects.
+        codec: Encrypts the object if the codec has a key.
         plain_bytes: Size in bytes from which the object is compressed.
     """
     if codec.encrypts or len(text) >= plain_bytes:
@@ -145,11 +142,7 @@ def _to_json(value: Any) -> bytes:
 def open_turn(read: Callable[[], bytes], tier: str, storage_key: str, codec: Codec) -> Turn | None:
     """Convert stored bytes back to a turn. If they are damaged, log a warning and return None.
 
-    Args:
-        read: Function that returns the bytes.
-        tier: Name of the tier, for the warning.
-        storage_key: Key under which the bytes are stored.
-        codec: Decrypts and decompresses the bytes.
+    ``read`` returns the bytes. ``tier`` is the tier's name, for the warning.
 
     Raises:
         KeyMissingError: The bytes are encrypted with a key that the codec does not have.
@@ -179,8 +172,7 @@ def _window_to_text(window: Window, seen: Lengths) -> str:
     - ``+9:1-``: all messages after it (``-``), up to the second (1) of the turn with the time 50,
       which is 9 later, and the same tag.
 
-    ``seen`` has the number of messages of each turn, and so the order of all messages. One entry
-    with ``-`` covers all messages that follow in this order.
+    ``seen`` has the number of messages of each turn.
     """
     entries: list[tuple[TurnKey | None, str]] = []
     following, before = _following_messages(seen), Slot(None)
@@ -196,12 +188,6 @@ def _window_to_text(window: Window, seen: Lengths) -> str:
 
 
 def _window_from_text(text: str, seen: Lengths, parts: Mapping[str, Any]) -> Iterator[Slot]:
-    """Convert the text of ``_window_to_text`` back to the window, which is an agent's history.
-
-    ``seen`` maps the key of each known turn to its number of messages. ``parts`` are the parts of
-    the record, keyed by name. Parts whose names begin with ``body.`` contain the edited messages,
-    and the messages that the conversation manager wrote.
-    """
     notes, following, slot = count(1), _following_messages(seen), Slot(None)
     for key, note in keys_from_text(text):
         if note.endswith("-"):
@@ -216,21 +202,12 @@ def _window_from_text(text: str, seen: Lengths, parts: Mapping[str, Any]) -> Ite
 
 
 def _following_messages(seen: Lengths) -> dict[tuple[TurnKey | None, int], Slot]:
-    """Map each message, as a pair of turn key and index, to the message that follows it.
-
-    ``seen`` has the number of messages of each turn. The last message of a turn is followed by the
-    first message of the next turn.
-    """
     known = [Slot(key, number) for key in sorted(seen) for number in range(seen[key])]
     return {before[:2]: after for before, after in pairwise(known)}
 
 
 def _body_part(slot: Slot, notes: Iterator[int]) -> str:
-    """Return the name of the part with the body of a message, such as ``body.2``.
-
-    A message that the conversation manager wrote gets the next number of ``notes``, which counts
-    such messages from 1. The name for an edited message of a turn has its turn key and index.
-    """
+    # ``notes`` numbers the messages that the conversation manager wrote, from 1.
     return f"body.{next(notes)}" if slot.key is None else f"body.{slot.key}.{slot.number}"
 
 

@@ -29,14 +29,11 @@ def join(one: Record, other: Record, logged: Lengths | None = None) -> Record:
     author (writer) of the newer record knew them, and so removed them on purpose. For each state
     and each redacted message, the newest value is kept.
 
-    Args:
-        one: A record.
-        other: Another record.
-        logged: Turns that are too old for the newer record's list of known turns (``seen``), but
-            were found in the log (list of all turns), with their numbers of messages. They are not
-            added to the history again.
+    ``logged`` has turns that are too old for ``seen``, the newer record's list of known turns, but
+    were found in the log (list of all turns), with their numbers of messages. They are not added to
+    the history again.
     """
-    newer, older = _in_order(one, other)
+    newer, older = _newer_first(one, other)
     if older.incarnation < newer.incarnation:
         older = _carried_over(older, newer)
     logged = logged or {}
@@ -85,20 +82,12 @@ def join(one: Record, other: Record, logged: Lengths | None = None) -> Record:
 def keys_older_than_seen(one: Record, other: Record, own: Collection[TurnKey]) -> set[TurnKey]:
     """Return the keys of turns that must be looked up in the log before two records are merged.
 
-    The merge must know which turns of the older record the author (writer) of the newer record
-    knew. The newer record's list ``seen`` has at least the newest 100 of them. An earlier turn was
-    known if the log (list of all turns) has it. For a turn that the older record lists as unlogged,
-    this must be looked up. All others are in the log.
-
-    Args:
-        one: A record.
-        other: Another record.
-        own: Keys of this process's unsaved turns, which are also checked.
-
-    Returns:
-        The keys; none if the newer record was written after a deletion.
+    These are unlogged turns of the older record, and this process's unsaved turns (``own``), that
+    are too old for ``seen``, the newer record's list of known turns. If the log (list of all turns)
+    has such a turn, the author (writer) of the newer record knew it. The result is empty if the
+    newer record was written after a deletion.
     """
-    newer, older = _in_order(one, other)
+    newer, older = _newer_first(one, other)
     if newer.deletes(older):
         return set()
     return {key for key in {*older.unlogged, *own} if newer.is_older_than_seen(key)}
@@ -109,8 +98,7 @@ def is_newest(one: Record, other: Record) -> bool:
     return (one.incarnation, one.version) >= (other.incarnation, other.version)
 
 
-def _in_order(one: Record, other: Record) -> tuple[Record, Record]:
-    """Sort two records of a conversation, the newer one first."""
+def _newer_first(one: Record, other: Record) -> tuple[Record, Record]:
     return (one, other) if is_newest(one, other) else (other, one)
 
 
@@ -201,17 +189,10 @@ def rebase_window(
 
 
 def _carried_over(older: Record, newer: Record) -> Record:
-    """Return the part of a record that a conversation's next incarnation (run) keeps.
+    """Return the part of an ended run's record that the next run (incarnation) keeps.
 
-    An incarnation begins after a deletion, an expiry or a rewind. After a deletion, nothing is
-    kept. After an expiry or a rewind, these parts are kept:
-
-    - turns that were not in the log (list of all turns) yet, and their redactions
-    - redactions of other turns, if the newer record still has these turns
-
-    Args:
-        older: The record of the ended incarnation.
-        newer: The record of the next incarnation.
+    After a deletion, nothing is kept. After an expiry or a rewind, two things are kept: turns that
+    were not in the log (list of all turns) yet, and redactions of turns that are still known.
     """
     if not older.incarnation or newer.deletes(older):
         return Record()
@@ -238,30 +219,13 @@ def _carried_over(older: Record, newer: Record) -> Record:
 def _is_known_by_log(newer: Record, older: Record, key: TurnKey, logged: Lengths) -> bool:
     """Return whether the log shows that the author (writer) of the newer record knew a turn.
 
-    The log (list of all turns) is only used for a turn that is too old for the author's list of
-    known turns, ``seen``. If the log has the turn, the author knew it. For other turns, the result
-    is False, and the caller looks them up in ``seen``.
-
-    Args:
-        newer: The newer record.
-        older: The older record. The log has the turns that it does not list as unlogged.
-        key: Key of the turn.
-        logged: Turns that were looked up and found in the log.
+    Only turns that are too old for the author's list of known turns (``seen``) can give True.
+    ``logged`` has the turns that were looked up and found in the log (list of all turns).
     """
     return newer.is_older_than_seen(key) and (key not in older.unlogged or key in logged)
 
 
 def _unseen_slots(newer: Record, older: Record, logged: Lengths) -> list[Slot]:
-    """Return slots of the older record's messages that the newer record's author did not know.
-
-    A slot is a reference to a message. The author is the writer of the record. If the newer history
-    has no message of a turn with such messages, slots of the turn's other messages are added.
-
-    Args:
-        newer: The newer record.
-        older: The older record.
-        logged: Turns that were looked up and found in the log (list of all turns).
-    """
     known = {
         slot[:2]
         for slot in older.window
