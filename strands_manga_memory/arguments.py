@@ -83,8 +83,8 @@ def checked(call: _Call) -> _Call:
 
     Raises:
         TypeError: An argument is unknown, missing or given twice.
-        ValueError: An argument has a wrong type. The message shows the value, unless it may
-            be a secret key.
+        ValueError: An argument has a wrong type. The message shows the value, unless it may be a
+            secret key.
     """
     if isinstance(call, type):
         setattr(call, "__init__", checked(vars(call)["__init__"]))  # noqa: B010 - mypy refuses it
@@ -155,7 +155,6 @@ def _refuse_unknown(given: Iterable[str], known: Collection[str]) -> None:
 
 
 def _has_type(value: Any, kind: Any) -> bool:
-    """Return whether a value, including the items of a collection, matches an annotation."""
     origin, parts = get_origin(kind), get_args(kind)
     if kind is Any:
         return True
@@ -234,10 +233,8 @@ def unknown_setting_text(name: str, known: Iterable[str], others: Iterable[str] 
 
     Args:
         name: The unknown name.
-        known: Names that the called function accepts. The text lists all of them if no name is
-            close.
-        others: Further names, accepted by a related function. The text suggests the closest name of
-            ``known`` and ``others``, but never lists ``others``.
+        known: Names that the called function accepts. They are listed if no name is close.
+        others: Names accepted by a related function. They may be suggested, but are never listed.
     """
     known = [each for each in known if each != "self"]
     close = difflib.get_close_matches(name, [*known, *others], n=1)
@@ -277,7 +274,7 @@ def check_finite_seconds(name: str, value: float) -> float:
 def check_instance(name: str, value: object, kind: type[_T], description: str = "") -> _T:
     """Return ``value`` if it is an instance of ``kind``; otherwise raise a ValueError.
 
-    ``description`` describes the expected value in the error. Default: the name of ``kind``.
+    ``description`` of the expected value appears in the error. Default: the name of ``kind``.
     """
     if not isinstance(value, kind):
         raise ValueError(f"{name} must be {description or f'a {kind.__name__}'}, got {value!r:.80}")

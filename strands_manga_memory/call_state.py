@@ -38,8 +38,8 @@ class CallState(_Dict):
     Strands passes the invocation state, a dict, to tools. Parallel nodes of a Graph share one dict,
     and Strands writes the agent of each call into it. A tool that waits could then find the agent
     of another node. A ``CallState`` keeps the agent of its own call, and the agent's model,
-    messages, system prompt and tool configuration. It reads and writes all
-    other keys in the shared dict.
+    messages, system prompt and tool configuration. It reads and writes all other keys in the shared
+    dict.
 
     Args:
         shared: Shared invocation state.
@@ -83,7 +83,7 @@ class CallState(_Dict):
 def with_own_state(context: _Context) -> _Context:
     """Return a copy of a tool call's context, with a ``CallState`` as invocation state.
 
-    Parallel calls, which share the invocation state, then do not overwrite each other's agent.
+    Parallel calls then do not overwrite each other's agent.
     """
     return replace(context, invocation_state=CallState(context.invocation_state, context.agent))
 
@@ -105,8 +105,7 @@ def _of(agent: LocalAgent) -> dict[str, Any]:
 def declares_read_only(spec: Mapping[str, Any]) -> bool:
     """Return whether the specification of a tool declares that the tool only reads.
 
-    The annotation ``readOnlyHint`` must be True, and ``destructiveHint`` must not be True. A tool
-    without these annotations is not read-only.
+    The annotation ``readOnlyHint`` must be True, and ``destructiveHint`` must not be True.
     """
     hints = spec.get("annotations")
     return (

@@ -96,17 +96,15 @@ class Permit:
 
 
 class CircuitBreaker:
-    """Circuit breaker that rejects calls after several failures in a row.
+    """Circuit breaker that rejects calls after several failures in a row. Thread-safe.
 
     Get a permit from ``try_acquire`` before each call, and report the outcome of the call to the
-    permit. A closed breaker admits all calls, and an open breaker rejects all calls.
-    After the waiting time, the breaker is half-open and admits one trial call (probe) at a time. A
-    successful probe closes the breaker, and a failed probe opens the breaker again.
+    permit. A closed breaker admits all calls, and an open breaker rejects all calls. After the
+    waiting time, the breaker is half-open and admits one trial call (probe) at a time. A successful
+    probe closes the breaker, and a failed probe opens the breaker again.
 
-    An outcome is ignored if it is reported too late: after a change of state or the start of the
-    next probe.
-
-    The breaker is thread-safe. No lock is held during a call.
+    An outcome is ignored if it is reported after a change of state or the start of the next probe.
+    No lock is held during a call.
 
     Args:
         failures: Number of failures in a row after which the breaker opens.
@@ -176,8 +174,8 @@ class CircuitBreaker:
     def record(self, *, succeeded: bool) -> None:
         """Count the success or failure of a call that was made without a permit of the breaker.
 
-        A success closes the breaker. A failure counts like that of a permitted call, except while
-        the breaker is open and its waiting time is not over: the failure is then ignored.
+        A success closes the breaker. A failure counts like that of a permitted call, but is ignored
+        while the breaker is open and its waiting time is not over.
         """
         event = None
         with self._lock:

@@ -110,10 +110,7 @@ _left_behind: set[asyncio.Task[None]] = set()
 
 
 def _replace_thread_pool(loop: asyncio.AbstractEventLoop) -> None:
-    """Give an event loop a new thread pool, because a thread of the old pool may be stuck.
-
-    Otherwise, the event loop would wait at its end for the stuck thread.
-    """
+    # A thread of the old pool may be stuck, and the loop would wait for it at its end.
     loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
 
 
@@ -126,8 +123,8 @@ async def wait_until_done(
 ) -> float:
     """Wait until background work ends or the time is over, without blocking the event loop.
 
-    The whole process may pause during the wait, for example for garbage collection. The callback
-    ``remaining`` decides whether such pauses extend the wait.
+    The process may pause during the wait, for example for garbage collection. ``remaining`` decides
+    whether such pauses extend the wait.
 
     Args:
         future: Future of the work. Its error, if any, is not raised here.
@@ -150,9 +147,9 @@ async def wait_until_done(
 
 
 def as_asyncio_future(future: Future[Any]) -> asyncio.Future[None]:
-    """Return an ``asyncio`` future that ends when a future of another thread ends.
+    """Return an ``asyncio`` future that ends, with None, when a future of another thread ends.
 
-    The result is None, even if the other future failed.
+    It does not fail if the other future fails.
     """
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
@@ -234,11 +231,7 @@ class BackgroundRead:
             telemetry.count_missed_deadline(self._name)
 
     def _start(self) -> Future[Any] | None:
-        """Call ``read`` in a thread. Return its future; None if the caller must not wait.
-
-        The result is None after a recent failure of the hot store, while an earlier call runs, and
-        if ``read`` was run in the caller's thread.
-        """
+        """Call ``read`` in a thread. Return its future, or None if the caller must not wait."""
         if self._hot is not None and not self._hot.survives_process:
             self._read()
         elif self._running is None or self._running.done():

@@ -15,10 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 
 def attachments(owner: object) -> dict[str, Any]:
-    """Return the dict in which this package stores data on an object, such as an agent.
-
-    The dict is an attribute of ``owner`` and exists as long as ``owner``.
-    """
+    """Return the dict in which this package stores data on an object, as an attribute of it."""
     found: dict[str, Any] = vars(owner).setdefault("_strands_manga_memory", {})
     return found
 
@@ -77,10 +74,10 @@ def _renew_all() -> None:
 
 
 def at_fork(**callbacks: Callable[[], object]) -> None:
-    """Register functions that are called before or after each fork of the process.
+    """Register functions that are called before or after each fork of the process, if it can fork.
 
-    The arguments are those of ``os.register_at_fork``. On a system without forks, nothing happens.
-    Use this function for variables of a module, and ``renew_in_child`` for objects.
+    The arguments are those of ``os.register_at_fork``. Use this function for variables of a module,
+    and ``renew_in_child`` for objects.
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(**callbacks)

@@ -26,8 +26,7 @@ It also matches a ``StorageId`` that became a plain string, for example in JSON.
 class StorageId(str):
     """Encoded id under which stores keep the data of a ``ConversationScope``.
 
-    ``checked_id`` recognizes the class, and rejects an encoded id that is passed as a user, session
-    or agent id by mistake.
+    ``checked_id`` rejects an encoded id that is passed as a user, session or agent id by mistake.
     """
 
     __slots__ = ()
@@ -88,10 +87,9 @@ def encoded_id(value: str) -> str:
 
 
 def encoded_user(user_id: str, tenant: str | None) -> str:
-    """Return the encoded id of a user for keys of stores.
+    """Return the encoded id of a user for keys of stores, such as ``tenant:user`` or ``user``.
 
-    The form is ``tenant:user`` with a tenant, and ``user`` without one. The result is unique for
-    each user and tenant, because encoded ids contain no colon.
+    It is unique for each user and tenant, because encoded ids contain no colon.
     """
     user = encoded_id(user_id)
     return user if tenant is None else f"{encoded_id(tenant)}:{user}"

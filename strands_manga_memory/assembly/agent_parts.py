@@ -63,8 +63,9 @@ def check_options(
         given: Names of the given arguments, without those that are parameters of ``call``.
         known: Accepted names. The error suggests a similar one.
         call: Called function or class. The error may also suggest one of its parameters.
-        agent_method: Method whose parameters ``memory.agent`` accepts. If an unknown name is one of
-            them, or a parameter of ``strands.Agent``, the error refers to ``memory.agent``.
+        agent_method: Method whose parameters ``memory.agent`` accepts. For an unknown name among
+            them, or among the parameters of ``strands.Agent``, the error refers to
+            ``memory.agent``.
     """
     unknown = set(given).difference(known)
     if not unknown:
@@ -136,8 +137,7 @@ def guard_client(
     Args:
         owner: The ``MangaMemory``.
         client: The MCP client.
-        policy: Breaker policy of tools without a policy of their own. None: the policy in
-            ``settings``.
+        policy: Breaker policy of tools without a policy of their own. None: that of ``settings``.
         options: Further keyword arguments of ``GuardedMCPTools``.
         settings: Settings of the process.
 
@@ -242,9 +242,7 @@ def make_recall_plugin(
     embed: Embed | None,
     clock: Clock,
 ) -> conversation.HistoryRecall:
-    """Return the plugin that quotes evicted messages in the requests of an agent.
-
-    Evicted messages are messages that were removed from the history to save tokens.
+    """Return the plugin that quotes evicted messages (removed from the history) in requests.
 
     Args:
         settings: Settings of the process.
@@ -269,10 +267,10 @@ def _searched_records(session: TieredSessionManager) -> Iterable[Mapping[str, An
 
 
 def with_customer_tier(policy: TtlPolicy, tracker: state.EnvironmentTracker) -> TtlPolicy:
-    """Return a copy of a time-to-live policy, with the user's customer tier from ``tracker``.
+    """Return a copy of a time-to-live policy that uses the user's customer tier from ``tracker``.
 
-    The customer tier, such as ``premium``, decides the time to live of conversations. While the
-    tracker does not know the user's tier, the tier in ``policy`` applies.
+    The tier, such as ``premium``, decides the time to live of conversations. While it is unknown,
+    the tier in ``policy`` applies.
     """
 
     def tier() -> str:

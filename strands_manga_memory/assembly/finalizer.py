@@ -130,7 +130,7 @@ class SessionFinalizer:
     def _claim(self, conversation_key: ConversationKey, lease: float) -> HotRecord | None:
         """Reserve a conversation in the hot tier, so that no other process finalizes it now.
 
-        Return the reserved record, or None if the hot tier does not have the conversation.
+        The result is None if the hot tier does not have the conversation.
 
         Raises:
             ConflictError: Another process has reserved the conversation within the last ``lease``

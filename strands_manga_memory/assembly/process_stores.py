@@ -74,8 +74,8 @@ def close_sessions(
 ) -> None:
     """Write the sessions of a process to the durable tier, first those of live agents.
 
-    Then, for at most 5 s, the latest 1,000 sessions without a live agent that this process saved
-    only in the hot tier are written.
+    Then, for at most 5 s, the latest 1,000 other sessions that this process saved only in the hot
+    tier are written.
 
     Args:
         managers: Session managers of the live agents.
@@ -98,10 +98,10 @@ def close_sessions(
 
 
 def close_memories(hot: HotStore, memories: Table) -> bool:
-    """Write the pending changes of users' memories, and close the memory table.
+    """Write the pending changes of users' memories, for at most 5 s a store, and close the table.
 
-    The writes take at most 5 s per store. Return whether the table has all preferences; their
-    delivery to another service may still be pending.
+    Return whether the table has all preferences. Their delivery to another service may still be
+    pending.
     """
     shared_writer(hot, None).drain(_DRAIN_SECONDS)
     writer = shared_writer(None, memories)
@@ -169,9 +169,7 @@ def memory_stats(
     operations: dict[str, OperationStats],
     parts: Iterable[object],
 ) -> MemoryStats:
-    """Return statistics of the stores, the open sessions, the tools and the operations.
-
-    The call does no I/O.
+    """Return statistics of the stores, open sessions, tools and operations, without I/O.
 
     Args:
         writer: Background writer of both tiers, which knows whether each tier answers.

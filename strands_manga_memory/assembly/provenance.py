@@ -69,9 +69,7 @@ class RetractionReport:
 
 
 def explain(parts: Mapping[Any, ConversationScope], agent: Agent) -> list[Source]:
-    """Return the texts about the user in an agent's last request, each with its origin.
-
-    See ``MangaMemory.explain``.
+    """Return the texts about the user in an agent's last request: see ``MangaMemory.explain``.
 
     Args:
         parts: Plugins and conversation managers of the agents of a ``MangaMemory``, each with the
@@ -152,12 +150,9 @@ def _state_sources(
 def _quote_sources(
     recall: conversation.HistoryRecall, agent: Agent, source: Callable[..., Source]
 ) -> Iterator[Source]:
-    """Yield the old messages that the last request quoted.
-
-    Requests keep no list of the quoted messages, so this function searches for them again.
-    """
     from strands_manga_memory.memory.memory_search import user_query
 
+    # Requests keep no list of the quoted messages, so these are searched for again.
     question = user_query(agent.messages)
     quoted = recall.quote(question, agent.messages) if question else ""
     for hit in recall.search(question) if question else ():
@@ -169,9 +164,7 @@ def _quote_sources(
 def retract(
     opened: Any, parts: Mapping[Any, ConversationScope], source: Source
 ) -> RetractionReport:
-    """Remove a text about the user from the user's memories and from the agents of this process.
-
-    See ``MangaMemory.retract``.
+    """Remove a text about the user from memories and live agents: see ``MangaMemory.retract``.
 
     Args:
         opened: The ``MangaMemory`` with the stores.
@@ -217,8 +210,8 @@ def rewind(opened: Any, scope: ConversationScope, at_turn: int) -> None:
     The values are preferences, entities and slot values. ``opened`` is the ``MangaMemory``.
 
     Raises:
-        StoreUnavailableError: The memory table does not answer. If it fails after the removal of
-            turns, the turns stay removed, and their preferences are deleted in the background.
+        StoreUnavailableError: The memory table does not answer. Turns that were removed before stay
+            removed, and their preferences are deleted in the background.
     """
     from strands_manga_memory import state
 

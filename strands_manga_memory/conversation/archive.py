@@ -338,9 +338,9 @@ def archived_messages(
 ) -> Iterator[ArchivedMessage]:
     """Yield messages of an agent in the form that the archive stores and searches.
 
-    Identifiers, such as card numbers, are redacted. Skipped are summaries, truncated messages
-    (unless ``with_truncated``), quotes of earlier messages, small talk, failed tool results, and
-    the assistant's message after tool results that all failed.
+    Identifiers, such as card numbers, are redacted. These messages are skipped: summaries,
+    truncated messages (unless ``with_truncated``), quotes of earlier messages, small talk, failed
+    tool results, and the assistant's message after tool results that all failed.
 
     Args:
         messages: The messages and their times, oldest first.

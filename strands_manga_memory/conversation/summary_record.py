@@ -158,9 +158,10 @@ def render_summary(
     acknowledgement of the assistant.
     2. A user message with the summary text and the latest facts, and an acknowledgement.
 
-    Listed are the facts that the text does not mention, and all corrections. Without room for all,
-    the least important are left out, such as statements; among equally important ones, the oldest.
-    They stay in the summary's record, up to ``summary_tokens + facts_tokens`` tokens.
+    The messages list the facts that the text does not mention, and all corrections. If there is no
+    room for all of them, the least important are left out, such as statements, and among equally
+    important ones the oldest. They stay in the summary's record, up to ``summary_tokens +
+    facts_tokens`` tokens.
 
     Args:
         summary: The summary.

@@ -76,8 +76,8 @@ def extract_by_model(
 ) -> dict[str, list[Preference]]:
     """Return the preferences that a model finds in messages, keyed by message id.
 
-    A preference is left out unless the message contains the words of its value. Sentences that are
-    true only for a time, such as "No horror until Friday.", are not searched for these words.
+    A preference is left out unless the message contains the words of its value, in a sentence that
+    is not true for a time only, such as "No horror until Friday."
     """
     lines = [
         (id_, head_and_tail(text))
@@ -126,9 +126,8 @@ def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[State
     Args:
         transcript: Transcript of the session.
         by_model: Preferences that a model found in the session, keyed by subject such as ``genre``.
-            Each is attributed to the latest message of the user that states its value. It is left
-            out if there is no such message. If ``by_model`` is empty, rules extract the
-            preferences.
+            Each is attributed to the latest message of the user that states its value, and left out
+            without such a message. If ``by_model`` is empty, rules extract the preferences.
     """
     utterances = _with_whole_answers(transcript.utterances)
     by_user = [each for each in utterances if each.role == "user" and each.is_learned]
@@ -153,11 +152,7 @@ def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[State
 
 
 def _with_whole_answers(utterances: Sequence[Utterance]) -> list[Utterance]:
-    """Return the messages of a transcript, with short answers of the user as whole sentences.
-
-    For example, "Kenji" becomes "My name is Kenji.". An answer is left unchanged if turns between
-    the question and the answer were removed.
-    """
+    """Return the messages with short answers as whole sentences: "Kenji" as "My name is Kenji."."""
     return [
         replace(one, text=complete_answer(one.text, before.text))
         if (before.role, one.role, one.turn - before.turn) == ("assistant", "user", 1)
@@ -167,7 +162,6 @@ def _with_whole_answers(utterances: Sequence[Utterance]) -> list[Utterance]:
 
 
 def _states_value(text: str, preference: Preference) -> bool:
-    """Return whether a text states the value of a preference, possibly in another language."""
     if SearchableText(lasting_text(text)).mentions(preference.value):
         return True
     stated = {
@@ -181,13 +175,10 @@ def _states_value(text: str, preference: Preference) -> bool:
 def passages_of(utterances: Sequence[Utterance]) -> list[str]:
     """Split the messages of a session into passages that are short enough to be quoted.
 
-    Turns of small talk are left out. A correction by the user is added to an earlier passage, so
-    that a quote of the passage has the corrected value, too:
-
-    - It is added to the latest passage that has a number of the correction, such as ``12``. If
-      there is none, it is added to the last passage.
-    - If both are too long together, only the user's words are kept.
-    - If these are still too long, the correction becomes a passage of its own.
+    Turns of small talk are left out. A correction by the user is added to the latest passage that
+    has a number of the correction, such as ``12``, or else to the last passage. A quote of the
+    passage then has the corrected value, too. If both are too long together, only the user's words
+    are kept, or the correction becomes a passage of its own.
     """
     passages: list[str] = []
     for _, turn in itertools.groupby(utterances, key=lambda utterance: utterance.turn):
@@ -213,11 +204,6 @@ def passages_of(utterances: Sequence[Utterance]) -> list[str]:
 
 
 def _passages_of_turn(parts: Iterable[Utterance]) -> list[str]:
-    """Split the texts of a turn into passages of whole sentences.
-
-    A passage may contain several texts, each after the role of its speaker. The middle of a long
-    text is left out.
-    """
     passages: list[str] = []
     current = ""
     for each in parts:
@@ -261,10 +247,7 @@ def without_removed(
 
 
 def without_personal_data(transcript: Transcript, pii: PiiPolicy) -> Transcript:
-    """Apply the policy for personal data to the messages of a transcript.
-
-    Messages that the policy refuses are left out.
-    """
+    """Apply the policy for personal data to a transcript. Messages that it refuses are left out."""
     cleaned = []
     for utterance in transcript.utterances:
         try:

@@ -79,8 +79,8 @@ _OPEN_CHARACTERS = 120
 
 _LONG_SESSION = 3 * 3600.0
 """Seconds since the first message after which a session counts as long.
-The user's word list, an index of memories, is deleted after a long session. If the list was made
-during the session, it may lack the session's memories.
+After a long session, the user's word list (an index of memories) is deleted, because it may lack
+memories of the session.
 """
 
 
@@ -112,13 +112,13 @@ class MemoryKeeper:
     def finalize(self, transcript: Transcript) -> MemoryRecord | None:
         """Store summary, preferences and messages of an ended conversation as memories of the user.
 
-        A failed call can be repeated. The summary of an earlier call is replaced if messages of the
-        conversation were added or redacted since that call. A conversation that is created again
-        after its deletion or expiry gets a separate summary.
+        A failed call can be repeated. If messages were added or redacted since an earlier call, the
+        summary of that call is replaced. A conversation that is created again after its deletion or
+        expiry gets a separate summary.
 
         Returns:
-            The stored summary. None if the conversation has no summary, because it has no message
-            to summarize or because all data of the user were deleted.
+            The stored summary. None if there is no message to summarize, or if all data of the user
+            were deleted.
         """
         return _EndedConversation(self, transcript).finalize()
 
@@ -158,7 +158,6 @@ class _EndedConversation:
         self._records: dict[str, MemoryRecord] = {}
 
     def finalize(self) -> MemoryRecord | None:
-        """Store the memories of the conversation, and return its summary, or None without one."""
         partition, summary = self._partition, self._partition.get(self._summary_id)
         if not self._transcript.utterances:
             return summary
@@ -195,18 +194,11 @@ class _EndedConversation:
         ended_at: float,
         **fields: Any,
     ) -> MemoryRecord | None:
-        """Create or change a memory, and return the stored memory.
+        """Create or change a memory, unless ``is_current`` is true for the stored memory.
 
-        The result is None if the stored record is unreadable, or if all data of the user were
-        deleted.
-
-        Args:
-            id_: Id of the memory.
-            is_current: Function that returns True if the stored memory is up to date. The memory
-                is then left unchanged.
-            ended_at: End of the last session in the memory, in seconds since 1970. The retention
-                begins at this time, not at the call, so a late or repeated call does not extend it.
-            **fields: New values of the memory.
+        ``ended_at`` is the end of the last session in the memory. The retention begins at this
+        time, so a late or repeated call does not extend it. The result is None if the stored record
+        is unreadable, or if all data of the user were deleted.
         """
         now, rule = self._keeper.clock(), self._keeper.retention[MemoryType(id_.partition("#")[0])]
 
@@ -233,20 +225,17 @@ class _EndedConversation:
         return self._deletions.get(message_digest(memory_id), 0.0)
 
     def _is_covered(self, record: MemoryRecord) -> bool:
-        """Return whether a memory was made from all messages of the conversation."""
         covered, revisions = record.metadata.get("covered", 0), record.metadata.get("revisions", 0)
         return bool((covered, revisions) >= (self._transcript.covered, self._transcript.revisions))
 
     def _summaries(self) -> list[MemoryRecord]:
-        """Return the session summaries in ``_records``, in order of the sessions' ends."""
         records = self._records.values()
         return sorted((one for one in records if one.type == MemoryType.SUMMARY), key=ended_at)
 
     def _store_summary(self, known: MemoryRecord | None) -> MemoryRecord | None:
         """Summarize the session, store summary and unanswered questions, and return the summary.
 
-        ``known`` is the stored summary, made before messages were added or redacted; None if there
-        is none.
+        ``known`` is the summary that is stored already, if any.
         """
         transcript = self._transcript
         # A summarizer would shorten encrypted data, which can then not be decrypted.
@@ -311,11 +300,7 @@ class _EndedConversation:
         self._partition.delete_many(self._partition.ids(episodes_of(id_))[len(starts) :])
 
     def _close_questions(self) -> None:
-        """Mark open questions of the last 7 days as answered if a later session answered them.
-
-        Open questions of earlier sessions are compared with the messages of this conversation. Its
-        own open questions are compared with the stored messages of later sessions.
-        """
+        """Mark open questions of the last 7 days as answered if a later session answered them."""
         oldest = self._keeper.clock() - RECENT_DAYS * DAY
         for record in self._summaries():
             own = self._records[self._summary_id]
@@ -328,10 +313,6 @@ class _EndedConversation:
                 self._close_answered(asked, without_interim_answers(lines))
 
     def _close_answered(self, record: MemoryRecord, lines: Sequence[tuple[str, str]]) -> None:
-        """Mark open questions in a session summary as answered if a later session answered them.
-
-        ``lines`` are the roles and texts of the later session's messages.
-        """
         turns = itertools.pairwise(lines)
         answers = [(text, asked) for (_, asked), (role, text) in turns if role == "assistant"]
         answered = [
@@ -347,10 +328,6 @@ class _EndedConversation:
             self._partition.store_questions(stored, self._keeper.retention[MemoryType.QUESTION])
 
     def _stored_lines(self, summary_id: str) -> list[tuple[str, str]]:
-        """Read role and text of each stored message of a session, given the id of its summary.
-
-        Unreadable records are skipped.
-        """
         passages: list[Any] = []
         with skip_unreadable():
             loaded = self._partition.load([of_type(episodes_of(summary_id))])
@@ -360,7 +337,6 @@ class _EndedConversation:
         return [(role.lower(), text) for role, _, text in parts]
 
     def _store_patterns(self) -> None:
-        """Store the user's patterns: topics of 3 or more sessions of the last 30 days."""
         oldest = self._keeper.clock() - _PATTERN_DAYS * DAY
         sessions, names = defaultdict[str, dict[str, float]](dict), dict[str, str]()
         for record in self._summaries():
@@ -387,9 +363,7 @@ class _EndedConversation:
     def _roll_up(self) -> None:
         """Create and update the user's weekly and monthly summaries.
 
-        A weekly summary covers sessions that ended at least 7 days ago. A monthly summary covers
-        sessions that ended at least 30 days ago. If a weekly or monthly summary was deleted, a new
-        one covers only sessions that ended after the deletion.
+        They cover sessions that ended at least 7 and 30 days ago.
         """
         now, summaries = self._keeper.clock(), self._summaries()
         for type_, days, name in PERIODS:
@@ -439,10 +413,7 @@ class _EndedConversation:
         )
 
     def _rollup_text(self, sessions: Sequence[MemoryRecord], max_tokens: int) -> str:
-        """Return a model's summary of the sessions of a week or month.
-
-        The result is empty if the summarizer uses no model, or if the model fails.
-        """
+        """Return a model's summary of the sessions of a week or month, or "" without a model."""
         summarizer = self._keeper.summarizer
         if isinstance(summarizer, RuleSessionSummarizer):
             return ""
@@ -453,12 +424,8 @@ class _EndedConversation:
 
 
 def _with_answered(metadata: Mapping[str, Any], answered: Sequence[str]) -> dict[str, Any]:
-    """Return metadata of a session summary with some open questions marked as answered.
-
-    The questions move to ``answered_questions``, so that later versions of the summary do not list
-    them as open again.
-    """
     earlier = metadata.get("answered_questions")
     known = list(dict.fromkeys([*answered, *(earlier if isinstance(earlier, list) else ())]))
     still_open = [each for each in metadata.get("open_questions", ()) if each not in known]
+    # Later versions of the summary must not list the questions as open again.
     return {**metadata, "open_questions": still_open, "answered_questions": known}

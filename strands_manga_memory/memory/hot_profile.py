@@ -1,9 +1,8 @@
 """Record of a user in the hot tier, a fast shared store such as Redis.
 
 The record has cached memories, a text about the user for agents (the context), preferences from
-recent messages (statements), and recent deletions of a preference or of all preferences that a
-message stated (removals). The user's agents in all processes read the record before each model
-call.
+recent messages (statements), and recent deletions of preferences (removals). The user's agents in
+all processes read the record before each model call.
 """
 
 from __future__ import annotations
@@ -61,9 +60,7 @@ def cache_name(owner: Owner) -> str:
 
 @dataclass(frozen=True)
 class ProfileState:
-    """Content of a user's record in the hot tier: text about the user, and recent preferences.
-
-    The hot tier is a fast shared store such as Redis, which the user's agents read.
+    """Content of a user's record in the hot tier, a fast shared store such as Redis.
 
     Attributes:
         exists: Whether there is a record that is not a tombstone (marker of a deletion).
@@ -73,8 +70,8 @@ class ProfileState:
         statements: Recently stated preferences of the user on all devices, in order of time.
         removals: Recent deletions of a preference, or of all preferences that a message stated.
         revision: Last known revision of the user's preference log.
-        removed: Random text that changes whenever memories are removed. An agent compares it with
-            the text that it read before. If they differ, the agent reads ``context`` again.
+        removed: Random text that changes whenever memories are removed. An agent that reads a new
+            text reads ``context`` again.
     """
 
     exists: bool = False
@@ -103,7 +100,7 @@ class ProfileState:
         """Return a copy of this state with further stated preferences (statements) and removals.
 
         Statements to which a removal applies, and those up to the time ``since`` (in seconds since
-        1970), are left out. The copy has the latest 30 of the remaining old and new statements.
+        1970), are left out. Only the latest 30 statements are kept.
         """
         void = latest_removals([*self.removals, *removals])
         stated = valid(merged(self.statements, statements), void)
@@ -120,9 +117,6 @@ class HotProfile:
 
     The record contains a text about the user for prompts, the user's recently stated preferences,
     and a cache of the user's memories. Each change of a memory removes this cache.
-
-    The record is changed by compare-and-set: if another process has changed the record since it was
-    read, the change is repeated on the new record.
 
     Args:
         hot: Hot tier of the record.
@@ -149,7 +143,7 @@ class HotProfile:
     def load(self) -> ProfileState:
         """Read the user's record from the hot tier in one request, and renew its expiry.
 
-        Without a record, or with an expired one, the result is an empty state.
+        Without a record, or with an expired one, the state is empty.
 
         Raises:
             CorruptRecordError: The record is damaged.
@@ -164,9 +158,9 @@ class HotProfile:
 
         Args:
             change: Function from the current state to the next state, called again after a
-                conflict. If it returns None, nothing is written. If the text ``removed`` of the
-                next state is empty, or if the record is new, a new random text is written instead,
-                by which agents notice that memories were removed.
+                conflict. If it returns None, nothing is written. An empty ``removed`` in the next
+                state is replaced by a new random text, by which agents notice that memories were
+                removed.
             drops: Whether to remove the cache of the user's memories from the record.
 
         Raises:
@@ -209,9 +203,9 @@ class HotProfile:
         """Read the cached memories of the user from the hot tier in one request.
 
         Returns:
-            Memories, and the version of the user's record for a later call of ``store_memories``.
-            The memories are None if none were cached in the last 30 minutes. Both are None if the
-            user has no record, or if the read fails.
+            The memories, or None if none were cached in the last 30 minutes, and the version of the
+            user's record for ``store_memories``. Both are None if the user has no record, or if the
+            read fails.
         """
 
         def read() -> tuple[PartitionContent | None, tuple[int, int] | None]:
@@ -225,12 +219,8 @@ class HotProfile:
     def store_memories(self, loaded: PartitionContent, version: tuple[int, int]) -> bool:
         """Cache memories of the user in the hot tier, and return whether this succeeded.
 
-        Nothing is cached in these cases:
-
-        - The user's record has changed since ``load_memories`` returned ``version``.
-        - The memories have more than 512 KiB.
-        - Some of the memories are unreadable.
-        - The hot tier fails.
+        Nothing is cached if the record has changed since ``load_memories`` returned ``version``, if
+        the memories have more than 512 KiB or are partly unreadable, or if the hot tier fails.
         """
         content = replace(loaded, records=dict(loaded.records))
         data = self._codec.encode(

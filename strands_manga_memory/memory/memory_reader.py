@@ -60,8 +60,7 @@ class _Copy:
     Attributes:
         snapshot: The memories.
         profile: Values of the user's profile in another service, keyed by subject.
-        read_recent: Function that reads recent facts and messages; None if there is nothing to
-            read.
+        read_recent: Function that reads recent facts and messages, or None.
         recent: Result of ``read_recent``, which runs in the background; None before its start.
     """
 
@@ -81,8 +80,7 @@ class MemoryReader:
       snapshot answers the query, older memories are read from the table that stores all memories.
     - A recall returns memories that meet conditions. It always reads this table.
 
-    Each search or recall raises the access counts of its results. Memories with a higher access
-    count rank higher.
+    Each search or recall raises the access counts of its results, and thereby their rank.
     """
 
     partition: UserPartition
@@ -106,28 +104,24 @@ class MemoryReader:
     def start(self) -> None:
         """Read the user's memories into this process at the start of a session.
 
-        The memories for the system prompt are read before the call returns. The first session does
-        not read them again if this process has read them already, for example for a search. Recent
-        facts and messages are read afterwards, in the background.
+        The memories for the system prompt are read before the call returns, unless this process has
+        read them before its first session. Recent facts and messages are read in the background.
         """
         copy = self._read() if self._has_session else self._current()
         self._has_session = True
-        self._recent_of(copy)
+        self._read_recent_later(copy)
 
     def drop_snapshot(self) -> None:
-        """Discard this process's copy of the memories, because they changed.
-
-        The next use of the memories reads them again.
-        """
+        """Discard this process's copy of the memories. The next use reads them again."""
         with self._lock:
             self._changes += 1
             self._copy = None
 
     def read_changes(self) -> None:
-        """Read the memories again, because other processes may have changed them.
+        """Read the memories again from the memory table, to find changes by other processes.
 
-        They are read from the memory table. The cache in the hot tier (a fast shared store, such as
-        Redis) may be outdated, because a process that made a change may use another hot tier.
+        The cache in the hot tier (a fast shared store, such as Redis) is not used: a process that
+        made a change may use another hot tier.
         """
         self._wait_for_statements()
         self.drop_snapshot()
@@ -141,16 +135,14 @@ class MemoryReader:
     def search(self, query: str, limit: int | None = 5) -> list[Hit]:
         """Return the memories and passages of stored messages that are most similar to ``query``.
 
-        Texts that this package adds to requests are first removed from the query. The memories in
-        this process are searched first. If none of them has enough words of the query (see
-        ``Snapshot.answers``), up to 64 older memories with a word of the query are read from the
-        memory table.
+        The memories in this process are searched first. If none of them answers the query, up to 64
+        older memories with a word of the query are read from the memory table.
         """
         query = strip_own_blocks(query)
         if not query.strip():
             return []
         with measured(RECALL, operation="search") as noted:
-            snapshot = self._complete()
+            snapshot = self._complete_snapshot()
             rank = partial(
                 snapshot.ranked, _SEARCHED, self.partition.clock(), query=query, matching=True
             )
@@ -200,10 +192,9 @@ class MemoryReader:
     def recall(
         self, wanted: MemoryQuery, *, limit: int | None, query: str | None
     ) -> list[MemoryRecord]:
-        """Read the memory table, and return the memories that meet the conditions ``wanted``.
+        """Read the memories that meet the conditions ``wanted`` from the table, the best first.
 
-        At most ``limit`` memories are returned (None: no limit), the best first. Memories that are
-        similar to ``query``, if given, rank higher.
+        Memories that are similar to ``query``, if given, rank higher. None for ``limit``: no limit.
         """
         self._wait_for_statements()
         query = query if query is not None and query.strip() else None
@@ -224,7 +215,6 @@ class MemoryReader:
     # Inside
 
     def _wait_for_statements(self) -> None:
-        """Wait at most 1 s until the preferences from ended turns are in the memory table."""
         until = time.monotonic() + _STATEMENT_PATIENCE
         queues = [(self.hot.writer, self.hot.queue_key)] if self.hot else []
         for writer, key in (*queues, (self._writer, self.partition.log_key)):
@@ -237,12 +227,10 @@ class MemoryReader:
         return self._copy or self._read()
 
     def _read(self, *, uses_cache: bool = True) -> _Copy:
-        """Read the user's memories, and the user's profile in another service, into this process.
+        """Read the user's memories, and the profile in another service, into this process.
 
-        The memories come from the cache in the hot tier. If the cache is empty, or lacks a change
-        by this process, the memories that a session start needs are read from the memory table.
-        Memories that only searches need are read later, in the background. Then all of them are put
-        into the cache.
+        The memories come from the cache in the hot tier or, if it is empty or outdated, from the
+        memory table.
         """
         owner, changes = self.partition.owner, self._changes
         cache = self.hot if uses_cache and self.hot and not self.hot.writer.has_repeated else None
@@ -275,29 +263,21 @@ class MemoryReader:
         hits = snapshot.ranked(wanted, self.partition.clock(), query=query)
         return list({hit.record.memory_id: hit.record for hit in hits}.values())
 
-    def _recent_of(self, copy: _Copy) -> Future[None] | None:
-        """Return the future of the background read of recent facts and messages.
-
-        If the read has not begun, it is started. If all memories came from the cache in the hot
-        tier, no read is needed, and the result is None.
-        """
+    def _read_recent_later(self, copy: _Copy) -> Future[None] | None:
         with self._lock:
             if copy.read_recent is not None and copy.recent is None:
                 copy.recent = self._writer.submit(self.partition.owner, copy.read_recent)
             return copy.recent
 
-    def _complete(self) -> Snapshot:
-        """Wait for the background read of recent memories, and return all memories in this process.
-
-        If the read fails or takes longer than 5 seconds, the recent memories are missing.
-        """
+    def _complete_snapshot(self) -> Snapshot:
         copy = self._current()
-        if (recent := self._recent_of(copy)) is not None:
+        if (recent := self._read_recent_later(copy)) is not None:
+            # Without an answer in 5 seconds, the recent memories are missing.
             with _logged_failure("read the recent memories of a user"):
                 recent.result(timeout=self._health.wait_limit(_PATIENCE))
             if recent.done() and recent.exception() and copy.recent is recent:
                 copy.recent = None  # the next search tries again
-        return copy.snapshot if copy is self._copy else self._complete()
+        return copy.snapshot if copy is self._copy else self._complete_snapshot()
 
     def _record_access(self, ids: Iterable[str]) -> None:
         # Not accesses to a session's messages: a count would rewrite their long texts.
@@ -315,11 +295,9 @@ class MemoryReader:
                 self._count_accesses_at(time.monotonic() + COUNT_SECONDS)
 
     def _count_accesses_at(self, due: float) -> None:
-        """Schedule an update of the access counts of the memories.
+        """Schedule an update of the access counts at ``due``, in monotonic seconds.
 
-        Each access is first stored as a record of its own. The update adds all these records to the
-        access counts. If the update fails, or if the process exits before it, the next access
-        schedules another update. ``due`` is the time of the update in monotonic seconds.
+        If the process exits earlier, the next access schedules another update.
         """
 
         def count_accesses() -> None:
@@ -336,7 +314,6 @@ class MemoryReader:
 
 @contextmanager
 def _logged_failure(action: str) -> Iterator[None]:
-    """Log a failure of the store in a ``with`` block, and continue after the block."""
     try:
         yield
     except (StoreError, TimeoutError) as error:
@@ -425,10 +402,9 @@ def _history(known: Sequence[MemoryRecord], *, now: float, remaining: int, whole
 
 
 def _is_rolled_up(summary: MemoryRecord, ends: Mapping[str, float]) -> bool:
-    """Return whether a weekly or monthly summary already includes the summary of a session.
+    """Return whether a weekly or monthly summary includes the summary of a session.
 
     ``ends`` maps the id of each weekly and monthly summary to the time when its last session ended.
-    A session that ended later is not included yet.
     """
     at = ended_at(summary)
     return any(at <= ends.get(rollup_id(type_, name, at), -1.0) for type_, _, name in PERIODS)
@@ -439,18 +415,14 @@ PERIODS = ((MemoryType.WEEK, RECENT_DAYS, "%G-W%V"), (MemoryType.MONTH, WEEKS_DA
 
 
 def rollup_id(type_: MemoryType, name_format: str, at: float) -> str:
-    """Return the memory id of the weekly or monthly summary of the period that contains a time.
-
-    The time is in seconds since 1970.
-    """
+    """Return the memory id of the weekly or monthly summary for a time in seconds since 1970."""
     return f"{type_}#{datetime.fromtimestamp(at, UTC):{name_format}}"
 
 
 def shown_texts(record: MemoryRecord) -> list[str]:
     """Return all lines by which a memory can appear in a request to the model.
 
-    For example, a preference appears as ``- genre: horror`` or as ``genre=horror``. A request that
-    contains one of the lines shows the memory.
+    A preference, for example, appears as ``- genre: horror`` or as ``genre=horror``.
     """
     if record.type == MemoryType.EPISODE:
         return [escape_line(passage, ENTRY_CHARACTERS) for passage in record.listed("passages")]
@@ -485,8 +457,7 @@ def _first_sentences(text: str) -> str:
 def join_first_lines(lines: Sequence[str], limit: int) -> str:
     """Join a title (the first line) and the following lines, up to ``limit`` tokens.
 
-    The first line that does not fit is truncated, and the rest is left out. If nothing fits after
-    the title, the text is empty.
+    The first line that does not fit is truncated, and the rest left out. A title alone gives "".
     """
     kept = [lines[0]]
     for line in lines[1:]:

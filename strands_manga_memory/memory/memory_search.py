@@ -51,9 +51,8 @@ def score(
     Args:
         record: Memory to rank.
         now: Current time, in seconds since 1970.
-        half_life: Seconds in which the recency factor halves. None means that recency never
-            decreases.
-        similarity: Similarity to the query. None means that there is no query, and counts as 1.
+        half_life: Seconds in which the recency factor halves. None: recency never decreases.
+        similarity: Similarity to the query. None: there is no query, which counts as 1.
     """
     latest = max(record.updated_at, record.accessed_at)
     recency = 1.0 if half_life is None else 0.5 ** (max(0.0, now - latest) / half_life)
@@ -171,7 +170,6 @@ class _Text:
 
     @property
     def words(self) -> str:
-        """Text without speakers' roles, such as ``User:``, to compare with the words of a query."""
         return _ROLE.sub("", self.own)
 
     @property
@@ -215,8 +213,8 @@ class Snapshot:
             wanted: Conditions.
             now: The time in seconds since 1970.
             query: Text with which the memories are compared. None: no comparison.
-            matching: Whether each result must share a word with the query, in its text or topics.
-                If texts are compared by vectors, a similarity above 0 is enough.
+            matching: Whether each result must share a word with the query, or have a similarity
+                above 0 if texts are compared by vectors.
         """
         terms = content_terms(query) if query and matching and self._embed is None else None
         with self._lock:
@@ -235,8 +233,7 @@ class Snapshot:
         """Return whether the results answer the query, so that no further search is needed.
 
         If texts are compared by vectors, any result is enough. Otherwise, one result must have 3
-        content words of the query (such as nouns and names), or all of them if there are fewer. A
-        query without content words counts as answered.
+        content words of the query (such as nouns and names), or all if there are fewer.
         """
         if self._embed is not None:
             return bool(hits)
@@ -253,10 +250,6 @@ class Snapshot:
         return score(record, now=now, half_life=half_life, similarity=similarity)
 
     def _compared(self, query: str | None) -> Iterable[tuple[_Text, float | None]]:
-        """Return the texts of the memories, each with its similarity to a query.
-
-        Without a query, each memory is one text, without a similarity.
-        """
         records = self.records.values()
         if query is None:
             return [(_Text(record.content, "", record), None) for record in records]
@@ -275,11 +268,7 @@ class Snapshot:
 
 
 def texts_of(record: MemoryRecord) -> list[_Text]:
-    """Return the searchable texts of a memory.
-
-    Usually, the only text is the content of the memory. A memory with stored messages of a session
-    has one text for each passage of the messages.
-    """
+    """Return the searchable texts of a memory: its content or, of stored messages, each passage."""
     if record.type != MemoryType.EPISODE:
         return [_Text(record.content, " ".join(map(str, record.listed("topics"))), record)]
     passages = [str(passage) for passage in record.listed("passages")]
@@ -310,7 +299,7 @@ def extract_user_query(context: InjectionQueryContext, **_: Any) -> str | None:
 def user_query(messages: Sequence[Message]) -> str | None:
     """Return the user's text that began the current turn, as a query for a memory search.
 
-    The result is None if the text is empty or only small talk.
+    None if the text is empty or only small talk.
     """
     opening = next(filter(is_turn_start, reversed(messages)), None)
     words = "" if opening is None else strip_own_blocks(message_text(opening)).strip()

@@ -69,9 +69,9 @@ def find_older(
     most important memories of ``types``.
 
     The first call reads all memories, and stores an index of their words (the word list). For seven
-    days, later calls in all processes read only the list and the memories that they return. The
-    list lacks memories that were stored after it was made. If this process may lack some of these
-    memories, too, the call makes a new list. A call that makes a list also returns all preferences.
+    days, later calls in all processes read only the list and the memories that they return. If
+    memories were stored after the list was made, and this process may lack them, the call makes a
+    new list. A call that makes a list also returns all preferences.
 
     Args:
         partition: Access to the memories of the user.
@@ -86,9 +86,9 @@ def find_older(
 
     def find(read: _Read) -> list[str]:
         if query is None:
-            found = _by_importance(read, types)
+            found = _ids_by_importance(read, types)
         else:
-            found = _by_words(read, content_terms(query), _MAX_FOUND + len(known))
+            found = _ids_by_words(read, content_terms(query), _MAX_FOUND + len(known))
         return list(itertools.islice((id_ for id_ in found if id_ not in known), _MAX_FOUND))
 
     try:
@@ -111,9 +111,9 @@ def find_older(
 def delete_word_list(partition: UserPartition) -> None:
     """Delete a user's stored word list, the index for searches in older memories.
 
-    Call this function after a memory was deleted, got new words, or was added with an old date. The
-    next search makes a new list. First call ``PreferenceLog.notify_agents``, so that a running
-    search does not store an outdated list.
+    Call this function after a memory was deleted, got new words, or was added with an old date.
+    First call ``PreferenceLog.notify_agents``, so that a running search does not store an outdated
+    list.
     """
     stored = partition.table.query(
         partition.owner.partition, first=_WORDS, last=f"{_WORDS}~", attributes=[]
@@ -124,9 +124,8 @@ def delete_word_list(partition: UserPartition) -> None:
 def _stored_list(partition: UserPartition, oldest: float) -> _Read:
     """Return a function that reads parts of a user's stored word list.
 
-    The word list is the index for searches in the user's memories. A call of the function raises
-    ``CorruptRecordError`` if a part is damaged or missing, if the list was made before the time
-    ``oldest`` (in seconds since 1970), or if the list was replaced since the previous call.
+    The function raises ``CorruptRecordError`` if a part is damaged or missing, or if the list was
+    made before ``oldest`` or replaced between two calls.
     """
     times, codec, owner = set[float](), partition.codec or Codec(), partition.owner
 
@@ -146,11 +145,8 @@ def _stored_list(partition: UserPartition, oldest: float) -> _Read:
     return read
 
 
-def _by_words(read: _Read, words: Iterable[str], limit: int) -> Iterable[str]:
-    """Return the ids of memories that have at least one of the words, best match first.
-
-    Memories with more of the words, and with rarer words, come first.
-    """
+def _ids_by_words(read: _Read, words: Iterable[str], limit: int) -> Iterable[str]:
+    """Return the ids of memories that have at least one of the words, best match first."""
     checksums, scores = sorted(map(_checksum, words)), defaultdict[int, float](float)
     parts = read(map(_words_part_name, checksums))
     for checksum in checksums:
@@ -162,11 +158,7 @@ def _by_words(read: _Read, words: Iterable[str], limit: int) -> Iterable[str]:
     return [str(parts[_ids_part_name(row)][row % _ROWS]) for row in ranked]
 
 
-def _by_importance(read: _Read, types: Collection[str]) -> Iterable[str]:
-    """Yield the ids of memories of the given types, the most important first.
-
-    Of equally important memories, the latest comes first.
-    """
+def _ids_by_importance(read: _Read, types: Collection[str]) -> Iterable[str]:
     for name in map(_ids_part_name, itertools.count(0, _ROWS)):
         ids = read([name])[name]
         yield from (str(id_) for id_ in ids if str(id_).partition("#")[0] in types)
@@ -177,8 +169,7 @@ def _by_importance(read: _Read, types: Collection[str]) -> Iterable[str]:
 def _parts_of_list(records: Iterable[MemoryRecord]) -> _Parts:
     """Build an index from words to memories (the word list). Return its parts, keyed by name.
 
-    The index has at most 2.8 MB and covers at most 32,767 memories. The least important memories
-    are left out if there are too many.
+    If there are too many memories, the least important ones are left out.
     """
     rows, ids, size = defaultdict[str, list[str]](list), list[str](), 0
     ranks = defaultdict[tuple[str, float], Iterator[int]](itertools.count)
@@ -205,11 +196,7 @@ def _parts_of_list(records: Iterable[MemoryRecord]) -> _Parts:
 
 
 def _make_list(partition: UserPartition) -> tuple[PartitionContent, _Parts]:
-    """Read all memories of the user, build and store a word list, and return memories and list.
-
-    The list is an index of the memories' words. It is not stored if the store fails, or if memories
-    change or are deleted during the call.
-    """
+    """Read all memories of the user, and store a word list of them. Return memories and list."""
     owner, table, codec = partition.owner, partition.table, partition.codec or Codec()
     changes = owner.preference_log_partition, CHANGES
     changed, erased = table.get(*changes), partition.erased()

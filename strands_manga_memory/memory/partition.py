@@ -1,9 +1,9 @@
 """Memories of one user in the memory table, read by ranges of keys and changed by compare-and-set.
 
-A deletion of all data of a user (erasure) leaves a marker in the table. With the marker, a write
-that began before the deletion is recognized, and stores nothing. Each search or recall stores a
-record of the access to its results. These records (the ledger) are later added to the access counts
-of the memories.
+A deletion of all data of a user (erasure) leaves a marker in the table. A write that began before
+the deletion finds the marker, and stores nothing. Each search or recall stores a record of the
+access to its results. These records (the ledger) are later added to the access counts of the
+memories.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class PartitionContent:
         is_partial: Whether the table may have more records than were read.
         expired: Ids of expired records that the store has not deleted yet.
         latest: Ids of the latest memories of the types fact and feedback, the latest first.
-        since: Time in seconds since 1970. All memories that were updated since this time were read.
-            0 if all memories were read.
+        since: Time in seconds since 1970. All memories updated since then were read. 0 if all were
+            read.
     """
 
     records: dict[str, MemoryRecord] = field(default_factory=dict)
@@ -236,9 +236,9 @@ class UserPartition:
         """Read the summaries that are needed to make memories from an ended conversation.
 
         These are all weekly and monthly summaries, and the latest session summaries, usually over
-        120. If there are more session summaries, older ones are also read: up to 400 that no weekly
-        summary includes yet, and up to 400 that no monthly summary includes yet. The result has the
-        ids of expired memories, too.
+        120. Older session summaries are read, too: up to 400 that no weekly summary includes yet,
+        and up to 400 that no monthly summary includes yet. The result has the ids of expired
+        memories.
 
         Args:
             ages: Least age, in seconds, of the sessions in a weekly and in a monthly summary, keyed
@@ -266,10 +266,9 @@ class UserPartition:
         return loaded
 
     def load_recent(self, latest: Sequence[str]) -> PartitionContent:
-        """Read the memories of the types that only searches use.
+        """Read the memories that only searches use: messages, patterns, facts and feedback.
 
-        The types are message, pattern (recurring topic), fact and feedback. A session start does
-        not use them. At most 88 records are read, in two requests.
+        At most 88 records are read, in two requests.
 
         Args:
             latest: Ids of the facts and feedback to read, from ``PartitionContent.latest``.
@@ -283,8 +282,10 @@ class UserPartition:
     def load_latest(self, types: Collection[MemoryType], count: int) -> PartitionContent:
         """Read the latest memories of the given types, for a recall of at most ``count`` memories.
 
-        More than ``count`` memories are read, because the recall ranks and filters them. Raises
-        CorruptRecordError if no encrypted record can be decrypted.
+        More than ``count`` memories are read, because the recall ranks and filters them.
+
+        Raises:
+            CorruptRecordError: No encrypted record can be decrypted.
         """
         limit = max(_MIN_RECALLED, 2 * count)
         latest = _latest_of(self.table.get(self.owner.partition, LATEST))
@@ -314,8 +315,8 @@ class UserPartition:
     ) -> MemoryRecord | None:
         """Change a memory by compare-and-set, and return the memory that is stored afterwards.
 
-        The result is None if there is no memory. It is also None, and nothing is written, if
-        the attribute ``guard`` shows that all data of the user were deleted meanwhile.
+        The result is None if there is no memory. It is also None, and nothing is written, if the
+        attribute ``guard`` shows that all data of the user were deleted meanwhile.
 
         Args:
             memory_id: Id of the memory.
@@ -352,7 +353,7 @@ class UserPartition:
         return repeat_until_written(attempt, record=storage_key_of(self.owner, memory_id))[0]
 
     def erased(self) -> Item | None:
-        """Return the marker that the last deletion of all the user's data has stored, or None."""
+        """Return the marker of the last deletion of all the user's data, or None."""
         return self.table.get(self.owner.partition, ERASED)
 
     def delete_many(self, ids: Iterable[str]) -> None:
@@ -366,10 +367,10 @@ class UserPartition:
         return [str(row["memory_id"]) for row in rows]
 
     def id_of_summary(self, name: str, expires_at: int | None) -> str:
-        """Return the id of a session summary. All versions of the summary have the same id.
+        """Return the id of a session summary, the same for all versions of the summary.
 
-        The first call makes the id from the name and the current time, and stores it. Later calls
-        return the stored id. Each call sets the expiry of the stored id.
+        The first call makes the id from the name and the current time, and stores it. Each call
+        sets the expiry of the stored id.
 
         Args:
             name: Encoded id of the session. For a summary without a session, a digest of its text.
@@ -387,10 +388,7 @@ class UserPartition:
         return id_
 
     def add_to_latest(self, *memory_ids: str) -> None:
-        """Add ids to the stored list of the user's latest 64 facts and feedback.
-
-        Searches read these memories by this list, because their ids do not sort by time.
-        """
+        """Add ids to the stored list of the user's latest 64 facts and feedback, for searches."""
 
         def attempt() -> bool | None:
             item = self.table.get(self.owner.partition, LATEST)
@@ -406,8 +404,8 @@ class UserPartition:
     def store_questions(self, summary: MemoryRecord, rule: Retention) -> None:
         """Store the open questions of a session summary in a record of their own.
 
-        Without open questions, the record of an earlier version of the summary is deleted. ``rule``
-        is the retention of open questions.
+        Without open questions, the record of an earlier version is deleted. ``rule`` is the
+        retention of open questions.
         """
         questions = question_record(summary, rule)
         if questions.metadata["open_questions"]:
@@ -471,7 +469,6 @@ class UserPartition:
 
 
 def _with_accesses(times: Sequence[float], known: MemoryRecord | None) -> MemoryRecord | None:
-    """Return a memory whose access count and last access include accesses at ``times``."""
     return known and replace(
         known,
         access_count=known.access_count + len(times),
@@ -510,7 +507,7 @@ def not_erased_since(partition: str, erased: Item | None) -> Write:
 def unchanged(item: Item | None) -> Condition:
     """Return a write condition that fails if a record has changed since it was read.
 
-    ``item`` is the record that was read; None if there was none.
+    ``item`` is the record as it was read, or None.
     """
     if item is None:
         return ABSENT

@@ -176,7 +176,6 @@ class PiiPolicy:
 
 
 def _map_texts(change: Callable[[str], str], value: Any) -> Any:
-    """Return a JSON value with all texts changed, including the keys of objects."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):

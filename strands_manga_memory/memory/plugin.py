@@ -166,7 +166,6 @@ class UserContext(Plugin):
             self._questions = preceding_texts(event.agent.messages)
 
     def _process_messages(self, event: BeforeInvocationEvent | AfterInvocationEvent) -> None:
-        """Extract preferences from new messages, and retract the preferences of edited messages."""
         agent, added, self._pending = event.agent, self._pending, []
         read, self._read = self._read, _texts_of(agent)
         texts, times = self._read, {message.get("tracking_id") or "": at for message, at in added}
@@ -213,19 +212,17 @@ class UserContext(Plugin):
             if model is not None:
                 with self._lock:
                     self._waiting |= {id_: (own, times[id_]) for id_, own in texts_by_id.items()}
-                self._writer.submit(("learn", id(self)), partial(self._ask, model), slow=True)
+                self._writer.submit(("learn", id(self)), partial(self._ask_model, model), slow=True)
 
         self._writer.submit(self._cache.queue_key, update)
 
     def _retract(self, message_id: str) -> float:
-        """Retract the preferences of a message, and return the time of the retraction."""
         at = self._clock()
         with logged_errors(logger, "failed to retract the preferences of a message"):
             self.retract(message_id, at=at)
         return at
 
-    def _ask(self, model: Model) -> None:
-        """Extract preferences from all waiting messages with a model, and store them."""
+    def _ask_model(self, model: Model) -> None:
         with self._lock:
             messages, self._waiting = self._waiting, {}
         try:
@@ -335,12 +332,6 @@ class UserContext(Plugin):
         self._results = ("", [])
 
     async def _refresh(self, context: InvokeModelContext) -> InvokeModelContext:
-        """Load other processes' changes of the user's memories before a model call.
-
-        The model call waits at most 0.25 seconds. While the hot tier does not answer, later calls
-        wait at most 0.05 seconds.
-        """
-
         def refresh() -> None:
             try:
                 self._cache.refresh()
@@ -377,11 +368,10 @@ class UserContext(Plugin):
 
         Pass this method as ``MemoryManager(injection={"format": ...})``. The manager would add the
         returned text only to the first request of a turn. This method therefore returns an empty
-        text, and this plugin adds the search results to each request.
+        text, and this plugin adds a title and one line for each search result to each request.
 
-        The plugin adds a title, and one line for each search result. The line begins with the date
-        of the memory's session, if known. Search results that the request already contains, and
-        those beyond the token budget, are left out.
+        A line begins with the date of the memory's session, if known. Search results that the
+        request already contains, and those beyond the token budget, are left out.
         """
         shown = self._shown_without_results()
         remaining = MAX_TOKENS - estimate_tokens(shown) - estimate_tokens(_RESULTS_TITLE) - 20
@@ -400,7 +390,6 @@ class UserContext(Plugin):
         return ""
 
     def _history(self) -> list[str]:
-        """Return lines about earlier sessions and recently stated preferences, for a request."""
         cached = self._cache.context
         remaining = (
             MAX_TOKENS - estimate_tokens(cached.preferences) - estimate_tokens(cached.history)
@@ -412,7 +401,7 @@ class UserContext(Plugin):
 
 
 def _exclude_from_learning(event: MessageAddedEvent[Agent]) -> None:
-    """Mark a new message, so that no preferences are extracted from it after the session ends."""
+    # No preferences are extracted from the message, even after the session ends.
     event.message.setdefault("metadata", {}).setdefault("custom", {})["learn"] = "nothing"
 
 

@@ -97,8 +97,8 @@ class PreferenceLog:
 
     Args:
         partition: Memories of the user in the memory table.
-        hot: Record of the user in the hot tier (a fast shared store, such as Redis), or None.
-            Running agents read changes of preferences there.
+        hot: Record of the user in the hot tier (a fast shared store, such as Redis), where running
+            agents read changes, or None.
         importance: Importance of the records.
         send_later: Function that sends the user's signals (reports of preferences) to another
             service in the background. None: there is no such service.
@@ -142,9 +142,9 @@ class PreferenceLog:
     def apply(self, change: PreferenceChange) -> Mapping[str, MemoryRecord | None]:
         """Store a change of the user's preferences, and publish it to the user's agents.
 
-        The statements of the change (preferences that messages state) are added to the log, and the
-        preference records are made from the log again. A statement is left out if the user
-        retracted it, or if it is older than a deletion of all data of the user.
+        The statements of the change (preferences that messages state) are added to the log. A
+        statement is left out if the user retracted it, or if it is older than a deletion of all
+        data of the user.
 
         Returns:
             The changed preference records, keyed by id; None for a deleted record.
@@ -193,8 +193,6 @@ class PreferenceLog:
     def notify_agents(self, *, is_removal: bool = False, drops_context: bool = False) -> None:
         """Notify live agents that memories other than preferences have changed.
 
-        The log gets a new revision, by which agents notice the change.
-
         Args:
             is_removal: Whether memories were removed. Agents then read their text about the user
                 again.
@@ -228,12 +226,9 @@ class PreferenceLog:
             self._replace_fields(add)
 
     def _replace_fields(self, fields: Callable[[Item], Item]) -> tuple[str, str]:
-        """Write new values of the log's unencrypted fields; the encrypted fields stay unchanged.
+        """Write unencrypted fields of the log. Return the revision of the log before and after.
 
         This needs no encryption key, so that memories can be deleted without the key.
-
-        Returns:
-            The revision of the log before and after.
         """
         storage_key = storage_key_of(self.partition.owner, CHANGES)
 
@@ -253,8 +248,8 @@ class PreferenceLog:
     def erased_at(self) -> float:
         """Return the time of the last deletion of all data of the user, in seconds since 1970.
 
-        Without a deletion, it is minus infinity. With a damaged deletion marker, it is the current
-        time, so that no statement from before the deletion is stored again.
+        Minus infinity without a deletion. With a damaged deletion marker, it is the current time,
+        so that no statement from before the deletion is stored again.
         """
         try:
             return erased_at(self.partition.erased())
@@ -274,19 +269,16 @@ class PreferenceLog:
     ) -> None:
         """Write a change to the user's record in the hot tier, where the user's agents read it.
 
-        The memories that the record caches are removed from it, because they may lack the change.
-        The call waits at most 0.25 seconds for the hot tier. If the hot tier is unavailable, the
-        change is written later, in the background.
+        Waits at most 0.25 seconds. If the hot tier is unavailable, the change is written in the
+        background.
 
         Args:
             statements: Preferences that the user has just stated, or that the application has set.
-            removals: Deletions of a preference, or of all preferences that a message stated. They
-                also apply to earlier statements that arrive later from another device.
-            revisions: Revisions of the log before and after the change. If the revision in the hot
-                tier is not the one before the change, the hot tier lacks a change by another
-                process. Its revision then becomes random, so that agents read the table.
-            is_removal: Whether further memories were removed, in addition to ``removals``. After
-                any removal, agents read their text about the user again.
+            removals: Deletions of a preference, or of all preferences that a message stated.
+            revisions: Revisions of the log before and after the change. If the hot tier has another
+                revision than the first, it lacks a change by another process, and agents read the
+                table.
+            is_removal: Whether further memories were removed, in addition to ``removals``.
             drops_context: Whether to remove the stored text about the user, so that the next
                 session start makes it from the table again.
         """
@@ -328,9 +320,8 @@ class PreferenceLog:
         """Try to write a change of the preferences in one transaction.
 
         Returns:
-            None if another process changed the log meanwhile. Otherwise, the changed records, and
-            the revisions of the log before and after the write. The revisions are None if nothing
-            had to be written.
+            None after a conflict with another process. Otherwise, the changed records, and the
+            revisions of the log before and after the write, or None if nothing had to be written.
         """
         table, owner = self.partition.table, self.partition.owner
         item, erased = self.read_items()
@@ -351,7 +342,7 @@ class PreferenceLog:
         elif logged.signals and not after.signals:
             writes.append(Write(key=(bucket, owner.partition)))
         if change.record or change.dropped or after.statements != logged.statements:
-            stored = self._stored()
+            stored = self._stored_preferences()
             changed = self._changed_records(stored, after.statements, change)
             for id_, record in list(changed.items())[:_MAX_WRITES]:
                 when = unchanged(stored[id_][0] if id_ in stored else None)
@@ -368,10 +359,7 @@ class PreferenceLog:
         statements: Sequence[Statement],
         change: PreferenceChange,
     ) -> dict[str, MemoryRecord | None]:
-        """Return the preference records that a change writes or deletes, keyed by id.
-
-        The value None means that the record is deleted.
-        """
+        """Return the preference records that a change writes (None: deletes), keyed by id."""
         now, dropped = self.partition.clock(), change.dropped
         known = {
             id_: record
@@ -398,11 +386,8 @@ class PreferenceLog:
         }
 
     def _new_id(self, slot: str) -> str:
-        """Return an id for the new preference record of a subject, such as ``genre``.
-
-        Usually, the id contains the subject. If the records are encrypted and the subject may
-        reveal something about the user, the id is random.
-        """
+        # The id contains the subject, unless an encrypted subject may reveal something about the
+        # user.
         codec = self.partition.codec
         if codec is not None and codec.encrypts and slot not in _USUAL_SLOTS:
             return f"{MemoryType.PREFERENCE}#~{uuid.uuid4().hex}"
@@ -416,10 +401,7 @@ class PreferenceLog:
         known: MemoryRecord | None,
         statements: Sequence[Statement],
     ) -> MemoryRecord:
-        """Return the preference record of a subject, such as ``genre``, with its current value.
-
-        If the stored record (``known``) has this value already, it is returned unchanged.
-        """
+        """Return the preference record of a subject, such as ``genre``, with its current value."""
         has_slot = not slot.startswith("~")
         if known is not None and (
             not has_slot or str(known.metadata.get("value") or "") == state.value
@@ -447,11 +429,8 @@ class PreferenceLog:
             content=content, metadata={**first.metadata, **metadata}, updated_at=at
         )
 
-    def _stored(self) -> dict[str, tuple[Item, MemoryRecord | None]]:
-        """Read each stored preference of the user: table item and decoded record, keyed by id.
-
-        The decoded record is None if the item is unreadable.
-        """
+    def _stored_preferences(self) -> dict[str, tuple[Item, MemoryRecord | None]]:
+        """Return the item and the record (None if unreadable) of each preference, keyed by id."""
         first, last = type_range(MemoryType.PREFERENCE)
         owner, stored = self.partition.owner, dict[str, tuple[Item, MemoryRecord | None]]()
         for item in self.partition.table.query(owner.partition, first=first, last=last):
@@ -484,8 +463,7 @@ class PreferenceLog:
 def bucket_of(owner: Owner) -> str:
     """Return the partition key of the list to which a user with unsent signals is added.
 
-    A signal reports a preference to another service. There are 16 such lists. A hash of the user
-    selects the list, and a sender reads all lists.
+    A signal reports a preference to another service. A hash of the user selects one of 16 lists.
     """
     return f"spool/{zlib.crc32(owner.partition.encode()) % BUCKETS:02d}"
 
@@ -493,8 +471,8 @@ def bucket_of(owner: Owner) -> str:
 def revision_of(item: Item | None, erased: Item | None) -> str:
     """Return the revision of a user's preference log, a text without meaning.
 
-    If the revision has changed, agents must read the user's memories again. A deletion of all data
-    of the user also changes it. The arguments are the two values that ``read_items`` returns.
+    If it has changed, agents must read the user's memories again. A deletion of all data of the
+    user also changes it. The arguments are the two values that ``read_items`` returns.
     """
     return f"{(item or {}).get('revision') or ''}{(erased or {}).get('mark') or ''}"
 
@@ -502,8 +480,10 @@ def revision_of(item: Item | None, erased: Item | None) -> str:
 def erased_at(marker: Item | None) -> float:
     """Return the time of a deletion of all data of a user, in seconds since 1970.
 
-    ``marker`` is the record of the deletion. Without one, the result is minus infinity. A damaged
-    marker raises ``CorruptRecordError``.
+    ``marker`` is the record of the deletion. Without one, the result is minus infinity.
+
+    Raises:
+        CorruptRecordError: The marker is damaged.
     """
     if marker is None:
         return -math.inf
@@ -521,15 +501,11 @@ def slot_and_value(record: MemoryRecord) -> tuple[str, str]:
 
 
 def slot_of(record: MemoryRecord) -> str:
-    """Return the subject of a preference record, such as ``genre``.
-
-    If the record has no subject, the result is a digest of its content.
-    """
+    """Return the subject of a preference record, such as ``genre``, or a digest of its content."""
     return slot_and_value(record)[0] or Statement(Preference("", record.content), 0.0).slot
 
 
 def _set_value(record: MemoryRecord) -> Statement | None:
-    """Return a ``Statement`` with the value that ``prefer`` set in a record; None if not set."""
     slot, value = slot_and_value(record)
     default = ["", 0.0] if _SOURCES in record.metadata else [value, record.updated_at]
     text, at = record.metadata.get(SET_VALUE, default)
@@ -549,11 +525,7 @@ def _with_set_value(known: MemoryRecord | None, new: MemoryRecord) -> MemoryReco
 
 
 def _sources(value: str, statements: Sequence[Statement]) -> dict[str, str]:
-    """Map each value of a preference to the id of the latest message that states the value.
-
-    ``value`` is the stored text of the preference, which may list several values: "horror,
-    romance".
-    """
+    """Map each value of a preference to the id of the latest message that states the value."""
     ids = {
         canonical_value(one): each.message_id or ""
         for each in statements

@@ -80,11 +80,9 @@ class ProfileCache:
     def stated(self) -> dict[str, SlotState]:
         """Preferences stated since ``context`` was made, keyed by subject such as ``genre``.
 
-        They override the text about the user. The value that changed last comes last.
-
-        Preferences that are not yet in the hot tier are included. If the user added a value, as in
-        "also romance", it follows the earlier values of the subject. Encrypted personal data are
-        decrypted.
+        They override the text about the user. The value that changed last comes last. An added
+        value, as in "also romance", follows the earlier values of the subject. Preferences that are
+        not yet in the hot tier are included. Encrypted personal data are decrypted.
         """
         with self._lock:
             known, stated = self.context.values, self._state.statements
@@ -173,10 +171,7 @@ class ProfileCache:
     # Inside
 
     def _read_record(self) -> ProfileState | None:
-        """Read the user's record from the hot tier, or create it. None if the hot tier fails.
-
-        With ``reads_revision``, changes in the memory table are first copied to the record.
-        """
+        """Read the user's record from the hot tier, or create it. None if the hot tier fails."""
 
         def read() -> ProfileState:
             # A deadline also for background reads, because statements wait in the same queue.
@@ -193,12 +188,7 @@ class ProfileCache:
     def _copy_from_table(self, state: ProfileState) -> ProfileState:
         """Copy changes of preferences from the memory table to the user's record in the hot tier.
 
-        Processes with another hot tier write their changes only to the table. If the revision of
-        the table's preference log is new, the text about the user is removed from the record,
-        because agents must read the memories again.
-
-        Returns:
-            The new state of the record.
+        Processes with another hot tier write their changes only to the table.
         """
         items = self._log.read_items()
         revision = revision_of(*items)
@@ -225,12 +215,6 @@ class ProfileCache:
         return copied
 
     def _load_context(self, state: ProfileState) -> None:
-        """Load the text about the user for the prompt, ``context``.
-
-        The text is in ``state``, the user's record in the hot tier. If it is missing or old, a new
-        text is made from the memories, and stored in the record unless memories change meanwhile.
-        If this fails, a later ``refresh`` tries again.
-        """
         context = state.context
         # The limit matters if a removal could not be published.
         if context is None or self._store.partition.clock() - context.read_at >= TTL:
@@ -240,6 +224,7 @@ class ProfileCache:
                 is_same = (now.removed, now.revision) == (state.removed, state.revision)
                 return replace(now, context=context) if now.exists and is_same else None
 
+            # Not stored if memories change meanwhile.
             if state.exists:
                 self._profile.health.call(lambda: self._profile.update(stored))
         self._replace(state, context)

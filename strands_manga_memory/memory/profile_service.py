@@ -2,7 +2,7 @@
 
 A profile is read at session start within a deadline, and never written. A signal is the report of
 one stated preference or retraction. A sink is the service that receives signals. The outbox sends
-the signals from the users' preference logs, and repeats this until the sink has accepted them.
+signals until the sink has accepted them.
 """
 
 from __future__ import annotations
@@ -167,10 +167,7 @@ class TableProfileSource:
 
 
 def _summary_text(value: object) -> object:
-    """Convert a purchase summary from a mapping to a text, such as ``total orders: 12``.
-
-    Any other value is returned unchanged.
-    """
+    """Convert a purchase summary from a mapping to a text, such as ``total orders: 12``."""
     if not isinstance(value, Mapping):
         return value
     pairs = ((str(name).replace("_", " "), each) for name, each in value.items())
@@ -363,10 +360,10 @@ _LONGEST_WAIT = 60.0
 class PreferenceOutbox:
     """Sender of preference signals to another service (the sink), with retries.
 
-    A signal reports a stated preference or a retraction. The write that stores the preference or
-    retraction also stores the signal, in the user's preference log. A signal is deleted after the
-    sink has accepted it, so each signal is sent at least once. A lease lets only one worker at a
-    time send the signals of a user, in the order of their numbers.
+    A signal reports a stated preference or a retraction. It is stored in the user's preference log,
+    in the same write as the preference or retraction, and deleted after the sink has accepted it.
+    Each signal is thus sent at least once. A lease lets only one worker at a time send the signals
+    of a user, in the order of their numbers.
 
     Args:
         table: Table of the schema ``USER_MEMORY``.
@@ -477,10 +474,10 @@ class PreferenceOutbox:
             self._table.delete(*key, when=Condition(equals=lease))
 
     def drain_all(self) -> int:
-        """Send the signals (reports of preferences) of all users to the sink.
+        """Send the signals (reports of preferences) of all users to the sink, without an agent.
 
-        The result is the number of signals that the sink accepted. The call needs no agent. A user
-        is skipped if another worker sends the user's signals, or if the sink fails.
+        The result is the number of signals that the sink accepted. A user is skipped if another
+        worker sends the user's signals, or if the sink fails.
         """
         sent = 0
         for bucket in range(BUCKETS):

@@ -302,19 +302,15 @@ class AgentContext:
 
 
 def content_key(content: str) -> str:
-    """Return a digest of a text, by which the same content is recognized.
-
-    Texts that differ only in case, character width or white space have the same digest.
-    """
+    """Return a digest of a text. Case, character width and white space do not change the digest."""
     plain = " ".join(unicodedata.normalize("NFKC", content).casefold().split())
     return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def summary_id(name: str, at: float) -> str:
-    """Return the memory id of a session summary, made of a name and a time.
+    """Return the memory id of a session summary. The ids sort by time.
 
-    ``name`` is usually an encoded session id. ``at`` is in seconds since 1970. The ids sort by
-    time.
+    ``name`` is usually an encoded session id. ``at`` is in seconds since 1970.
     """
     return f"{MemoryType.SUMMARY}#{round(at * 1000):012x}#{name}"
 
@@ -325,10 +321,7 @@ def question_id(summary_id: str) -> str:
 
 
 def question_record(summary: MemoryRecord, rule: Retention) -> MemoryRecord:
-    """Create the record with the open questions of a session summary.
-
-    A session start can read this record without the summary.
-    """
+    """Create the record with the open questions of a session summary."""
     at = float(summary.metadata["ended_at"])
     return new_record(
         question_id(summary.memory_id),
@@ -350,10 +343,7 @@ def content_id(type_: str, content: str) -> str:
 
 
 def preference_id(key: str) -> str:
-    """Return the memory id of a preference with a key such as ``genre``.
-
-    Case and white space of the key are ignored.
-    """
+    """Return the memory id of a preference with a key such as ``genre``, in any case or spacing."""
     return f"{MemoryType.PREFERENCE}#{encoded_id(' '.join(key.casefold().split()))}"
 
 
@@ -412,9 +402,9 @@ def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
 def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, storage_key: str) -> Item:
     """Return the content of a record in the form in which the table stores it.
 
-    With a codec, the content is encoded. Without a codec, the content is encoded only if it has a
-    value that DynamoDB rejects: deep nesting, NaN or a lone surrogate. ``storage_key``, from
-    ``storage_key_of``, is needed again to decode the content.
+    With a codec, the content is encoded. Without a codec, it is encoded only if it has a value that
+    DynamoDB rejects: deep nesting, NaN or a lone surrogate. ``storage_key`` comes from
+    ``storage_key_of``.
     """
     if codec is None and is_json(body, levels=_MAX_LEVELS, exponents=_MAX_EXPONENT):
         with suppress(UnicodeEncodeError):  # of a lone surrogate
@@ -426,8 +416,7 @@ def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, storage_key: 
 def opened_body(item: Item, codec: Codec | None, storage_key: str) -> Any:
     """Return the content of a stored record, decoded if it was stored in encoded form.
 
-    ``storage_key`` is the result of ``storage_key_of`` for the record. Content that was encoded
-    with another storage key is refused.
+    Content that was encoded with another ``storage_key`` (from ``storage_key_of``) is refused.
     """
     if "sealed" in item:
         return (codec or Codec()).decode(item["sealed"], storage_key)
@@ -468,15 +457,15 @@ _MAX_LEVELS, _MAX_EXPONENT = 20, 63
 def storage_key_of(owner: Owner, memory_id: str) -> str:
     """Return the storage key of a memory: the partition key of the user, and the memory id.
 
-    Encoded content is bound to this key: under another key, the content cannot be decoded.
+    Encoded content cannot be decoded under another key.
     """
     return f"{owner.partition}/{memory_id}"
 
 
 def episode_id(summary_id: str, part: int) -> str:
-    """Return the memory id of a part of a session's stored messages.
+    """Return the memory id of part number ``part`` of a session's stored messages.
 
-    ``summary_id`` is the memory id of the session's summary, ``part`` the number of the part.
+    ``summary_id`` is the memory id of the session's summary.
     """
     return f"{episodes_of(summary_id)}#{part:03d}"
 
@@ -484,8 +473,8 @@ def episode_id(summary_id: str, part: int) -> str:
 def episodes_of(summary_id: str) -> str:
     """Return the common beginning of the memory ids of a session's stored messages (episodes).
 
-    For example, ``episode#s1`` is returned if the ids are ``episode#s1#000``, ``episode#s1#001``
-    and so on. ``summary_id`` is the memory id of the session's summary.
+    For example, ``episode#s1`` for ``episode#s1#000``, ``episode#s1#001`` and so on. ``summary_id``
+    is the memory id of the session's summary.
     """
     return f"{MemoryType.EPISODE}#{summary_id.partition('#')[2].replace('#', '.')}"
 

@@ -215,7 +215,7 @@ class SlotState:
 def slot_states(statements: Iterable[Statement]) -> dict[str, SlotState]:
     """Compute the current value of each slot (subject such as ``genre``) from stated preferences.
 
-    The statements are applied in order of time. The slot that changed last comes last.
+    They are applied in order of time. The slot that changed last comes last.
     """
     slots: dict[str, SlotState] = {}
     for each in sorted(statements, key=attrgetter("at", "is_set")):
@@ -326,12 +326,9 @@ class LoggedChanges:
     def admit(self, statements: Iterable[Statement]) -> tuple[Statement, ...]:
         """Return the new statements (stated preferences) that may be stored in the log.
 
-        A statement is left out in these cases:
-
-        - The statement was removed.
-        - The statement is older than the last deletion of all data of the user.
-        - The log has 300 removals, which is the maximum, and the statement is older than all of
-          them. The log may have discarded an earlier removal that applies to the statement.
+        A statement is left out if it was removed, or if it is older than the last deletion of all
+        data of the user. It is also left out if the log has its maximum of 300 removals, and all
+        are later than the statement: the log may have dropped a removal that applies to it.
         """
         since = max(self.erased_at, complete_since(self.removals))
         return tuple(each for each in valid(statements, self.removals) if each.at > since)
@@ -358,14 +355,7 @@ class LoggedChanges:
     ) -> tuple[PreferenceSignal, ...]:
         """Return the signals that must still be sent after a change of the preference log.
 
-        A signal reports a stated preference to another service. Sent signals, and signals of
-        removed statements, are left out. If more than 400 signals remain, those whose statement
-        is no longer in the log are left out, too. New signals get numbers.
-
-        Args:
-            change: The change of the log. It names new and sent signals.
-            removals: Removals in the change.
-            statements: Statements in the log after the change.
+        ``removals`` are those of the change, and ``statements`` those in the log after the change.
         """
         kept = [
             one
@@ -404,8 +394,7 @@ def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:
 def complete_since(removals: Sequence[Removal]) -> float:
     """Return the time from which on a preference log has all removals, in seconds since 1970.
 
-    A log keeps the latest 300 removals. A log with 300 may have dropped earlier ones, so the result
-    is the time of the first kept removal. The log stores no earlier statements, because a dropped
-    removal may apply to them. With fewer than 300 removals, the result is minus infinity.
+    A log keeps the latest 300 removals. With 300, the result is the time of the first one. With
+    fewer, it is minus infinity.
     """
     return removals[0].at if len(removals) >= _MAX_REMOVALS else -math.inf

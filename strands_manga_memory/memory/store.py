@@ -272,7 +272,7 @@ class UserMemoryStore(MemoryStore):
             limit = _MAX_KEY_CHARACTERS
             raise ValueError(f"key must have at most {limit} characters, got {len(key)}")
         now, worth = self.partition.clock(), self._importance(MemoryType.PREFERENCE, importance)
-        name, value = _name_of(self.pii.text(key)), self.pii.text(value)
+        name, value = _shown_name(self.pii.text(key)), self.pii.text(value)
         shown = " ".join(name.split())
         record = new_record(
             preference_id(slot_for_key(name)),
@@ -568,7 +568,6 @@ class UserMemoryStore(MemoryStore):
         return rule.importance if given is None else float(given)
 
     def _delete(self, memory_ids: Sequence[str]) -> None:
-        """Delete memories, and records made with them, such as the open questions of a session."""
         deleted = list(memory_ids)
         for id_ in memory_ids:
             if id_.startswith(f"{MemoryType.SUMMARY}#"):
@@ -579,7 +578,6 @@ class UserMemoryStore(MemoryStore):
         delete_word_list(self.partition)
 
     def _rollups_of(self, summary_id: str) -> list[str]:
-        """Return the ids of the weekly and monthly summaries that include a session's summary."""
         types = MemoryType.WEEK, MemoryType.MONTH
         try:
             rollups = self.partition.load(map(of_type, types)).records
@@ -588,11 +586,10 @@ class UserMemoryStore(MemoryStore):
         return [id_ for id_, record in rollups.items() if summary_id in record.covers]
 
 
-def _name_of(key: str) -> str:
-    """Return the name under which a preference is shown, given the key that the application passed.
+def _shown_name(key: str) -> str:
+    """Return the name of a preference: the standard key, such as ``genre`` for "favorite genres".
 
-    The name is the standard key, such as ``genre`` for "favorite genres". If the given key differs
-    from it only in case or spaces, the given spelling is kept.
+    If the given key differs from it only in case or spaces, the given spelling is kept.
     """
     slot = slot_for_key(key)
     return key if slot == " ".join(key.casefold().split()) else slot

@@ -3,10 +3,8 @@
 There are two kinds of added text. Placeholders replace removed content. Tagged blocks, such as
 ``<context>``, hold data for one request, and are not in the history.
 
-Plugins add sections, such as quotes, to the ``<context>`` block. The sections have a fixed order
-and share one token budget. The block precedes the text in the user's message that began the turn.
-The metadata of the message contains the number of added content blocks, so that
-``without_injected`` can remove them.
+Plugins add sections, such as quotes, to the ``<context>`` block, which precedes the text in the
+user's message that began the turn. The sections share one token budget.
 """
 
 from __future__ import annotations
@@ -169,10 +167,7 @@ _MARKS = re.compile(
 
 
 def is_injected_text(text: str) -> bool:
-    """Return whether a text is a block that this package adds to requests: quotes or context.
-
-    Such a text begins with ``<recalled_history>`` or ``<context>``.
-    """
+    """Return whether a text is a block that this package adds to requests: quotes or context."""
     return text.lstrip().startswith((QUOTES, CONTEXT_TAG))
 
 
@@ -195,8 +190,8 @@ def message_text(message: Message) -> str:
 def preceding_texts(messages: Iterable[Message]) -> dict[str, str]:
     """Return the assistant's text before each message that can begin a turn, keyed by message id.
 
-    Messages without text, such as tool calls, are skipped. The text is empty if the nearest earlier
-    message with text is the user's, or if there is no such message.
+    Messages without text, such as tool calls, are skipped. The text is empty if the user wrote the
+    nearest earlier message with text, or if there is none.
     """
     texts, before = {}, ""
     for message in messages:
@@ -230,9 +225,8 @@ CONTEXT_FRAME = f"{_HEAD}\n{_FOOT}\n\n"
 def opening_position(messages: Sequence[Message]) -> int | None:
     """Return the position of the user's message that began the current turn.
 
-    The last message that can begin a turn (see ``is_turn_start``) began the current turn. The
-    result is None if there is no such message, or if the history ends with an assistant message,
-    because no message of the user then waits for an answer.
+    None if there is no such message, or if the history ends with an assistant message, because no
+    message of the user then waits for an answer.
     """
     if not messages or messages[-1]["role"] != "user":
         return None
@@ -243,20 +237,13 @@ def opening_position(messages: Sequence[Message]) -> int | None:
 
 
 def opening_id(messages: Sequence[Message]) -> str:
-    """Return the tracking id of the user's message that began the current turn.
-
-    The id is an empty text if there is no such message, or if the message has no id.
-    """
+    """Return the tracking id of the user's message that began the current turn, or ""."""
     at = opening_position(messages)
     return "" if at is None else messages[at].get("tracking_id") or ""
 
 
 def begins_turn(messages: Sequence[Message]) -> bool:
-    """Return whether a request is the first request of its turn.
-
-    In the first request, the last message is the user's message that began the turn. Later requests
-    end with tool results.
-    """
+    """Return whether a request is the first of its turn. Later ones end with tool results."""
     return opening_position(messages) == len(messages) - 1
 
 
@@ -283,8 +270,8 @@ def without_injected(context: InvokeModelContext) -> tuple[list[Message], Inject
     """Return the messages of a request without injected blocks, and the removed blocks.
 
     Injected blocks are content that plugins added for this request only. ``with_injected`` inserts
-    the removed blocks again. If the request ends with tool results, all removed blocks are returned
-    in ``before``, because Llama and Mistral on Bedrock refuse text next to tool results.
+    them again. If the request ends with tool results, all blocks are returned in ``before``,
+    because Llama and Mistral on Bedrock refuse text next to tool results.
     """
     messages = list(context.messages)
     opening = opening_position(messages)
@@ -326,9 +313,9 @@ def with_injected(messages: list[Message], added: InjectedBlocks) -> list[Messag
 
 
 def render_section(name: str, lines: Sequence[str]) -> str:
-    """Format a section of the ``<context>`` block, which this package adds to requests, as text.
+    """Format a section of the ``<context>`` block as text: lines between tags with its name.
 
-    The lines are put between tags with the name of the section. They must be escaped already.
+    The lines must be escaped already.
     """
     return "\n".join([f"<{name}>", *lines, f"</{name}>"])
 
@@ -336,7 +323,7 @@ def render_section(name: str, lines: Sequence[str]) -> str:
 def with_section(context: InvokeModelContext, section: str) -> InvokeModelContext:
     """Return a copy of a request with a section, such as quotes, in its ``<context>`` block.
 
-    The section is a text from ``render_section``, and replaces a section with the same name. The
+    ``section`` is a text from ``render_section``, and replaces a section with the same name. The
     request is returned unchanged if the section is empty, or the last message is the assistant's.
     """
     if not section or opening_position(context.messages) is None:
@@ -370,8 +357,7 @@ def _sections_in(text: str) -> dict[str, list[str]]:
 def _render(sections: Mapping[str, Sequence[str]]) -> str:
     """Format the sections of a request's ``<context>`` block as text, in the order of ``SECTIONS``.
 
-    If the block has over 4,096 tokens, lines at the end of its last section are removed. If this is
-    not enough, lines of the section before it are removed, too.
+    If the block has over 4,096 tokens, the last lines of the last sections are removed.
     """
     lines = {name: list(sections[name]) for name in SECTIONS if name in sections}
     texts = [render_section(name, part) for name, part in lines.items()]

@@ -122,10 +122,6 @@ def _scan(text: str) -> list[Documents]:
 
 
 def _parse_nested(value: Any, depth: int) -> Any:
-    """Return a JSON value in which strings that are JSON documents are replaced by their values.
-
-    Objects and lists that are nested deeper than ``depth`` levels are replaced by a note.
-    """
     if isinstance(value, dict | list) and depth == 0:
         return "[... nested values ...]"
     if isinstance(value, dict):
@@ -203,8 +199,7 @@ def describe_json(value: Any) -> str:
 def _record_lines(value: Any) -> Iterator[str]:
     """Yield the lines of the text that ``describe_json`` returns for a JSON value.
 
-    Each object in a list of objects has a line of its own. All other fields of a dict share the
-    first line: ``{"shop": "A", "items": [{"id": 1}, {"id": 2}], "total": 2}`` becomes the lines
+    For example, ``{"shop": "A", "items": [{"id": 1}, {"id": 2}], "total": 2}`` becomes the lines
     ``shop: A, total: 2``, ``id: 1`` and ``id: 2``.
     """
     if isinstance(value, list) and _holds_records(value):

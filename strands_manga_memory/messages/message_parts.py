@@ -47,10 +47,7 @@ def id_of(message: Message) -> str:
 
 
 def custom_metadata(message: Message) -> dict[str, Any]:
-    """Return the custom metadata of a message (``metadata.custom``).
-
-    The result is an empty dict if the metadata is missing or malformed.
-    """
+    """Return the custom metadata of a message (``metadata.custom``), or an empty dict."""
     metadata: Any = message.get("metadata")
     custom = metadata.get("custom") if isinstance(metadata, dict) else None
     return custom if isinstance(custom, dict) else {}
@@ -157,10 +154,7 @@ def result_texts(result: Mapping[str, Any], written: Callable[[Any], str]) -> li
 
 
 def media_kind(block: Any) -> str:
-    """Return the kind of a media block, such as ``"image"``.
-
-    The result is an empty text if the block contains no media.
-    """
+    """Return the kind of a media block, such as ``"image"``, or an empty text for other blocks."""
     return next((kind for kind in MEDIA if kind in block), "") if isinstance(block, dict) else ""
 
 
@@ -251,8 +245,7 @@ _MOST_PARTS = 1_000_000
 def _parts(value: Any) -> Iterator[tuple[type, Any]]:
     """Yield the items of a nested value as pairs of type and content, to compute the value's hash.
 
-    For a container, such as a list, the pair has the type and length. The items of the container
-    follow one by one.
+    For a container, such as a list, the pair has the type and length, and its items follow.
     """
     remaining = [value]
     while remaining:
@@ -349,8 +342,8 @@ def _is_block(block: Any, *, is_of_model: bool) -> bool:
 def separate_result(event: AfterToolCallEvent[Any]) -> None:
     """Hook that copies the result of a tool call, so that no other call has the same dict.
 
-    A tool may return one dict for two calls. Strands writes the id of the call into the dict, so
-    both results would have the id of the second call.
+    A tool may return one dict for two calls. Strands would write the id of the second call into
+    both results.
     """
     id_ = str(event.tool_use["toolUseId"])
     content = copy.deepcopy(event.result["content"])
@@ -360,8 +353,8 @@ def separate_result(event: AfterToolCallEvent[Any]) -> None:
 def call_key(agent: Any, tool_use: Mapping[str, Any]) -> str:
     """Return a key for a tool call, unique among the calls of the agent's last message.
 
-    The key is the id of the call. If several calls have the same id, each call after the first gets
-    a suffix, such as ``#2``.
+    The key is the id of the call. If several calls have the same id, those after the first get a
+    suffix, such as ``#2``.
     """
     id_, messages = str(tool_use["toolUseId"]), agent.messages
     content = messages[-1]["content"] if messages and messages[-1]["role"] == "assistant" else ()

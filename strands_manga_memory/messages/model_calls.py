@@ -20,7 +20,7 @@ _T = TypeVar("_T", bound="BaseModel")
 def model_setting(model: Any, name: str) -> Any:
     """Return a setting from the configuration of a model, such as ``"model_id"``.
 
-    The result is None if the setting is missing or cannot be read.
+    None if the setting is missing or cannot be read.
     """
     try:
         config = model.get_config()
@@ -52,16 +52,13 @@ async def ask_structured(model: Model, kind: type[_T], source: str, instructions
 
 
 _logged: set[tuple[str, str]] = set()
-"""Class name of a model and type of an error, of each failure that was logged as a warning in this
-process.
-"""
+"""Failures that were logged as a warning in this process: class name of the model, error type."""
 
 
 def error_level(model: Any, error: Exception) -> int:
     """Return the log level for an error of a model: ``WARNING`` the first time, then ``DEBUG``.
 
-    Errors of one type from one class of models count as the same error. A model without structured
-    output, for example, thus logs one warning, and not one in every turn.
+    Errors of one type from one class of models count as the same error.
     """
     failed = type(model).__qualname__, type(error).__name__
     level = logging.DEBUG if failed in _logged else logging.WARNING

@@ -60,9 +60,9 @@ def for_model(messages: list[Message]) -> list[Message]:
     if not messages:
         return messages
     if all(map(_is_plain_text, messages)):
-        shown = _alternating(messages)
+        shown = _alternate_roles(messages)
     else:
-        shown = _alternating(
+        shown = _alternate_roles(
             limit_media(_pair_results([_with_valid_blocks(message) for message in messages]))
         )
     return messages if shown == messages else shown
@@ -89,10 +89,6 @@ _ROLES = {"toolUse": "assistant", "reasoningContent": "assistant", "toolResult":
 
 
 def _with_valid_blocks(message: Message) -> Message:
-    """Remove or replace the blocks of a message that model providers reject.
-
-    A message without such blocks is returned unchanged.
-    """
     content, role = message["content"], message["role"]
     kept = [valid for block in content if (valid := _valid_block(block, role)) is not None]
     # Reasoning must come before a block of another kind, and a cache point after one.
@@ -110,10 +106,7 @@ def _with_valid_blocks(message: Message) -> Message:
 
 
 def _valid_block(block: Any, role: str) -> Any:
-    """Convert a block of a message to a format that providers accept.
-
-    The result is None if the block must be left out, such as a blank text.
-    """
+    """Convert a block to a format that providers accept, or return None to leave it out."""
     if not isinstance(block, dict) or not block or "SDK_UNKNOWN_MEMBER" in block:
         return None
     if any(kind in block and role != allowed for kind, allowed in _ROLES.items()):
@@ -136,11 +129,6 @@ def _has_content(text: Any) -> bool:
 
 
 def _valid_result(block: dict[str, Any]) -> dict[str, Any]:
-    """Convert a block with a tool result to a format that providers accept.
-
-    An unknown status counts as success, and empty content is filled in. JSON that is not an object
-    becomes text, as do blocks of unknown kinds, which a tool has returned by mistake.
-    """
     result = block["toolResult"]
     status = "error" if result.get("status") == "error" else "success"
     items = map(_valid_result_block, blocks_of(result.get("content")))
@@ -166,14 +154,9 @@ def _valid_result_block(block: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _unique_names(max_characters: int, suffix: str) -> Callable[[str], str]:
-    """Return a function that makes names unique, such as ids of tool calls.
+    """Return a function that truncates names, such as ids of tool calls, and makes them unique.
 
-    The function truncates a name to the maximum length. If it has returned the same name before, it
-    adds a number to the name.
-
-    Args:
-        max_characters: Maximum number of characters of a name.
-        suffix: Suffix of a repeated name, with ``{}`` for its number.
+    If it has returned the same name before, it adds ``suffix``, with a number in place of ``{}``.
     """
     used: set[str] = set()
     numbers: dict[str, int] = {}
@@ -224,9 +207,8 @@ def _pair_results(messages: list[Message]) -> list[Message]:
 def _calls_with_results(messages: list[Message]) -> dict[int, list[tuple[str, deque[Any]]]]:
     """Find the tool calls of each message of a history, and their results.
 
-    A result belongs to the latest earlier message with a tool call of the same id. If a call has
-    several results, only the last result is used. If several calls of one message have the same id,
-    they share a queue with one result for each call.
+    A result belongs to the latest earlier message with a tool call of the same id. If several calls
+    of one message have the same id, they share a queue with one result for each call.
 
     Returns:
         Calls of each message with calls, keyed by the position of the message. For each call: an id
@@ -266,9 +248,7 @@ def _with_id(block: Any, kind: str, id_: str) -> Any:
 def _result_message(results: list[Any], following: Sequence[Message]) -> Message:
     """Return the user message with the results of tool calls, which must follow the calls.
 
-    ``following`` contains the message after the calls, if there is one. If it has tool results, the
-    returned message replaces it and keeps its cache points. Otherwise, the returned message is
-    additional.
+    It replaces the message in ``following``, if that has tool results, and keeps its cache points.
     """
     for message in following:
         if message["role"] == "user" and not is_user_input(message):
@@ -280,12 +260,7 @@ def _result_message(results: list[Any], following: Sequence[Message]) -> Message
 # --- Roles ----------------------------------------------------------------------------------------
 
 
-def _alternating(messages: list[Message]) -> list[Message]:
-    """Make user and assistant alternate in a history, starting with the user.
-
-    Providers require this. Consecutive messages of one role are merged into one. Messages that must
-    not be merged are separated by a placeholder message of the other role.
-    """
+def _alternate_roles(messages: list[Message]) -> list[Message]:
     if not messages or messages[0]["role"] != "user":
         messages = [{"role": "user", "content": [{"text": CONVERSATION_START}]}, *messages]
     shown: list[Message] = []
@@ -316,10 +291,7 @@ def needs_placeholder(before: Message | None, message: Message, after: Message |
 
 
 def placeholder_count(messages: Sequence[Message]) -> int:
-    """Count the placeholder messages that must be added to a history before a model gets it.
-
-    Placeholder messages make user and assistant alternate, as providers require.
-    """
+    """Count the placeholder messages that must be added to a history before a model gets it."""
     around: list[Message | None] = [None, *messages, None]
     return sum(map(needs_placeholder, around, messages, around[2:]))
 
@@ -355,10 +327,7 @@ def media_note(block: dict[str, Any]) -> str:
 
 
 def media_bytes(medium: Any) -> int:
-    """Return the number of bytes in an image or other medium.
-
-    The number is 0 if the medium is only a reference, such as a URL.
-    """
+    """Return the number of bytes in an image or other medium; 0 for a reference, such as a URL."""
     source = medium.get("source") if isinstance(medium, dict) else None
     value = source.get("bytes") if isinstance(source, dict) else None
     return len(value) if isinstance(value, bytes | bytearray | str) else 0
@@ -367,9 +336,9 @@ def media_bytes(medium: Any) -> int:
 def limit_media(messages: Sequence[Message]) -> list[Message]:
     """Replace the oldest media of a request by notes, if it exceeds the limits of model providers.
 
-    The number of images, the number of documents, and the total bytes of all media are limited. The
-    newest medium stays even if it alone has too many bytes, because some providers accept more.
-    Documents with equal names get different names.
+    The numbers of images and documents, and the total bytes of all media, are limited. The newest
+    medium stays even if it is too large, because some providers accept more. Documents with equal
+    names get different names.
     """
     left: dict[str, float] = {"image": MOST_IMAGES, "document": MOST_DOCUMENTS}
     room: float = math.inf
@@ -402,10 +371,9 @@ def limit_media(messages: Sequence[Message]) -> list[Message]:
 def _map_media(
     owner: Any, change: Callable[[dict[str, Any]], dict[str, Any]], step: int = 1
 ) -> Any:
-    """Apply the function ``change`` to each image or other medium in a message.
+    """Apply ``change`` to each image or other medium in a message, with ``step=-1`` the last first.
 
-    Media in tool results are included. The first medium is changed first or, with ``step=-1``, the
-    last one.
+    Media in tool results are included.
     """
     after = []
     for block in owner["content"][::step]:
@@ -432,10 +400,9 @@ _CACHED_TOKENS_APART = frozenset(
 def prompt_tokens(usage: Mapping[str, Any], model_class: type) -> int:
     """Return the number of tokens of a whole prompt, including cached tokens; 0 if not reported.
 
-    Some providers include cached tokens in ``inputTokens``, and others report them separately.
-    Cached tokens are added to ``inputTokens`` in these cases:
+    Cached tokens are added to ``inputTokens`` if the provider reports them separately:
 
-    - ``model_class`` is known to report cached tokens separately.
+    - ``model_class`` is known to do so.
     - There are more cached tokens than ``inputTokens``.
     - ``inputTokens`` and ``outputTokens`` do not add up to ``totalTokens``.
 

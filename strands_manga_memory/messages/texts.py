@@ -1,8 +1,7 @@
 """Functions that shorten texts, split texts, and estimate their number of tokens.
 
-A regular expression blocks all threads, including the event loop, until its search ends. Therefore,
-long texts of users and tools are reduced to their beginning and end, or are searched piece by
-piece.
+A search by a regular expression blocks all threads, including the event loop. Therefore, long texts
+are reduced to their beginning and end, or are searched piece by piece.
 """
 
 from __future__ import annotations
@@ -66,9 +65,8 @@ def split_pieces(text: str) -> Iterator[str]:
 def find_matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
     """Yield the matches of a pattern in a text, in a time proportional to the text's length.
 
-    The matches are those of ``re.finditer``. A text of over 4,500 characters is searched in parts
-    of 4,000 characters. In such a text, a match may be missed if the pattern must read more than
-    500 characters to find it.
+    The matches are those of ``re.finditer``. In a text of over 4,500 characters, a match may be
+    missed if the pattern must read more than 500 characters to find it.
     """
     return pattern.finditer(text) if len(text) <= _PART + _BEYOND else _find_in_parts(pattern, text)
 
@@ -90,8 +88,7 @@ def _find_in_parts(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str
 def map_parts(change: Callable[[str], str], text: str) -> str:
     """Apply a function to a long text part by part, so that no call blocks other threads for long.
 
-    Parts have at most 4,000 characters, and may end in the middle of a word. The function must
-    therefore treat each character on its own.
+    A part may end in the middle of a word, so the function must treat each character on its own.
     """
     if len(text) <= _PART:
         return change(text)
@@ -220,9 +217,8 @@ def _word(first: str, last: str, length: int) -> float:
 def truncate_to_tokens(text: str, max_tokens: int) -> str:
     """Shorten a text to at most ``max_tokens`` estimated tokens by removing its end.
 
-    If a sentence ends in the second half of the text that fits, the result ends with the last such
-    sentence. Otherwise, it has as much text as fits, and ``…``. A text that fits is returned
-    unchanged.
+    If a sentence ends in the second half of the remaining text, the result ends with the last such
+    sentence, and otherwise with ``…``. A text that fits is returned unchanged.
     """
     if estimate_tokens(text) <= max_tokens:
         return text

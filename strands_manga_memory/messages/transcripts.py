@@ -31,8 +31,7 @@ class Utterance:
 class Transcript:
     """Texts of the messages of a conversation, from its first message until its end.
 
-    If a conversation is deleted and then created again with the same ids, the new conversation has
-    its own transcript.
+    If a conversation is deleted and created again with the same ids, it has a new transcript.
 
     Attributes:
         user_id: Id of the user.

@@ -127,7 +127,6 @@ class CacheStats(CacheUse):
 
 
 def _fingerprint_messages(context: InvokeModelContext) -> list[int]:
-    """Return a hash of each message, without content that plugins added only to this request."""
     return [
         content_fingerprint({"role": message["role"], "content": _stored_blocks(context, at)})
         for at, message in enumerate(context.messages)
@@ -135,10 +134,7 @@ def _fingerprint_messages(context: InvokeModelContext) -> list[int]:
 
 
 def _stored_blocks(context: InvokeModelContext, at: int) -> list[ContentBlock]:
-    """Return a message's content blocks, without those that plugins added only to this request.
-
-    ``at`` is the index of the message in the request.
-    """
+    """Return a message's content blocks, without those that plugins added only to this request."""
     message = context.messages[at]
     added = context.dynamic_trailing_blocks if at == len(context.messages) - 1 else 0
     return message["content"][injected_count(message) : len(message["content"]) - added]

@@ -267,10 +267,9 @@ def access_of(path: Path) -> Access:
 def can_change(path: Path, *, look: Callable[[Path], Access] = access_of) -> bool:
     """Return whether this process can change or replace the file at an absolute path.
 
-    The function ``look`` returns the permissions on a path. The result is True if the process owns
-    or may write to the file or a folder above the file. The right to write to a folder with the
-    sticky bit, such as ``/tmp``, does not count. If the path cannot be inspected, the result is
-    True.
+    The result is True if the process owns or may write to the file or a folder above the file, or
+    if the path cannot be inspected. The right to write to a folder with the sticky bit, such as
+    ``/tmp``, does not count. The function ``look`` returns the permissions on a path.
     """
     try:
         file, *folders = map(look, (path, *path.parents))

@@ -424,22 +424,13 @@ class StateCoordinator(Plugin):
         self._extract_ids(_spoken_excerpt(message), message)
 
     def _extract_ids(self, text: str, message: Message) -> None:
-        """Add the order ids, ASINs and other ids in a text to the conversation's active entities.
-
-        The text is from an answer, a tool call or a tool result: ``message`` contains it.
-        """
         types = self.store.types
         found = types.find(_excerpt(text)) if text else []
         ids = (each for each in found if types[each.type].is_exact and each.type not in _USER_TYPES)
         self.entities.add_mentions(ids, id_of(message), by_user=False)
 
     def _take_edit(self, event: BeforeModelCallEvent | AfterModelCallEvent) -> None:
-        """Update the state after a guardrail or another hook changed the user's message.
-
-        Entities and slot values of the original text are replaced by those of the new text. Strands
-        calls no hook for such a change, so this hook compares the text of the message before and
-        after each model call.
-        """
+        # Strands calls no hook when a guardrail or another hook changes the user's message.
         message, text = self._last_message or (None, "")
         if message is None or message_text(message) == text:
             return

@@ -468,13 +468,8 @@ class Dialogue(StatePart):
         """Fill slots with the entities, such as a volume, that the user's last message named.
 
         An entity fills a slot of its type. The new value is confirmed if the message answers the
-        current question about this slot. Otherwise, the value is inferred. There are two
-        exceptions:
-
-        - If the message names more entities of a type than there are slots of the type, all of them
-          are ignored, because it is unclear which are meant.
-        - A slot keeps a confirmed value. Only a correction replaces it, and only if no other slot
-          has the type.
+        current question about this slot, and otherwise inferred. Only a correction replaces a
+        confirmed value.
         """
         filled_names = set[str]()
         mentions = list(dict.fromkeys((each.type, each.value) for each in self._mentions))

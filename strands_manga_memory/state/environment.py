@@ -44,8 +44,7 @@ _MAX_LINES = 50
 _MAX_ITEMS, _MAX_PROMOTIONS = 5, 3
 
 
-def _line(item: Any) -> str:
-    """Return an item of the cart or a promotion as text: ``asin B07X1234, quantity 2``."""
+def _item_text(item: Any) -> str:
     if isinstance(item, Mapping):
         return ", ".join(f"{key} {value}" for key, value in item.items() if value not in (None, ""))
     return str(item)
@@ -56,7 +55,7 @@ def _amount(total: Any) -> Any:
 
 
 _Lines = Annotated[
-    tuple[Annotated[str, BeforeValidator(_line)], ...],
+    tuple[Annotated[str, BeforeValidator(_item_text)], ...],
     AfterValidator(lambda lines: lines[:_MAX_LINES]),
 ]
 

@@ -67,12 +67,12 @@ class Escalation(BaseModel):
             for each in self.entities
         ]
         parts = [
-            f"# Conversation {_md(self.session_id or self.agent_id)}",
+            f"# Conversation {_escaped(self.session_id or self.agent_id)}",
             f"Exported {datetime.fromtimestamp(self.at, UTC):%Y-%m-%d %H:%M} UTC"
-            + (f". Reason: {_md(self.reason)}" if self.reason else ""),
-            f"## Summary\n\n{_md(summary.text) or 'Nothing was said yet.'}\n\nSentiment:"
+            + (f". Reason: {_escaped(self.reason)}" if self.reason else ""),
+            f"## Summary\n\n{_escaped(summary.text) or 'Nothing was said yet.'}\n\nSentiment:"
             f" {summary.sentiment}"
-            + (f". Topics: {_md(', '.join(summary.topics))}" if summary.topics else ""),
+            + (f". Topics: {_escaped(', '.join(summary.topics))}" if summary.topics else ""),
             _list("Open questions of the user", summary.open_questions),
             _list("To ask the user", self.to_ask),
             _list("Where it stands", self.state),
@@ -81,8 +81,8 @@ class Escalation(BaseModel):
         ]
         if self.turns:
             transcript = "\n\n".join(
-                f"**User:** {_md(user)}"
-                + (f"\n\n**Assistant:** {_md(assistant)}" if assistant else "")
+                f"**User:** {_escaped(user)}"
+                + (f"\n\n**Assistant:** {_escaped(assistant)}" if assistant else "")
                 for user, assistant in self.turns
             )
             parts.append(f"## Last turns\n\n{transcript}")
@@ -155,13 +155,12 @@ def _turns(lines: Iterable[Line]) -> list[tuple[str, str]]:
 
 
 def _list(title: str, lines: Iterable[str]) -> str:
-    items = [f"- {_md(line)}" for line in lines]
+    items = [f"- {_escaped(line)}" for line in lines]
     return f"## {title}\n\n" + "\n".join(items) if items else ""
 
 
 _MARKUP = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_[]<>#|"})
 
 
-def _md(text: str) -> str:
-    """Return a text as one line of Markdown, with escaped links, headings and other markup."""
+def _escaped(text: str) -> str:
     return " ".join(text.split()).translate(_MARKUP)

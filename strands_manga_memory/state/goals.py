@@ -46,8 +46,7 @@ def added_finding(known: tuple[str, ...], text: str, limit: int) -> tuple[str, .
 def counted_kind(counts: Mapping[str, object], kind: str) -> str:
     """Return the key under which ``counts`` counts an event of a kind, such as a tool's name.
 
-    The key is usually ``kind`` itself. If ``counts`` has 20 keys already, all further kinds share
-    the key ``other``.
+    The key is ``kind`` or, if ``counts`` has 20 other keys already, ``other``.
     """
     return kind if kind in counts or len(counts) < MAX_KINDS else "other"
 
@@ -59,10 +58,9 @@ def add_count(counts: Mapping[str, int], kind: str) -> dict[str, int]:
 
 
 def error_pattern(text: str) -> str:
-    """Return an error text with ``#`` in place of numbers, ids and quoted values.
+    """Return an error text with ``#`` in place of numbers, ids and quoted values, to count errors.
 
-    For example, ``order 12 not found`` becomes ``order # not found``. Errors that differ only in
-    such values can then be counted together.
+    For example, ``order 12 not found`` becomes ``order # not found``.
     """
     return shorten_line(_VARIABLE.sub("#", text[:400]), 80)
 

@@ -73,12 +73,12 @@ class StatePart(BaseModel):
     def values(self) -> Values:
         """Return the values of all fields in this part of the state, keyed by field.
 
-        Unknown fields, which a later release has stored, are included.
+        Unknown fields of a later release are included.
         """
         return {**self.__dict__, **(self.model_extra or {})}
 
     def stored(self) -> str:
-        """Return this part of the state as JSON text, to be stored in ``agent.state``.
+        """Return this part of the state as JSON text for ``agent.state``.
 
         The text contains the version of its format, and leaves out default values.
         """
@@ -106,10 +106,7 @@ class StatePart(BaseModel):
         raise CorruptRecordError(f"record={cls.KEY!r} {problem}; {advice}", record=cls.KEY)
 
     def restore(self, values: Values) -> None:
-        """Set this part of the state back to earlier values, for example after a failed change.
-
-        ``values`` is the result of an earlier call of the method ``values``. All fields are set.
-        """
+        """Set all fields to earlier ``values`` of this part, for example after a failed change."""
         fields = type(self).model_fields
         # ``setattr`` with an unknown name could hide a method.
         self.__pydantic_extra__ = {key: values[key] for key in values.keys() - fields}
@@ -150,11 +147,7 @@ def _merged(mine: Any, base: Any, other: Any) -> Any:
     return max(0, other + mine - base) if type(mine) is int else mine
 
 
-def _problems(error: ValueError) -> str:
-    """Return the text of an error on one line.
-
-    For invalid values, the text names each field, the violated rule and the value.
-    """
+def _error_text(error: ValueError) -> str:
     if not isinstance(error, ValidationError):
         return str(error)
     return "; ".join(
@@ -193,7 +186,7 @@ def change(
             except BaseException as error:
                 part.restore(before)
                 if isinstance(error, ValueError) and not isinstance(error, StateError):
-                    raise StateError(_problems(error)) from error
+                    raise StateError(_error_text(error)) from error
                 raise
             store.write()
             if not store.is_in_turn:
@@ -355,8 +348,8 @@ class SessionState:
     def write(self) -> None:
         """Write the changed parts of the state into ``agent.state``.
 
-        Nothing is written if a session manager has replaced ``agent.state`` since the last read,
-        because the replacement may have newer values. They must be read first.
+        Nothing is written if a session manager has replaced ``agent.state`` since the last read:
+        the replacement may have newer values, which must be read first.
         """
         with self.lock:
             agent, values = self.agent, self._values()
@@ -372,10 +365,8 @@ class SessionState:
     def begin_turn(self) -> None:
         """Prepare the state for a new turn, and take over changes that other processes stored.
 
-        1. If a session manager has replaced ``agent.state``, which it does when it reads a stored
-           conversation, read the parts of the state from the replacement.
-        2. Merge the changes that this agent made since the end of its previous turn into the parts.
-        3. Write the changed parts to ``agent.state``.
+        If a session manager has replaced ``agent.state``, the parts of the state are read from the
+        replacement. Changes that this agent made since its previous turn are merged into them.
         """
         with self.lock:
             self.is_in_turn = True
@@ -384,11 +375,7 @@ class SessionState:
             self._turn_end = self._values()
 
     def end_turn(self) -> None:
-        """Write changed parts at the end of a turn, and share them with the session's other agents.
-
-        The current values are remembered. By comparison with them, ``begin_turn`` finds the changes
-        that this agent makes until the next turn.
-        """
+        """Write changed parts at the end of a turn, and share them with the session's agents."""
         with self.lock:
             self.write()
             self._turn_end, self.is_in_turn = self._values(), False
@@ -443,8 +430,7 @@ class SessionState:
     def _write_shared(self) -> bool:
         """Merge this agent's changes into the shared state, and store it.
 
-        Return False if other agents changed the shared state during each attempt. The caller then
-        tries again later.
+        Return False if other agents changed the shared state during each attempt.
         """
         for _ in range(_MAX_ATTEMPTS):
             found = self.hot.get_value(self._name)
@@ -478,12 +464,10 @@ class SessionState:
     def _merge(self, shared: _SharedState) -> bool:
         """Merge a new revision of the session's shared state into this agent's state.
 
-        Damaged parts of the shared state are skipped. If the revision is lower than at the last
-        merge, the hot store has lost newer shared state. This agent's values, except defaults, then
-        count as changes, so that they are shared again.
+        If the revision is lower than at the last merge, the hot store has lost newer shared state.
+        This agent's values, except defaults, then count as changes.
 
-        Return True if this agent's state now contains the shared state. Return False if the shared
-        state comes from a deleted session and is therefore ignored.
+        Return False if the shared state comes from a deleted session and is therefore ignored.
         """
         if shared.revision == self._ignored_revision:
             return False
@@ -511,7 +495,6 @@ class SessionState:
             return False
 
     def _remember(self, shared: Mapping[str, Values], revision: int) -> None:
-        """Remember the values of the shared state, to find this agent's later changes of them."""
         with self.lock:
             self._shared, self._is_new = {**self._shared, **shared}, False
             self._revision = revision

@@ -62,11 +62,10 @@ class StateItem(BaseModel):
 def item_of(items: Mapping[str, _Item], kind: str, name: str) -> _Item:
     """Return the item of ``items``, such as a slot, subtask or step, that has the given name.
 
-    ``kind`` is the word for such an item in the error message, for example "slot". The message
-    lists the existing names.
+    ``kind`` is the word for such an item in the error message, for example "slot".
 
     Raises:
-        StateError: There is no item with this name.
+        StateError: There is no item with this name. The message lists the existing names.
     """
     if name not in items:
         known = ", ".join(map(repr, list(items)[-50:])) or "none"
