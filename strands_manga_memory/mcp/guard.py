@@ -99,13 +99,14 @@ class ToolStatus(TypedDict):
         retry_after_s: Seconds until a call may be allowed; 0 for immediately.
         failures_in_a_row: Number of failures in a row.
         calls: Number of calls that reached the tool.
-        failures: Number of failed calls, keyed by error code, including failures that the breaker
-            ignores.
+        failures: Number of failed calls, keyed by error code, including rejected calls and failures
+            that the breaker ignores.
         rejected: Number of calls that were rejected, for example because the breaker was open.
         fallbacks: Number of calls that got the result of a fallback tool.
         stale: Number of calls that got an earlier result.
         latency_ms: Mean, median (``p50``) and percentiles of the durations of the last 512 calls,
-            in milliseconds. All values are None without calls.
+            in milliseconds, without calls that the breaker ignores, such as cancelled ones. All
+            values are None without calls.
         last_error: Error code, text without secrets, and age in seconds of the last failure, or
             None. Calls that an open breaker rejects do not replace it.
         in_flight: Seconds since the start of each running call, keyed by request id.

@@ -207,9 +207,8 @@ class AgentConversation:
     def end_if_expired(self, *, inspect: bool = False) -> None:
         """End the conversation if its session has expired.
 
-        Args:
-            inspect: False: the conversation ends in the stores, too. True: it ends only in the
-                memory of this process.
+        With ``inspect``, the conversation ends only in the memory of this process. Otherwise, it
+        ends in the stores, too.
         """
         storage, last_used = self.storage, self.local.base.last_used
         hot = None if storage.hot is None else storage.hot.stored
@@ -271,17 +270,11 @@ class AgentConversation:
             self.local.end_turn(**({"intent": intent} if intent else {}))
 
     def redact(self, message: Mapping[str, Any], log: Iterable[LogEntry] = ()) -> bool:
-        """Replace a message of the conversation by its redacted version.
+        """Replace a message of the conversation by its redacted version, ``message``.
 
         The message is found by its ``tracking_id``. The next save replaces it in the stores.
-
-        Args:
-            message: The redacted version.
-            log: All stored messages of the conversation, for example from a generator. Iterated
-                only if the message is not in memory.
-
-        Returns:
-            Whether a message with this ``tracking_id`` was found.
+        ``log`` has all stored messages, and is iterated only if the message is not in memory.
+        Return whether a message was found.
         """
         identity = message.get("tracking_id")
         with self.lock:
@@ -344,8 +337,7 @@ class AgentConversation:
     def note_agent_states(self, snapshot: Mapping[str, Any]) -> None:
         """Remember the states of a new or restored agent, so that later changes can be recognized.
 
-        Args:
-            snapshot: The agent's states, keyed as in a Strands snapshot.
+        ``snapshot`` has the states, keyed as in a Strands snapshot.
         """
         with self.lock:
             self._given = serialize_states(self.local.states)
@@ -354,11 +346,8 @@ class AgentConversation:
     def set_changed_meta(self, metadata: Mapping[str, Any]) -> None:
         """Store the agent's metadata values that have changed, such as the user's intent.
 
-        Before the conversation's first message, the call stores nothing. The next call after that
-        message stores the values.
-
-        Args:
-            metadata: All present metadata values of the agent, keyed by name.
+        ``metadata`` has all present values, keyed by name. Before the conversation's first message,
+        nothing is stored. The next call after that message stores the values.
         """
         before = self._agent_meta
         changes = {
@@ -390,8 +379,7 @@ class AgentConversation:
     def adopt_changes(self, history: Sequence[Message]) -> list[Message] | None:
         """Take over other processes' changes before a turn, and return the agent's new history.
 
-        Args:
-            history: The agent's present history. Its messages are reused if they are unchanged.
+        Messages of ``history``, the present history, are reused if they are unchanged.
 
         Returns:
             The new history; an empty list if the model keeps the messages itself. None if the agent
@@ -435,8 +423,7 @@ class AgentConversation:
     def include_unsaved(self, in_use: AgentConversation) -> None:
         """Let ``history`` also return the messages that an agent of this process has not saved yet.
 
-        Args:
-            in_use: The ``AgentConversation`` through which the agent uses the same conversation.
+        ``in_use`` is the ``AgentConversation`` through which the agent uses the same conversation.
         """
         with in_use.lock:
             own, base = in_use.local.own_turns, in_use.local.base
@@ -514,8 +501,7 @@ class AgentConversation:
     def stats(self, agent: Agent | None) -> SessionStats:
         """Return statistics of the conversation, such as the number of turns and messages.
 
-        Args:
-            agent: The agent of the conversation. None if this process has no such agent.
+        ``agent`` is None if this process has no agent of the conversation.
         """
         usage = getattr(agent.conversation_manager, "usage", None) if agent else None
         used = usage(agent) if callable(usage) else {}

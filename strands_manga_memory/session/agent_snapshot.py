@@ -214,8 +214,7 @@ def snapshot_of(states: Mapping[str, Any], notes: Any) -> dict[str, Any]:
 def is_interrupted(states: Mapping[str, Any]) -> bool:
     """Return whether an agent, Graph or Swarm waits for the user's answer to an interrupt.
 
-    Args:
-        states: The values stored with the conversation, keyed by name.
+    ``states`` are the values stored with the conversation, keyed by name.
     """
     interrupts, run = states.get(INTERRUPTS), states.get(ORCHESTRATOR)
     if isinstance(interrupts, dict) and interrupts.get("activated"):

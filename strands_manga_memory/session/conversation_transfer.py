@@ -118,17 +118,13 @@ def rewind(storage: ConversationStorage, *, at_turn: int) -> None:
 def content_at(storage: ConversationStorage, at_turn: int) -> Record:
     """Return the content that a conversation had at the end of the turn ``at_turn``.
 
-    If this turn is the last one, the content is the present history and states. If it is an earlier
-    turn, the history has this turn and at most 99 turns before it. A state that was set after this
-    turn is then missing: only its latest value is stored, and not the value at the end of the turn.
+    Turns are counted from 1. If the turn is the last one, the content is the present history and
+    states. If it is an earlier turn, the history has this turn and at most 99 turns before it. A
+    state that was set after this turn is then missing: only its latest value is stored, and not the
+    value at the end of the turn.
 
-    Args:
-        storage: The conversation, loaded from its tiers.
-        at_turn: Number of the last turn in the content, counted from 1.
-
-    Returns:
-        The content as a record (state of a conversation). Its field ``seen``, the number of
-        messages of each turn, also has the turns after ``at_turn``.
+    ``storage`` must be loaded. The result is a record (state of a conversation). Its field
+    ``seen``, the number of messages of each turn, also has the turns after ``at_turn``.
 
     Raises:
         ValueError: There is no turn ``at_turn``.

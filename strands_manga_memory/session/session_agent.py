@@ -70,9 +70,8 @@ class SessionAgent:
     def begin(self, agent: Agent, messages: list[Message] | None) -> None:
         """Restore an agent from its stored conversation, or begin a new conversation.
 
-        Args:
-            agent: The agent. A new conversation begins with its messages and states.
-            messages: The stored history; None if no conversation is stored.
+        ``messages`` is the stored history; None if no conversation is stored. A new conversation
+        begins with the messages and states of the agent.
         """
         seeds, conversation = list(agent.messages), self.conversation
         conversation.keeps_window = conversation.keeps_window and not agent.model.stateful
@@ -234,12 +233,9 @@ class SessionAgent:
         """Replace a message of the agent by its redacted version, in memory and in all stores.
 
         The replaced message is the one with the same ``tracking_id``. The stores are changed in the
-        background: see ``wait_for_redactions``.
-
-        Args:
-            message: The redacted version.
-            read_log: Returns all stored messages. It is called in the background if the message to
-                replace is not in memory, and again until the stores answer.
+        background: see ``wait_for_redactions``. ``read_log`` returns all stored messages. It is
+        called in the background if the message to replace is not in memory, and again until the
+        stores answer.
         """
         conversation = self.conversation
         saver, writer = conversation.saver, conversation.tiers.writer

@@ -244,9 +244,6 @@ class SessionSweeper:
     def run_once(self, *, limit: int = 100) -> int:
         """Finish expired conversations, at most ``limit`` from each of the two tiers.
 
-        Their last turns are written to the durable tier, the finalizer is called, and they are
-        removed from the hot tier.
-
         Returns:
             Number of conversations that were removed from the hot tier, plus the number of those in
             the durable tier for which the finalizer was called.

@@ -32,7 +32,7 @@ TOMBSTONE = "#TOMBSTONE"
 """Sort value of the item (tombstone) that deletes all conversations of a session or of a user."""
 
 ENDED_BELOW = "incarnation"
-"""Attribute of a session's or user's tombstone: lower incarnation numbers are deleted."""
+"""Attribute of a tombstone of a session or user: conversation runs of lower numbers are deleted."""
 
 HOT = "hot"
 """Attribute of a head (record of a conversation): a process with a hot tier has written it."""
@@ -53,12 +53,9 @@ class ConversationKey:
 
     @classmethod
     def of(cls, session: str, kind: Kind, id_: str) -> ConversationKey:
-        """Return the storage key of the conversation of an agent, Graph or Swarm.
+        """Return the storage key of the conversation of an agent (``A``), Graph or Swarm (``M``).
 
-        Args:
-            session: Storage id of the session.
-            kind: ``A`` for an agent, ``M`` for a Graph or Swarm.
-            id_: Id of the agent, Graph or Swarm, not escaped.
+        ``session`` is the storage id of the session. ``id_`` is not escaped.
         """
         return cls(session, f"{kind}:{encoded_id(id_)}")
 
@@ -264,9 +261,8 @@ class ExpiryIndex:
     def remove(self, conversation_key: ConversationKey) -> bool:
         """Remove a conversation from the index, and return whether the index had an entry of it.
 
-        Background jobs (sweepers) then no longer check the conversation. Also remove the table item
-        with the version of the conversation that a finalizer (a summarizer, for example) processed
-        last.
+        Sweepers (background jobs) then no longer check the conversation. The item of
+        ``finalized_key`` is removed, too.
         """
         entry = self.entry_of(conversation_key)
         keys = [due_key(conversation_key), finalized_key(conversation_key)]

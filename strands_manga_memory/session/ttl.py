@@ -160,12 +160,10 @@ class ReturnGaps:
         self.gaps = LogHistogram()
 
     def add(self, gap: float, now: float, writer: Writer) -> None:
-        """Add the pause between two turns of a conversation to the histogram.
+        """Add the pause of ``gap`` seconds between two turns of a conversation to the histogram.
 
-        Args:
-            gap: Seconds between the two turns.
-            now: Time of the second turn, in seconds since 1970.
-            writer: Writes the histogram in the background.
+        ``now`` is the time of the second turn, in seconds since 1970. ``writer`` stores the
+        histogram in the background, every 5 minutes.
         """
         with self._lock:
             self.gaps.add(gap)
@@ -205,9 +203,7 @@ class ReturnGaps:
 def stored_gaps(table: Table, *, since: float = 0.0) -> LogHistogram:
     """Return the stored histogram of the pauses between two turns, summed over all processes.
 
-    Args:
-        table: The durable tier.
-        since: A time on the first day to include, in seconds since 1970. Default: all days.
+    ``since`` is a time on the first day to include, in seconds since 1970. Default: all days.
 
     Raises:
         StoreUnavailableError: The table does not answer.

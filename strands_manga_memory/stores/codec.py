@@ -69,9 +69,7 @@ class Cipher(Protocol):
 def check_version(version: int, storage_key: str) -> None:
     """Raise ``CorruptRecordError`` if a stored record does not have the current format version.
 
-    Args:
-        version: Format version of the record.
-        storage_key: Key of the record in its store, for the error message.
+    ``storage_key`` is the record's key in its store, for the error message.
     """
     if version != VERSION:
         advice = "; upgrade the package" if version > VERSION else ""
@@ -297,10 +295,8 @@ def parsing(record: object) -> Iterator[None]:
     """Raise a ``CorruptRecordError`` for errors of a ``with`` block that parses a stored record.
 
     It replaces errors that damaged data can cause, such as ``KeyError`` and ``ValueError``. Other
-    errors, and the errors of this package, are raised unchanged.
-
-    Args:
-        record: Name of the record for the error message, or an object whose ``str()`` is the name.
+    errors, and the errors of this package, are raised unchanged. ``str(record)`` is the name of the
+    record for the error message.
     """
     try:
         yield
@@ -333,9 +329,7 @@ def json_bytes(value: Any) -> bytes:
 def json_value(text: bytes, restored: Callable[[dict[str, Any]], Any] | None = None) -> Any:
     """Parse JSON bytes from ``json_bytes``. Invalid JSON raises ``ValueError``.
 
-    Args:
-        text: The bytes.
-        restored: Function that converts each JSON object. Default: objects become dicts.
+    ``restored`` converts each JSON object. Default: objects become dicts.
     """
     if restored is None:
         with suppress(orjson.JSONDecodeError):

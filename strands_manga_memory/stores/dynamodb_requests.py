@@ -287,9 +287,8 @@ def table_definition(schema: TableSchema, name: str) -> dict[str, Any]:
 def key_names(table: Mapping[str, Any], index: Mapping[str, Any] | None = None) -> list[str]:
     """Return the keys of a DynamoDB table or index as texts, such as ``sk (S, RANGE)``.
 
-    Args:
-        table: The table, as ``describe_table`` returns it.
-        index: The index in ``table``. None: the keys of the table.
+    ``table`` is a table as ``describe_table`` returns it, and ``index`` an index in it. Without
+    ``index``, the keys of the table are returned.
     """
     types = {one["AttributeName"]: one["AttributeType"] for one in table["AttributeDefinitions"]}
     keys = ((one["AttributeName"], one["KeyType"]) for one in (index or table)["KeySchema"])

@@ -445,12 +445,8 @@ _MOVING = "access a non local key"  # error of a script whose slot is migrating 
 def package_error(error: Exception, key: str = "") -> tuple[StoreError, bool]:
     """Convert an error of redis-py to the corresponding ``StoreError`` of this package.
 
-    Args:
-        error: The error.
-        key: The requested key, for the error message; empty if unknown.
-
-    Returns:
-        The converted error, and whether a retry within moments may succeed.
+    ``key`` is the requested key, for the error message; empty if unknown. The second result is
+    whether a retry within moments may succeed.
     """
     text = str(error)
     what = f"redis | {type(error).__name__}: {text}"

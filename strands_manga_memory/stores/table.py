@@ -50,7 +50,7 @@ class TableSchema:
 
 
 SESSIONS = TableSchema(name="manga_sessions", partition="session_id", sort="sk")
-"""Table of conversations: their heads (current state), log segments and directory records."""
+"""Table of conversations: their current states, their logs (all turns), and lists of sessions."""
 
 USER_MEMORY = TableSchema(
     name="manga_user_memory",
@@ -304,7 +304,6 @@ class SQLTable:
 
     schema: TableSchema
     _placeholder = "?"
-    """Placeholder of a value in a statement."""
 
     def _write(self, writes: Sequence[Write], *, scrub: bool = True) -> bool:
         """Execute all writes in one transaction if all conditions are met. Return whether they are.

@@ -120,12 +120,10 @@ class TierHealth:
         return self._breaker.try_acquire() is not None
 
     def record_failure(self, error: Exception | None = None, *, since: float | None = None) -> None:
-        """Record that a call of the store failed, or missed its deadline.
+        """Record that a call of the store failed with ``error``, or missed its deadline (None).
 
-        Args:
-            error: The error of the call; None for a missed deadline.
-            since: Start time of the call. The failure is ignored if another call has succeeded
-                after this time.
+        ``since`` is the start time of the call. The failure is ignored if another call has
+        succeeded after this time.
         """
         if self._shared is not None and not _is_about_record(error):
             self._shared.record_failure(error, since=since)

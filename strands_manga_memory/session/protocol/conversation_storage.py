@@ -74,8 +74,8 @@ class ConversationStorage:
     def is_flush_due(self) -> bool:
         """Whether this process should write the conversation to the durable tier now.
 
-        True if ``flush_every`` ended turns are missing in the durable tier's log (list of all
-        turns), or if that tier's record (state of the conversation) is outdated.
+        True if ``flush_every`` ended turns are missing in that tier's log (list of all turns), or
+        if its record (state of the conversation) is outdated.
         """
         if self.durable is None:
             return False
@@ -102,11 +102,11 @@ class ConversationStorage:
 
         Args:
             touch: Whether reading restarts the time to live. An inspection passes False.
-            read: Function that calls the read of a tier, for example with a deadline. It gets the
-                tier and a function without arguments, calls the function, and returns its result.
-            start: Function that starts the read of the hot tier, for example in a thread, so that
-                both tiers are read at the same time. It gets a function without arguments, and
-                returns a future of the function's result.
+            read: Function that gets a tier and a function that reads the tier. It must call this
+                function and return its result, for example with a deadline.
+            start: Function that gets a function that reads the hot tier. It must call this
+                function, for example in a thread, and return a future of the result. Both tiers are
+                then read at the same time.
 
         Returns:
             Error of the tier that did not answer; None if no tier failed.
@@ -157,8 +157,8 @@ class ConversationStorage:
     def read_unlisted_turns(self) -> None:
         """Read turns of interrupted flushes from the durable log into this process's copy.
 
-        The log (list of all turns) has these turns, but the durable tier's record (state of the
-        conversation) does not list them. Call ``read_head`` first, which reads the record.
+        The log (list of all turns) has these turns, but the durable tier's record (state) does not
+        list them. Call ``read_head``, which reads the record, first.
         """
         head = self._durable().record
         if head.incarnation and (keys := self._durable().unlisted_keys(head)):

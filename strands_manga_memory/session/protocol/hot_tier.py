@@ -56,9 +56,9 @@ class StoredHash:
     Args:
         expect: Epoch and version of the stored hash; None if the hash is missing. The next write
             succeeds only if both are unchanged.
-        epoch: Epoch (a number) that the next write stores. It equals the stored epoch. After a
-            deletion, or a reservation by a sweeper (background job), it is 1 above the stored
-            epoch, and writes of other processes that expect the lower epoch are refused.
+        epoch: Number that the next write stores. It equals the stored epoch or, after a deletion or
+            a reservation by a sweeper (background job), is 1 above it. Writes of other processes
+            that expect the lower epoch are then refused.
         record: The state of the conversation.
         unread: Keys of stored turns that ``record`` lacks, because they have left the agent's
             history or are damaged.
@@ -103,8 +103,7 @@ class HotTier:
     def is_known(self) -> bool:
         """Whether this process knows the version and content of the stored hash.
 
-        A write needs both, because it is a compare-and-set. They are known after a read or a write,
-        until the next request fails.
+        A write needs both. They are known after a read or a write, until the next request fails.
         """
         return self.stored is not None
 

@@ -61,8 +61,7 @@ class TurnKey(NamedTuple):
 class Version(NamedTuple):
     """Version of a conversation's record, which shows which of two records is newer.
 
-    The newer record has the higher version. A merge of two records prefers the content of the newer
-    one.
+    The newer record has the higher version, and a merge of two records prefers its content.
 
     Attributes:
         time: Time of the write in milliseconds since 1970. It is above the time of every version,
@@ -340,9 +339,9 @@ class Record:
     def is_older_than_seen(self, key: TurnKey) -> bool:
         """Return whether a turn is missing in ``seen``, and older than the newest 100 turns there.
 
-        ``seen`` lists the turns that the record's author (the process that wrote it) knew. The list
-        may lack turns that are older than its newest 100. If the result is True, it is thus unknown
-        whether the author knew the turn.
+        ``seen`` lists the turns that the record's author (writer) knew, but may lack turns that are
+        older than its newest 100. If the result is True, it is unknown whether the author knew the
+        turn.
         """
         return key not in self.seen and self._seen_from is not None and key < self._seen_from
 
@@ -399,9 +398,9 @@ class Record:
     def logs_from(self) -> int:
         """Lowest incarnation (number of the conversation's run) whose log is still needed.
 
-        Each deletion, expiry or rewind begins a new incarnation with its own log (list of turns).
-        After an expiry, a sweeper still reads the earlier log. After a deletion or a rewind, no
-        earlier log is needed.
+        Each deletion, expiry or rewind begins a new incarnation with its own log (list of turns). A
+        sweeper (background job) reads the log from before an expiry, but no log from before a
+        deletion or rewind.
         """
         return max(self.deleted_below, self.last_rewind)
 
