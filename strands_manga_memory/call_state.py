@@ -37,9 +37,8 @@ class CallState(_Dict):
 
     Strands passes the invocation state, a dict, to tools. Parallel nodes of a Graph share one dict,
     and Strands writes the agent of each call into it. A tool that waits could then find the agent
-    of another node. A ``CallState`` keeps the agent of its own call, and the agent's model,
-    messages, system prompt and tool configuration. It reads and writes all other keys in the shared
-    dict.
+    of another node. A ``CallState`` keeps the agent of its own call, with model, messages, system
+    prompt and tool configuration. It reads and writes all other keys in the shared dict.
 
     Args:
         shared: Shared invocation state.

@@ -336,15 +336,11 @@ class MessageArchive:
 def archived_messages(
     messages: Iterable[TimedMessage], *, with_truncated: bool = False
 ) -> Iterator[ArchivedMessage]:
-    """Yield messages of an agent in the form that the archive stores and searches.
+    """Yield messages of an agent, oldest first, in the form that the archive stores and searches.
 
     Identifiers, such as card numbers, are redacted. These messages are skipped: summaries,
     truncated messages (unless ``with_truncated``), quotes of earlier messages, small talk, failed
     tool results, and the assistant's message after tool results that all failed.
-
-    Args:
-        messages: The messages and their times, oldest first.
-        with_truncated: If true, truncated messages are yielded too.
     """
     has_failed = False
     for message, at in messages:

@@ -266,14 +266,7 @@ def _truncate_results(
 ) -> Sequence[Message] | None:
     """Truncate the tool results in the first ``until`` messages, except in pinned messages.
 
-    Args:
-        compaction: The history and the size to reach.
-        until: Number of messages at the start of the history that may be truncated.
-        max_size: Function that returns the maximum characters of all tool results of a message.
-        until_enough: If true, stop as soon as the history is small enough.
-
-    Returns:
-        The new history, or None if nothing was truncated.
+    With ``until_enough``, stop as soon as the history is small enough. None: nothing was truncated.
     """
     history, messages = compaction.history, list(compaction.messages)
     excess = compaction.excess
@@ -498,11 +491,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
         return self._history.tokens(agent.messages[:])
 
     def _set_limits(self, agent: Agent) -> Thresholds:
-        """Set the limits of the wrapped managers, which write summaries and evict messages.
-
-        Returns:
-            The limits of the history, in tokens, without the system prompt and the tools.
-        """
+        """Set the limits of the wrapped managers. Return them, without system prompt and tools."""
         window, *sizes = astuple(self.thresholds(agent))
         overhead = self.trimmer.prompt_tokens(agent)
         trigger, target, hard = (max(1, size - overhead) for size in sizes)

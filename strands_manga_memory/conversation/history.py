@@ -118,9 +118,8 @@ class Layout:
     def from_state(cls, state: Any, skip: int) -> Layout:
         """Create a layout (difference between a history and its log) from stored JSON values.
 
-        Args:
-            state: The result of :meth:`to_state`.
-            skip: Index of the first message of the log that the session has restored.
+        ``state`` is the result of :meth:`to_state`, and ``skip`` the index of the first message of
+        the log that the session has restored.
 
         Raises:
             CorruptRecordError: The state is malformed, or another version of this package wrote it.
@@ -349,12 +348,10 @@ class LogTail:
     def restore(self, log: Sequence[Message]) -> None:
         """Add messages from the session's log that were evicted or truncated before a restart.
 
-        Nothing is added unless ``log`` and this copy have a message in common, and agree on all
-        messages from the first to the last common one. A tool result at the beginning of ``log`` is
-        not added, because its call is missing.
-
-        Args:
-            log: Latest messages of the conversation's log, oldest first.
+        ``log`` has the latest logged messages, oldest first. Nothing is added unless ``log`` and
+        this copy have a message in common, and agree on all messages from the first to the last
+        common one. A tool result at the beginning of ``log`` is not added, because its call is
+        missing.
         """
         logged = {id_of(message): message for message in log}
         known, order = list(self._messages), list(logged)
@@ -392,13 +389,9 @@ class LogTail:
     ) -> list[Message]:
         """Return the current and evicted messages, from which a new history can be selected.
 
-        Evicted messages of up to three times ``budget`` tokens are kept, at most 32,768. If they
-        exceed this limit by over a fifth, the largest are removed for good.
-
-        Args:
-            history: The current history.
-            budget: Budget of the history, in tokens.
-            count: Function that returns the tokens of a message.
+        Evicted messages of up to three times ``budget`` (the budget of the history in tokens) are
+        kept, at most 32,768 tokens. If they exceed this limit by over a fifth, the largest are
+        removed for good.
         """
         ids = {*self._window}
         found = list(self if len(ids) == len(history) and ids <= self._messages.keys() else history)
@@ -435,13 +428,9 @@ class LogTail:
         return max(_LEAST_READ, tokens // _TOKENS_A_MESSAGE)
 
     def record_selection(self, history: Sequence[Message], selected: Sequence[Message]) -> None:
-        """Record the messages that the trimmer has selected as the new history.
+        """Record that the trimmer has replaced ``history`` by ``selected``.
 
         :meth:`update` then does not mistake truncated messages for messages edited by a plugin.
-
-        Args:
-            history: The history before the selection.
-            selected: The messages of the new history.
         """
         old = frozenset(map(id, history))
         known, self._window, self._truncated = self._truncated, [], {}

@@ -231,7 +231,7 @@ def signals_of(features: MessageFeatures, *, service_style: float, age: float) -
     are left out.
 
     Args:
-        features: Measured properties of the message, such as its tokens and importance score.
+        features: Measured properties of the message.
         service_style: Style of the assistant, from 0 (companion) to 1 (help desk). It has no effect
             on messages of the user.
         age: Number of turns that began after the turn of the message.
@@ -348,10 +348,6 @@ class FeatureCache:
 
     If the scorer fails or returns no number, the message gets the score 0.5. Only the first failure
     is logged as a warning.
-
-    Args:
-        counter: Counter for the tokens of a message.
-        scorer: Scorer for the importance of a message.
     """
 
     def __init__(self, counter: TokenCounter, scorer: ImportanceScorer) -> None:
@@ -396,13 +392,9 @@ class FeatureCache:
     ) -> MessageFeatures:
         """Return the features of a message, such as its tokens, dialogue act and importance.
 
-        The dialogue act (purpose) of a user's message can depend on the previous message: "the
-        second one" answers a question.
-
-        Args:
-            message: The message.
-            history: Messages of the conversation, which the scorer gets as context.
-            before: Previous message and its features. None if there is no previous message.
+        The dialogue act (purpose) of a user's message can depend on the previous message
+        (``before``, with its features): "the second one" answers a question. The scorer gets
+        ``history`` as context.
         """
         features = self._cached(message)
         if features.act:

@@ -74,10 +74,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
     than half of ``max_tokens``. The budget can rise to three quarters of the model's context
     window. If the model does not state its window, 128,000 tokens are assumed.
 
-    With ``trim_every``, each trimming also frees room for the next turns. Until the next trimming,
-    each request begins with the whole previous request, so that the provider's prompt cache serves
-    it. Without this setting, a full history is trimmed a little in every turn. The history is then
-    fuller, but the prompt cache is of less use.
+    With ``trim_every``, each request between two trimmings begins with the whole previous request,
+    so that the provider's prompt cache serves it. Without this setting, the history is fuller, but
+    the prompt cache is of less use.
 
     One manager serves one agent. With a session manager that logs all messages, such as
     ``FileSessionManager``, this manager restores exactly the history that the agent had. A session

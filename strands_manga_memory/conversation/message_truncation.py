@@ -138,7 +138,7 @@ class MessageTruncator:
         kinds = _TEXTS if kind == "text" else {kind}
         pieces = [
             (at, index, size)
-            for at, index, block in self._blocks(large)
+            for at, index, block in self._changeable_blocks(large)
             if not kinds.isdisjoint(block)
             and (size := self._text_tokens(_block_text(block))) > floor
         ]
@@ -163,15 +163,16 @@ class MessageTruncator:
                 replacement.
             target: Total tokens to reach for all messages.
         """
-        for at, index, block in self._blocks(positions):
+        for at, index, block in self._changeable_blocks(positions):
             if self.tokens <= target:
                 return
             noted = _without_media(block)
             if noted != block:
                 self._replace(at, index, [noted])
 
-    def _blocks(self, positions: Iterable[int]) -> Iterator[tuple[int, int, dict[str, Any]]]:
-        """Yield message position, block index and block for each content block that may change."""
+    def _changeable_blocks(
+        self, positions: Iterable[int]
+    ) -> Iterator[tuple[int, int, dict[str, Any]]]:
         for at in positions:
             if at not in self._locked:
                 for index, block in enumerate(self.messages[at]["content"]):
@@ -225,11 +226,6 @@ def _with_block_text(block: dict[str, Any], text: str) -> dict[str, Any]:
 def _truncate_input(
     block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str
 ) -> list[dict[str, Any]]:
-    """Return a tool call without its largest arguments, after a text block that names them.
-
-    Each argument is removed or stays as a whole: a model that sees a truncated argument may, for
-    example, write such a text into a file.
-    """
     use = block["toolUse"]
     members = use["input"] if isinstance(use["input"], dict) else {}
     room = tokens - _INPUT_NOTE_TOKENS
@@ -237,6 +233,7 @@ def _truncate_input(
     for key in sorted(members, key=lambda key: len(as_json(members[key]))):
         room -= count(as_json({key: members[key]}))
         if room < 0:
+            # Not truncated: a model that sees a truncated argument may write it into a file.
             left_out.add(key)
     shorter = {key: value for key, value in members.items() if key not in left_out}
     gone = len(as_json(use["input"])) - len(as_json(shorter))
@@ -321,11 +318,7 @@ def _is_small_talk(text: str) -> bool:
 
 
 def _important_passages(text: str, name: str) -> str:
-    """Return the passages of a user's long text with wishes, corrections and the like.
-
-    The passages have at most 600 characters in total. A text of at most 2,000 bytes is returned
-    unchanged.
-    """
+    """Return the passages of a user's long text with wishes, corrections and the like."""
     if len(text.encode(errors="replace")) <= _LONG_TEXT:
         return text
     passages = split_passages(text)
@@ -378,11 +371,10 @@ class FullTextArchive:
 
     Args:
         log: Function that returns the untruncated messages of the conversation. None if no session
-            stores the messages.
+            stores the messages: only the latest messages can then be read.
         latest: Latest messages of the conversation, in full where possible.
 
     Attributes:
-        log: The argument ``log``. Without a log, only the latest messages can be read.
         has_tool: Whether the agent has the tool. The value is saved, so that a restored agent has
             the tool from its first request on. Adding the tool later would invalidate the
             provider's prompt cache.

@@ -113,10 +113,9 @@ class QuoteFormatter:
         terms: Collection[str],
         omitted: Callable[[str], bool],
     ) -> tuple[str, int]:
-        """Return the text to quote from a message, and the number of tokens that the quote adds.
+        """Return the text to quote from a message, and the tokens that the quote adds.
 
-        A short message is quoted whole, a long one by the passages that fit the question best. If
-        the number exceeds ``room`` (the tokens left for quotes), no quote fits.
+        No quote fits if the tokens exceed ``room``.
         """
         text, size = hit.message.text, self._tokens("\n" + _line(hit.message, hit.message.text))
         is_whole = size <= max(_WHOLE_TOKENS, self.max_tokens * _WHOLE_SHARE)
@@ -159,13 +158,10 @@ def _render(quotes: Mapping[RecallHit, str]) -> str:
 
 
 def _latest_passages(hits: Iterable[RecallHit], shown: Mapping[str, int | None]) -> dict[str, int]:
-    """Find the latest version of each passage with numbers, such as "Volume 2 costs 480 yen".
+    """Return the position of the latest message with each passage that has numbers.
 
-    Passages that differ only in their numbers are versions of one passage.
-
-    Returns:
-        Position of the message with the latest version, keyed by the passage with ``#`` in place of
-        each number.
+    "Volume 2 costs 480 yen" and "Volume 2 costs 500 yen" are versions of one passage, with the key
+    "Volume # costs # yen".
     """
     texts = [(hit.message.text, hit.number) for hit in hits if hit.message.speaker != "user"]
     texts += [(text, number) for text, number in shown.items() if number is not None]
@@ -181,7 +177,7 @@ def _is_omitted(
 ) -> bool:
     """Return whether a passage is left out of a quote, because it is known or outdated.
 
-    ``own`` is the text that the request shows of the same message, and ``known`` all its text.
+    ``known`` is all text that the request shows, and ``own`` the part of it from the same message.
     """
     plain = passage.strip()
     is_outdated = (

@@ -260,10 +260,6 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
 
     The first three rules exclude messages of the user that only ask a question. The third rule also
     excludes tool results and mere confirmations.
-
-    Args:
-        archive: The archive to search.
-        question: Question of the user, or search words of the model.
     """
     question = head_and_tail(question)
     first = archive.search(question, _CANDIDATES)
@@ -319,11 +315,10 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
 def _search_expanded(
     archive: MessageArchive, question: str, first: Sequence[RecallHit]
 ) -> tuple[dict[int, float], dict[int, ArchivedMessage]]:
-    """Search an archive again, with the question and the texts of the best hits of a first search.
+    """Search again, with the question and the best hits of a first search.
 
-    Returns:
-        Scores and messages, each keyed by message number. A message gets a part of the scores of
-        its neighbours: an answer often lacks the words that the question before it has.
+    Return scores and messages by number. Neighbours share their scores: an answer often lacks the
+    words of the question before it.
     """
     scores = {hit.number: hit.score for hit in first}
     found = {hit.number: hit.message for hit in first}
@@ -344,11 +339,7 @@ def _search_expanded(
 def _continues_neighbour(
     number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]
 ) -> bool:
-    """Return whether a message continues the subject of a related message next to it.
-
-    ``found`` has messages by number, and ``related`` the numbers of those with a word of the user's
-    question.
-    """
+    """Return whether a message continues the subject of a ``related`` message next to it."""
     message = found[number]
     near = [found[each] for each in (number - 1, number + 1) if each in related]
     near = [each for each in near if each.speaker != "tool" and not _only_asks(each)]
@@ -383,16 +374,11 @@ def _subject_terms(text: str) -> frozenset[str]:
 
 
 def _corrections(found: Mapping[int, ArchivedMessage], related: set[int]) -> dict[int, int]:
-    """Return the number of the message that each correction of the user corrects.
+    """Return the number of the message that each correction of the user corrects, by number.
 
-    The keys are the numbers of the corrections. Usually, the corrected message is the latest one
-    that shares a number or a word: "13,870, not 14,720" shares a number, "Move Thursday to Friday"
-    a word. Otherwise, it is the user's previous message.
-
-    Args:
-        found: Messages that the search found, keyed by number.
-        related: Numbers of the messages that share a content word with the user's question. Only
-            these can be the corrected message.
+    "13,870, not 14,720" corrects the latest message with one of the numbers, and "Move Thursday to
+    Friday" the latest with a word of it. Without such a message, the user's previous message is
+    corrected. The corrected message must be in ``related``.
     """
     users = [number for number in sorted(found) if found[number].speaker == "user"]
     candidates = related.intersection(users)
@@ -418,10 +404,7 @@ def _corrections(found: Mapping[int, ArchivedMessage], related: set[int]) -> dic
 
 
 def _questions_first(hits: Sequence[RecallHit], replies: Collection[int]) -> list[RecallHit]:
-    """Return search results, with each question of the assistant before the user's reply to it.
-
-    ``replies`` are the numbers of the messages that are replies.
-    """
+    """Return search results, with each question of the assistant before the user's reply to it."""
     ranked: dict[int, RecallHit] = {}
     by_number = {hit.number: hit for hit in hits}
     for hit in hits:

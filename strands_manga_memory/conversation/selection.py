@@ -151,7 +151,7 @@ def select(
 
     Args:
         messages: The agent's history, or the last messages of the session's log.
-        features: Measured properties of each message, such as its tokens and importance score.
+        features: Measured properties of each message.
         budget: Limits of the selection.
         count: Function that returns the tokens of a message.
     """
@@ -205,10 +205,7 @@ class _Unit(NamedTuple):
 
     Attributes:
         positions: Positions of the messages in the history.
-        turn: Number of the turn of the messages, counted from 0.
         is_cycle: Whether the messages are a tool call with its result.
-        tokens: Tokens of all messages of the group.
-        band: Importance level of the messages.
         is_minor_answer: Whether the group is an unimportant message of the assistant, which stays
             only if another message of its turn stays.
         begins_turn: Whether the group is a message with which the user began a turn.
@@ -265,8 +262,8 @@ def _find_required(
     """Find the messages of a history that always stay, and those that must not be truncated.
 
     Returns:
-        The reason why each message always stays, keyed by position, and the positions of the
-        messages that must not be truncated.
+        The reason why each message always stays, and the messages that must not be truncated, both
+        by position.
     """
     found = turns(messages)
     if found and not is_turn_start(messages[0]):
@@ -306,16 +303,10 @@ def _make_room(
 ) -> None:
     """Truncate the messages that always stay, to fit the budget and leave room for other messages.
 
-    Locked messages, such as pinned ones, are never truncated.
-
-    Args:
-        truncator: The messages that always stay.
-        required: Reason why each message always stays, keyed by position.
-        cycles: Positions of each tool call of the current turn with its result.
-        others: The optional messages. No more room is made than they need.
-        budget: Maximum tokens of the messages that always stay.
-        fill_to: Maximum tokens of all kept messages, with the optional ones. At most ``budget``.
-        headroom: Part of ``fill_to`` that is reserved for the user's message of the current turn.
+    No more room is made than the other messages (``others``) need. ``budget`` limits the messages
+    that always stay, and ``fill_to`` all kept messages. ``headroom`` is the part of ``fill_to`` for
+    the user's message of the current turn. ``cycles`` are the current turn's tool calls with
+    results.
     """
     demand = dict.fromkeys(Band, 0)
     for unit in others:
@@ -367,13 +358,10 @@ class _Item:
     group with the short form, and an upgrade that replaces the short form by the full message.
 
     Attributes:
-        unit: The group of messages.
-        rank: Importance level, benefit per token, and position of the messages. The highest rank is
-            selected first.
+        rank: Importance level, benefit per token, and position. The highest rank is selected first.
         tokens: Tokens that the item adds to the selection.
         last: Last message of the group, in the form that the item keeps.
-        needs: First item of the group, without which an upgrade cannot be selected. None for other
-            items.
+        needs: First item of the group, without which an upgrade cannot be selected.
     """
 
     unit: _Unit
@@ -425,15 +413,10 @@ def _select_items(
     max_turns: int | None,
     reasons: dict[int, str],
 ) -> list[_Item]:
-    """Select the items that fit into ``room`` tokens. The items come in the order of selection.
+    """Select the items that fit into ``room`` tokens, in their order.
 
-    Args:
-        items: The items (groups of messages), the highest rank first.
-        room: Maximum tokens to add.
-        opened: Numbers of the turns of which at least one message stays. Updated in place.
-        max_turns: Maximum number of turns. None: no limit.
-        reasons: Reason why each message stays or is evicted, keyed by position in the history.
-            Updated in place.
+    ``opened`` has the numbers of the turns of which a message stays. ``opened`` and ``reasons``
+    (why a message stays or is evicted, by position) are updated in place.
     """
     selected: dict[_Item, None] = {}
     for item in items:

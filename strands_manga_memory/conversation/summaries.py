@@ -275,14 +275,12 @@ class SummaryJobs:
 
     Args:
         writer: Writer of the summaries.
-        summarizer: Function that the writer asks for summary texts. None: the agent's ``aux_model``
-            is asked.
+        summarizer: Function that writes summary texts. None: the agent's ``aux_model``.
         clock: Function that returns monotonic seconds.
 
     Attributes:
         stats: Counts of summaries and waits, updated in place.
-        covered: Range of messages of which this or another process writes a summary. None if there
-            is none.
+        covered: Range of messages of which this or another process writes a summary, or None.
     """
 
     writer: SummaryWriter

@@ -281,11 +281,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _begin(self, agent: Agent, *, is_wanted: bool = False, patience: float = 0.0) -> None:
         """Start to write a summary, if the history needs a summary and none is being written.
 
-        Args:
-            agent: The agent.
-            is_wanted: Whether to summarize even if the history is smaller than ``trigger_tokens``.
-            patience: Longest wait, in seconds, for another process that summarizes the same
-                messages.
+        ``patience`` is the longest wait, in seconds, for another process that summarizes the same
+        messages.
         """
         if self._jobs.has_pending:
             return

@@ -155,7 +155,7 @@ def render_summary(
     The messages are, in this order:
 
     1. If item 2 has no room for all facts: a user message with earlier facts, and an
-    acknowledgement of the assistant.
+       acknowledgement of the assistant.
     2. A user message with the summary text and the latest facts, and an acknowledgement.
 
     The messages list the facts that the text does not mention, and all corrections. If there is no

@@ -392,15 +392,7 @@ class SummaryWriter:
 
 @dataclass
 class _DraftWriter:
-    """Asks one summarizer for the texts of one summary, and checks its drafts.
-
-    Attributes:
-        writer: Writer of the summary.
-        summarizer: The model or function that writes the texts.
-        facts: Facts of the whole summary.
-        attempts: Number of requests to the summarizer so far.
-        tokens: Tokens that the summarizer has read and written so far.
-    """
+    """Asks one summarizer for the texts of one summary, and checks its drafts."""
 
     writer: SummaryWriter
     summarizer: Summarizer
@@ -421,11 +413,8 @@ class _DraftWriter:
         """Ask the summarizer for a text about messages. Return the best of at most three drafts.
 
         The best draft lacks the fewest required facts. The text is empty if no draft is usable.
-
-        Args:
-            messages: The messages to summarize.
-            context: Summary of the messages before them.
-            text_count: Number of texts in the whole summary. The more texts, the shorter each.
+        ``context`` is the summary of earlier messages. The more texts the summary has
+        (``text_count``), the shorter each.
         """
         count, types, cache = self.writer.count, self.writer.types, self.writer.cache
         source = self._render_source(messages)

@@ -269,9 +269,6 @@ class Calibration:
     The ratio is at least 1.0 (0.8 if the counter only estimates) and at most 1.6. Requests of less
     than 200 tokens, and implausible reports (a ratio below 0.5 or above 2.5), are ignored.
 
-    Args:
-        counter: The local counter.
-
     Attributes:
         ratio: Tokens that the model counts for each locally counted token.
     """

@@ -86,8 +86,7 @@ class Trimmer:
         calibration: Ratio between the token counts of the model and of the local counter.
         archive: Full texts of truncated messages.
         tail: Latest messages in full: the history, and evicted messages that may return.
-        features: Cache of the messages' token counts, importance scores and other measured
-            properties.
+        features: Cache of the messages' measured properties, such as tokens and importance.
         recent_log: Function that returns the last messages of the session's log, at most the given
             number. Called at most once, and then set to None. Also None without a log.
     """
@@ -220,11 +219,9 @@ class Trimmer:
     def select(self, messages: Sequence[Message], *, trim_to: int | None = None) -> Selection:
         """Select the messages that stay within the history's budget. The history does not change.
 
-        Args:
-            messages: The messages to select from.
-            trim_to: Size to which the history should be trimmed, in tokens as the model counts.
-                Only a large message of the user, and messages that always stay (such as pinned
-                ones), may exceed this size. None: the whole budget.
+        ``trim_to`` is the size to which the history should be trimmed, in tokens as the model
+        counts. Only a large message of the user, and messages that always stay (such as pinned
+        ones), may exceed this size. None means the whole budget.
         """
         budget = self.calibration.to_local_tokens(self.limit)
         headroom, is_enough = self._headroom(messages, budget)

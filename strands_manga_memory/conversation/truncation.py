@@ -235,11 +235,9 @@ class _Node:
     """Value in JSON: an object, a list, or a leaf such as a number.
 
     Attributes:
-        value: The value.
         parent: Object or list that contains the value. None for a document.
         rank: Rank of a leaf, or of the leaves in a list.
         order: Priority of the list item that contains the value. The lowest numbers are kept first.
-        is_listed: Whether the value is in a list.
         has_key: Whether an id or a name identifies the list item that contains the value.
         has_error: Whether the list item that contains the value reports an error.
         left_out: Number of neighboring list items, always left out, that this node represents.
@@ -296,11 +294,7 @@ _CODE = re.compile(r"\A(?=\S{0,64}\d)\S{2,64}\Z")
 class _JsonText:
     """Text with JSON in it, which can be shortened to the most important JSON values.
 
-    Args:
-        text: The text.
-        found: JSON documents in the text.
-        max_characters: Maximum characters of the shortened text.
-        is_excerpt: Whether values of the rank ``PROSE``, such as sentences, are always left out.
+    An excerpt has no values of the rank ``PROSE``, such as sentences.
     """
 
     def __init__(

@@ -112,11 +112,7 @@ def small_talk_act(text: str, role: str) -> DialogueAct | None:
 
     Small talk also includes thanks, farewells, and replies such as "okay" or "sounds good". The
     result is None if the message contains anything else, except for a few words, such as the name
-    in "Thanks, Ken".
-
-    Args:
-        text: Text of the message, normalized by ``normalize_message``.
-        role: Role of the author, ``"user"`` or ``"assistant"``.
+    in "Thanks, Ken". ``text`` must be normalized by ``normalize_message``.
     """
     rules = ANY.small_talk
     if len(text) > _LONGEST or rules.content.search(text):

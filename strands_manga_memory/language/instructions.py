@@ -98,10 +98,12 @@ def contradicts_instruction(text: str, earlier: str) -> bool:
     An earlier instruction with two orders ("keep answers short, and never use emojis") is never
     contradicted.
     """
-    before, *others = _clauses(earlier)
+    before, *others = _clauses_with_subject(earlier)
     if any(dialogue_act(each, "user") is DialogueAct.INSTRUCTION for each in others):
         return False
-    said = [each for each in _clauses(text) if forbids(each)] or _clauses(text)[:1]
+    said = [each for each in _clauses_with_subject(text) if forbids(each)] or _clauses_with_subject(
+        text
+    )[:1]
     sides = _sides(before) if others else _sides(earlier)
     if any(side != sides.get(topic, side) for each in said for topic, side in _sides(each).items()):
         return True
@@ -135,11 +137,7 @@ def _ends_reason(text: str, instruction: str) -> bool:
     return any(reason and reason <= terms for reason in reasons for terms in ended)
 
 
-def _clauses(text: str) -> list[str]:
-    """Return the clauses of an instruction that name a subject, such as emojis.
-
-    If no clause names a subject, the whole text is returned as one clause.
-    """
+def _clauses_with_subject(text: str) -> list[str]:
     return [
         each for each in _CLAUSE_END.split(text) if subject_terms(each) or _SIDE_WORDS.search(each)
     ] or [text]
@@ -148,11 +146,8 @@ def _clauses(text: str) -> list[str]:
 def _is_about_same(clause: str, text: str, before: str, earlier: str) -> bool:
     """Return whether an order ("use tables") and a prohibition ("no tables") have the same subject.
 
-    Args:
-        clause: Order or prohibition in the later instruction.
-        text: The whole later instruction.
-        before: Prohibition or order in the earlier instruction.
-        earlier: The whole earlier instruction.
+    ``clause`` is one of the two, in the later instruction ``text``, and ``before`` the other, in
+    the earlier instruction ``earlier``.
     """
     later, first = subject_terms(clause), subject_terms(before)
     forbidden, ordered = (later, first) if forbids(clause) else (first, later)

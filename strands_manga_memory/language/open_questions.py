@@ -92,7 +92,7 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
                 for asked, each in answers[0 if waits else 1 :]
             )
         ):
-            found[_asking_part(question)] = None
+            found[_shorten_question(question)] = None
     return list(found)[-MOST_OPEN:]
 
 
@@ -110,8 +110,7 @@ def _asks(sentence: str) -> bool:
     return is_question(sentence) or ANY.questions.indirect.search(sentence) is not None
 
 
-def _asking_part(text: str) -> str:
-    """Remove small talk from a question, and shorten it to 120 characters."""
+def _shorten_question(text: str) -> str:
     for sentence in split_sentences(text):
         text = text if has_content(sentence) else text.replace(sentence, "").strip()
     if len(text) > _LONGEST:
@@ -242,11 +241,8 @@ def _only_repeats_question(asked: str, question: str) -> bool:
 def _answers_reminder(answer: str, question: str, asked: str, kinds: Sequence[str]) -> bool:
     """Return whether the assistant answers a question that the user has asked about again.
 
-    Args:
-        answer: Text of the assistant's message. It asks and promises nothing.
-        question: The user's older question, such as "When does the parking reopen?".
-        asked: The user's message before ``answer``, such as "What about the parking?".
-        kinds: Kinds of values that ``question`` asks for.
+    For example, ``question`` is "When does the parking reopen?", and the user then asks "What about
+    the parking?" (``asked``). ``kinds`` are the kinds of values that ``question`` asks for.
     """
     clauses = [each for each in _CLAUSES.split(asked) if ANY.questions.asks_for_news.search(each)]
     subject = frozenset[str]().union(

@@ -194,13 +194,8 @@ def load_pack(code: str, **words: Sequence[str]) -> LanguagePack:
 def in_context(text: str, start: int, end: int, size: int = 60) -> str:
     """Return a part of a text in angle brackets, with the text around it: ``before<part>after``.
 
-    Patterns for the context of a match, such as ``Rule.unless``, are searched in this form.
-
-    Args:
-        text: Text that contains the part.
-        start: Position of the part's first character.
-        end: Position after the part's last character.
-        size: Maximum number of characters before the part, and also after the part.
+    Patterns for the context of a match, such as ``Rule.unless``, are searched in this form. At most
+    ``size`` characters before the part, and as many after it, are included.
     """
     return f"{text[max(0, start - size) : start]}<{text[start:end]}>{text[end : end + size]}"
 

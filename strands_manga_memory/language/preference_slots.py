@@ -277,12 +277,9 @@ def apply_preference(slots: Mapping[str, str], said: Preference) -> dict[str, st
     A wanted value is removed from ``dislikes``. An unwanted value moves to ``dislikes``. A value
     that the user no longer likes or dislikes is removed.
 
-    Args:
-        slots: Stored preferences, keyed by slot, such as ``genre``.
-        said: Preference that the user stated.
-
     Returns:
-        The new texts of the changed slots, keyed by slot. An empty text removes a slot.
+        The new texts of the changed slots, keyed by slot such as ``genre``. An empty text removes a
+        slot.
     """
     if not said.slot:
         about = {slot: _without_subject(slot, text, said.value) for slot, text in slots.items()}

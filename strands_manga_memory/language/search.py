@@ -271,8 +271,7 @@ def _rank_passages(parts: Sequence[str], terms: Collection[str], context: float)
 def _first_fields(parts: Sequence[str], starts: Sequence[int], at: int) -> str:
     """Return the first two fields of a passage's line, such as ``title: Uzumaki, price: 19.90``.
 
-    They show which item the passage at position ``at`` is about. ``starts`` has, for each passage,
-    the position of the first passage of its line. The result is empty if the passage is the first.
+    They show which item the passage is about. The first passage of a line needs none.
     """
     if at == starts[at]:
         return ""
@@ -284,14 +283,10 @@ def _first_fields(parts: Sequence[str], starts: Sequence[int], at: int) -> str:
 def _join_passages(
     parts: Sequence[str], chosen: Sequence[int], starts: Sequence[int], *, records: bool
 ) -> str:
-    """Join chosen passages of a text, with ``[...]`` in place of omitted passages.
+    """Join the passages at the positions ``chosen``, with ``[...]`` in place of omitted passages.
 
-    Args:
-        parts: All passages of the text.
-        chosen: Positions of the chosen passages in ``parts``, in order.
-        starts: For each passage, the position of the first passage of its line.
-        records: Whether each line describes one item by named fields. Passages of different lines
-            are then on different lines, after the first fields of their line.
+    With ``records``, each line of the text describes one item by named fields. A passage from the
+    middle of a line then follows the first fields of its line.
     """
     text, before = "", -1
     for at in chosen:

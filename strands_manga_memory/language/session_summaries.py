@@ -258,10 +258,7 @@ _INNER_QUOTES = str.maketrans("「」", "『』")
 def check_summary(summary: SessionSummary, source: str, max_tokens: int) -> SessionSummary:
     """Check a session summary, and return it with its text truncated to ``max_tokens`` tokens.
 
-    Args:
-        summary: Summary to check.
-        source: Conversation that was summarized.
-        max_tokens: Maximum number of tokens of the returned summary's text.
+    ``source`` is the conversation that was summarized.
 
     Raises:
         SessionSummaryError: The summary is empty, a refusal, an instruction, or longer than its

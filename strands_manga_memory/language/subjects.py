@@ -131,14 +131,12 @@ class SubjectTracker:
         return sentence if named else f"{self._person}は{JA.subjects.pronoun.sub('', sentence)}"
 
     def is_own(self, slot: str) -> bool:
-        """Return whether a preference is a lasting one of the user, which should be stored.
+        """Return whether a preference in a slot, such as ``genre``, is a lasting one of the user.
 
-        First call ``own_part`` with the sentence of the preference. The budget for a gift, the name
-        of a pet, and a wish for today or until Friday are not stored. A taste of another person is
-        stored only if the slot names the person, such as "sister's likes".
-
-        Args:
-            slot: Slot (standard key) of the preference, such as ``genre``.
+        Only such preferences should be stored. First call ``own_part`` with the sentence of the
+        preference. The budget for a gift, the name of a pet, and a wish for today or until Friday
+        are not the user's lasting preferences. A taste of another person counts only if the slot
+        names the person, such as "sister's likes".
         """
         if self._has_end and slot not in _PERMANENT and ALLERGY not in slot:
             return False

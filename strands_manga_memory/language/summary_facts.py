@@ -147,10 +147,7 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
     the one that shares most words with the correction is changed. If the changed fact is itself a
     correction, the facts that it changed are changed, too.
 
-    Args:
-        facts: Facts, the oldest fact first.
-        types: Entity types whose values are compared.
-        since: Position of the first correction to apply.
+    ``facts`` begin with the oldest, and ``since`` is the position of the first correction to apply.
     """
     changed = list(facts)
     for at in range(since, len(changed)):

@@ -196,9 +196,9 @@ class _EndedConversation:
     ) -> MemoryRecord | None:
         """Create or change a memory, unless ``is_current`` is true for the stored memory.
 
-        ``ended_at`` is the end of the last session in the memory. The retention begins at this
-        time, so a late or repeated call does not extend it. The result is None if the stored record
-        is unreadable, or if all data of the user were deleted.
+        The retention begins at ``ended_at``, the end of the last session in the memory, so a late
+        or repeated call does not extend it. The result is None if the stored record is unreadable,
+        or if all data of the user were deleted.
         """
         now, rule = self._keeper.clock(), self._keeper.retention[MemoryType(id_.partition("#")[0])]
 
@@ -413,7 +413,7 @@ class _EndedConversation:
         )
 
     def _rollup_text(self, sessions: Sequence[MemoryRecord], max_tokens: int) -> str:
-        """Return a model's summary of the sessions of a week or month, or "" without a model."""
+        """Return a model's summary of the sessions of a week or month, or "" if rules wrote it."""
         summarizer = self._keeper.summarizer
         if isinstance(summarizer, RuleSessionSummarizer):
             return ""

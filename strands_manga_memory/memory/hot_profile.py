@@ -118,11 +118,6 @@ class HotProfile:
     The record contains a text about the user for prompts, the user's recently stated preferences,
     and a cache of the user's memories. Each change of a memory removes this cache.
 
-    Args:
-        hot: Hot tier of the record.
-        owner: User to whom the record belongs.
-        codec: Codec of the data in the record.
-
     Attributes:
         writer: Writer that runs the background work on the record.
         queue_key: Key under which ``writer`` queues background work of the user's agents. Work with

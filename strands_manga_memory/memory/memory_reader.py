@@ -55,13 +55,13 @@ _SEARCHED = MemoryQuery(
 
 @dataclass(eq=False)
 class _Copy:
-    """Memories of a user in this process.
+    """Memories of a user in this process, and values of the user's profile in another service.
 
     Attributes:
         snapshot: The memories.
-        profile: Values of the user's profile in another service, keyed by subject.
+        profile: Values of the profile, keyed by subject such as ``genre``.
         read_recent: Function that reads recent facts and messages, or None.
-        recent: Result of ``read_recent``, which runs in the background; None before its start.
+        recent: Future of ``read_recent``, which runs in the background. None before its start.
     """
 
     snapshot: Snapshot
@@ -104,8 +104,9 @@ class MemoryReader:
     def start(self) -> None:
         """Read the user's memories into this process at the start of a session.
 
-        The memories for the system prompt are read before the call returns, unless this process has
-        read them before its first session. Recent facts and messages are read in the background.
+        The memories for the system prompt are read before the call returns. The first session uses
+        memories that this process has read already, for example for a search. Recent facts and
+        messages are read in the background.
         """
         copy = self._read() if self._has_session else self._current()
         self._has_session = True

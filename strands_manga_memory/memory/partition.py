@@ -178,11 +178,8 @@ class UserPartition:
     ) -> PartitionContent:
         """Read the memories in ranges of sort keys, and the memories with the given ids.
 
-        Args:
-            ranges: Ranges of sort keys. Default: all memories of the user.
-            ids: Ids of further memories to read.
-            are_all: Whether ``ids`` has the ids of all memories of its kind. If False, the result
-                is marked as partial.
+        By default, all memories of the user are read. If ``are_all`` is False, ``ids`` has not all
+        ids of their kind, and the result is marked as partial.
 
         Raises:
             CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong
@@ -241,8 +238,8 @@ class UserPartition:
         memories.
 
         Args:
-            ages: Least age, in seconds, of the sessions in a weekly and in a monthly summary, keyed
-                by the type of the weekly or monthly summary.
+            ages: Least age, in seconds, of the sessions in a weekly and in a monthly summary, by
+                type of the summary.
 
         Raises:
             CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong
@@ -268,10 +265,8 @@ class UserPartition:
     def load_recent(self, latest: Sequence[str]) -> PartitionContent:
         """Read the memories that only searches use: messages, patterns, facts and feedback.
 
-        At most 88 records are read, in two requests.
-
-        Args:
-            latest: Ids of the facts and feedback to read, from ``PartitionContent.latest``.
+        At most 88 records are read, in two requests. ``latest`` are the ids of the facts and
+        feedback to read, from ``PartitionContent.latest``.
 
         Raises:
             CorruptRecordError: The records are encrypted, and none of them can be decrypted.

@@ -275,12 +275,10 @@ class PreferenceLog:
         Args:
             statements: Preferences that the user has just stated, or that the application has set.
             removals: Deletions of a preference, or of all preferences that a message stated.
-            revisions: Revisions of the log before and after the change. If the hot tier has another
-                revision than the first, it lacks a change by another process, and agents read the
-                table.
+            revisions: Revisions of the log before and after the change. If the hot tier does not
+                have the first, it lacks a change by another process, and agents read the table.
             is_removal: Whether further memories were removed, in addition to ``removals``.
-            drops_context: Whether to remove the stored text about the user, so that the next
-                session start makes it from the table again.
+            drops_context: Whether the next session start makes the text about the user again.
         """
         hot, until = self.hot, time.monotonic() + TTL
         if hot is None:

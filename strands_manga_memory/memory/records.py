@@ -198,13 +198,9 @@ class MemoryRecord:
 
 
 def new_record(memory_id: str, importance: float, at: float, **fields: Any) -> MemoryRecord:
-    """Create a memory.
+    """Create a memory at the time ``at``, in seconds since 1970. By default, its content is empty.
 
-    Args:
-        memory_id: Id of the memory, which begins with its type and ``#``.
-        importance: Importance of the memory.
-        at: Time of the creation, in seconds since 1970.
-        **fields: Values of further fields. Without ``content``, the content is empty.
+    ``memory_id`` begins with the type of the memory and ``#``.
     """
     type_ = MemoryType(memory_id.partition("#")[0])
     given = {"content": "", "created_at": at, "updated_at": at, **fields}

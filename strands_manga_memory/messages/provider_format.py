@@ -207,12 +207,9 @@ def _pair_results(messages: list[Message]) -> list[Message]:
 def _calls_with_results(messages: list[Message]) -> dict[int, list[tuple[str, deque[Any]]]]:
     """Find the tool calls of each message of a history, and their results.
 
-    A result belongs to the latest earlier message with a tool call of the same id. If several calls
-    of one message have the same id, they share a queue with one result for each call.
-
-    Returns:
-        Calls of each message with calls, keyed by the position of the message. For each call: an id
-        that is unique in the history, and the queue of its results with their positions.
+    Each call gets an id that is unique in the history, and a queue of results with positions. A
+    result belongs to the latest earlier message with a call of the same id. Calls of one message
+    with the same id share a queue.
     """
     unique = _unique_names(_MOST_IN_ID, "_{}")
     calls: dict[int, list[tuple[str, deque[Any]]]] = {}

@@ -23,15 +23,11 @@ matches may extend.
 
 
 def head_and_tail(text: str, max_characters: int = MAX_EXCERPT, gap: str = "\n") -> str:
-    """Shorten a long text by removing its middle, where pasted material usually is.
+    """Shorten a text to ``max_characters`` characters by removing its middle.
 
-    A text of at most ``max_characters`` characters is returned unchanged.
-
-    Args:
-        text: Text to shorten.
-        max_characters: Maximum number of characters of the result. About three quarters of them
-            are from the beginning.
-        gap: Text that replaces the middle. It is never shortened.
+    Pasted material usually is in the middle. About three quarters of the result are from the
+    beginning. ``gap`` replaces the middle, and is never shortened. A short text is returned
+    unchanged.
     """
     if len(text) <= max_characters:
         return text

@@ -141,16 +141,11 @@ class DialogueSlot(StateItem):
 
 
 def checked_slot(name: str, slot: object, types: EntityTypes) -> DialogueSlot:
-    """Check a slot that an application has defined, and return it.
-
-    Args:
-        name: Name of the slot in error messages.
-        slot: The slot.
-        types: Entity types that the slot may refer to.
+    """Check a slot that an application has defined, and return it. The error calls it ``name``.
 
     Raises:
-        ValueError: ``slot`` is no ``DialogueSlot``, has an unknown field or entity type, or has an
-            invalid pattern.
+        ValueError: ``slot`` is no ``DialogueSlot``, has an unknown field or entity type (not in
+            ``types``), or has an invalid pattern.
     """
     found = check_instance(name, slot, DialogueSlot)
     for field in found.model_extra or ():
@@ -282,11 +277,7 @@ class Dialogue(StatePart):
 
     @property
     def next_question(self) -> str | None:
-        """Next question that the agent should ask the user; None if there is no question.
-
-        Questions added with ``ask`` come first. Then come the questions of required slots without a
-        confirmed value.
-        """
+        """Next question that the agent should ask the user, the first of ``to_ask``, or None."""
         return next((each.question for each in self.to_ask), None)
 
     @property

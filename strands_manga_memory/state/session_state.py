@@ -464,9 +464,6 @@ class SessionState:
     def _merge(self, shared: _SharedState) -> bool:
         """Merge a new revision of the session's shared state into this agent's state.
 
-        If the revision is lower than at the last merge, the hot store has lost newer shared state.
-        This agent's values, except defaults, then count as changes.
-
         Return False if the shared state comes from a deleted session and is therefore ignored.
         """
         if shared.revision == self._ignored_revision:
@@ -477,6 +474,7 @@ class SessionState:
             self._ignored_revision = shared.revision
             return False
         with self.lock:
+            # The hot store has lost newer state: all values of this agent count as changes.
             is_outdated, others = shared.revision < self._revision, {}
             for part in self._readable():
                 with suppress(CorruptRecordError):
