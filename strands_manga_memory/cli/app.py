@@ -97,8 +97,7 @@ def _app(named: str | None) -> typer.Typer:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status.
 
-    Args:
-        arguments: Arguments without the name of the program. Default: the arguments of the process.
+    ``arguments`` lacks the name of the program. Default: the arguments of the process.
     """
     if isinstance(sys.stdout, TextIOWrapper):  # a terminal in Shift JIS shows no emoji
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -111,8 +111,7 @@ class AgentConversation:
         lock: Lock that guards ``local``. It is never held during I/O.
         possible_loss: Whether turns may have been lost before the conversation was opened.
         in_use: The ``AgentConversation`` of the agent that uses the same conversation in this
-            process; None without such an agent. Turns that ``history`` reads from the stores are
-            also kept in the memory of ``in_use``.
+            process; None without such an agent.
     """
 
     def __init__(
@@ -477,10 +476,10 @@ class AgentConversation:
     def _read_log(
         self, *, newest: int | None = None, until: TurnKey | None = None
     ) -> tuple[list[LogEntry], int]:
-        """Return messages of the log (all messages) in order, and how many of them the log has.
+        """Return messages of the log (all messages), oldest first, and how many of them were found.
 
-        A placeholder replaces each message that the log lacks. ``newest`` is the minimum number of
-        messages to read, from the newest back. ``until`` is the newest turn to read.
+        A placeholder replaces each missing message. ``newest`` is the minimum number of messages to
+        read, from the newest back. ``until`` is the newest turn to read.
         """
         read = self.storage.history(newest=newest, until=until)
         log = {key: turn for key, turn in read if until is None or key <= until}

@@ -159,9 +159,8 @@ def entries_of(snapshot: Mapping[str, Any]) -> tuple[dict[str, bytes], bytes | N
     """Convert the states in a Strands snapshot to named, serialized values, which can be stored.
 
     Returns:
-        A tuple of two values. The first is a dict with one value for each key of ``agent.state``,
-        one for the interrupts, and one for the state of the model. The second is the serialized
-        state of the conversation manager, or None.
+        A dict with one value for each key of ``agent.state``, one for the interrupts, and one for
+        the state of the model. Also the serialized state of the conversation manager, or None.
     """
     state, notes = snapshot.get("state") or {}, snapshot.get(MANAGER_STATE)
     entries = {f"{STATE}{key}": dump([value]) for key, value in state.items()}
@@ -187,10 +186,9 @@ def serialize_states(values: Mapping[str, Any]) -> dict[str, bytes]:
 def snapshot_of(states: Mapping[str, Any], notes: Any) -> dict[str, Any]:
     """Convert the stored states of an agent to the data of a Strands snapshot.
 
-    Args:
-        states: The values stored with the conversation, keyed by name. Values that are no states,
-            such as metadata, are ignored.
-        notes: Stored state of the conversation manager, or None.
+    ``states`` are the values stored with the conversation, keyed by name. Values that are no
+    states, such as metadata, are ignored. ``notes`` is the stored state of the conversation
+    manager, or None.
 
     Raises:
         ValueError: A value does not have the stored form of a state.

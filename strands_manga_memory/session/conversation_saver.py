@@ -171,8 +171,7 @@ class ConversationSaver:
             future: The save.
             must: Whether to raise an error if no tier stores the changes in time. False: a warning
                 is logged.
-            has_waited: Whether the caller has waited for this save already. True: do not wait, but
-                only check whether the save has ended.
+            has_waited: Whether the caller has waited for the save already. True: no further wait.
 
         Raises:
             StoreUnavailableError: The changes were not stored in time, and ``must`` is True.
@@ -340,11 +339,7 @@ def flush_saved(writer: Writer, *others: Future[None]) -> None:
 
     At most 1,000 conversations are copied, those with the latest saves. If some of them are not
     copied within 5 seconds, a warning is logged. A background job (the sweeper) later copies all
-    conversations that this call did not copy.
-
-    Args:
-        writer: Background writer of the stores. Its list ``unflushed`` has the conversations.
-        others: Futures of other writes to wait for.
+    conversations that this call did not copy. ``others`` are futures of other writes to wait for.
     """
     unflushed, end = writer.unflushed, time.monotonic() + _FLUSH_SECONDS
 

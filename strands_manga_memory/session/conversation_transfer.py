@@ -120,8 +120,7 @@ def content_at(storage: ConversationStorage, at_turn: int) -> Record:
 
     Turns are counted from 1. If the turn is the last one, the content is the present history and
     states. If it is an earlier turn, the history has this turn and at most 99 turns before it. A
-    state that was set after this turn is then missing: only its latest value is stored, and not the
-    value at the end of the turn.
+    state that was set after this turn is then missing, because only its latest value is stored.
 
     ``storage`` must be loaded. The result is a record (state of a conversation). Its field
     ``seen``, the number of messages of each turn, also has the turns after ``at_turn``.
@@ -234,8 +233,8 @@ def begin_with(storage: ConversationStorage, content: Record, *, replaces: bool)
 def _with_new_turns_unlogged(storage: ConversationStorage, content: Record) -> Record:
     """Return the stored record (state), changed so that a rewind keeps only new turns from it.
 
-    A rewind merges this record into ``content``, and keeps only unlogged turns. Here, these are the
-    turns that another process saved after ``content`` was read.
+    A rewind merges this record into ``content``. Only turns that are listed as unlogged are kept,
+    here those that another process saved after ``content`` was read.
     """
     base = storage.local.base
     new = {key for key, length in base.seen.items() if length > content.seen.get(key, 0)}

@@ -98,7 +98,10 @@ class SessionAgent:
             conversation.local.end_turn()
 
     def _restore(self, agent: Agent, messages: list[Message], built: Mapping[str, Any]) -> None:
-        """Give an agent its stored messages and states. ``built`` has defaults of other states."""
+        """Give an agent its stored messages and states.
+
+        ``built`` has default values of states that are not stored.
+        """
         data = {**built, **self.conversation.snapshot}
         used = type(agent.conversation_manager).__name__
         if (notes := data.get(MANAGER_STATE)) is not None and notes.get("__name__") != used:

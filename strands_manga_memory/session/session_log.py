@@ -140,12 +140,9 @@ def log_entries(log: Mapping[TurnKey, Turn], lengths: Mapping[TurnKey, int]) -> 
 
 
 def turn_numbers(log: Mapping[TurnKey, Turn]) -> dict[TurnKey, int]:
-    """Number the turns of a log from 1, in their order.
+    """Number the turns of a log from 1, in their order. Return the numbers, keyed by turn key.
 
     A turn that only continues the previous one, such as after an interrupt, gets the same number.
-
-    Returns:
-        The number of each turn, keyed by turn key.
     """
     numbers: dict[TurnKey, int] = {}
     number = 0

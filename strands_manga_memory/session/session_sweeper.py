@@ -188,7 +188,7 @@ class Finalizer(Protocol):
     """Function that processes an ended conversation. For example, it writes a summary."""
 
     def __call__(self, conversation: EndedConversation) -> None:
-        """Process an ended conversation. After an error or a crash, a sweeper repeats the call."""
+        """Process an ended conversation. After an error or a crash, the call is repeated."""
 
 
 class SessionSweeper:

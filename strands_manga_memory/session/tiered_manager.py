@@ -53,8 +53,8 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
     Pass it to ``Agent(session_manager=...)``, or to a ``Graph`` or ``Swarm``. Each turn is saved in
     the cache, the hot tier (such as Redis), before the call of the agent returns. Every few turns,
     a flush in the background copies the new turns to the table, the durable tier (such as
-    DynamoDB). Without a hot tier, each turn is saved in the durable tier. A restored agent has
-    exactly the messages of the original agent, with all changes of its conversation manager.
+    DynamoDB). A restored agent has exactly the messages of the original agent, with all changes of
+    its conversation manager.
 
     If a store fails or is too slow, the call of the agent returns anyway. Unsaved messages are kept
     in memory, counted in ``stats()``, and saved later. Turns since the last flush can be lost if
@@ -65,8 +65,8 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
 
     Args:
         session_id: A ``ConversationScope``, or an id of 1 to 1,024 characters.
-        hot: The hot tier or its URL. Each turn is saved in this tier. If there is a durable tier, a
-            hot tier in the memory of the process is not used.
+        hot: The hot tier or its URL. If there is a durable tier, a hot tier in the memory of the
+            process is not used.
         durable: The durable tier or its URL. For a URL, a missing table is created. Turns are
             flushed to this tier every ``flush_every`` turns, at interrupts and at ``close``.
             Without a hot tier that survives the process, each turn is saved in this tier.

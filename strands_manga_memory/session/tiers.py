@@ -158,11 +158,11 @@ _IDS = ("session", "user", "tenant", "member")
 
 @dataclass(frozen=True)
 class ExpiryEntry:
-    """Entry of the expiry index: the time when a sweeper must check a conversation.
+    """Entry of the expiry index: the time when a sweeper (background job) checks a conversation.
 
     Args:
         key: Storage key of the conversation.
-        due: Time when a sweeper checks the conversation, in seconds since 1970.
+        due: Time of the check, in seconds since 1970.
         ids: Unescaped ids: ``session``, ``user``, ``tenant`` and ``member`` (agent or
             orchestrator).
         claimed: Time when a sweeper's claim (reservation) of the entry ends, in seconds since 1970;
@@ -220,12 +220,11 @@ class ExpiryIndex:
         return [entry.item(entry.table_key), entry.item(due_key(conversation_key))]
 
     def due(self, now: float, *, start: int = 0) -> Iterator[ExpiryEntry]:
-        """Yield the entries of the conversations that a sweeper must check now.
+        """Yield the entries of the conversations that a sweeper (background job) must check now.
 
-        Args:
-            now: The time in seconds since 1970.
-            start: Partition of the index that is read first, from 0 to 15. All 16 are read. With
-                random numbers, sweepers that run at the same time begin with different entries.
+        ``now`` is the time in seconds since 1970. The 16 partitions of the index are read from
+        ``start`` (0 to 15) on. With random numbers, sweepers that run at the same time begin with
+        different entries.
         """
         for number in range(start, start + BUCKETS):
             partition, last = f"expiry/{number % BUCKETS:02d}", f"{math.floor(now):013d}#~"
@@ -239,9 +238,9 @@ class ExpiryIndex:
                 yield entry
 
     def claim(self, entry: ExpiryEntry, *, now: float, lease: float) -> bool:
-        """Claim (reserve) a conversation for ``lease`` seconds, so that no other sweeper checks it.
+        """Reserve a conversation for ``lease`` seconds, so that no other background job checks it.
 
-        ``now`` is the time in seconds since 1970. Return False if another sweeper was first.
+        ``now`` is the time in seconds since 1970. Return False if another job was first.
         """
         item = entry.item(entry.table_key, claimed=now + lease)
         is_free = entry.claimed <= now
@@ -348,8 +347,8 @@ def remove_listing(
     """Remove a deleted session from the list of its user's sessions.
 
     If the hot tier may still have copies of the session, the entry stays, marked as deleted, until
-    ``copies_until`` (seconds since 1970), when the copies have expired. ``ids`` are the unescaped
-    ids ``session``, ``user`` and ``tenant``.
+    the copies have expired at ``copies_until`` (seconds since 1970; None: no copies). ``ids`` are
+    the unescaped ids ``session``, ``user`` and ``tenant``.
     """
     if (entry := directory_entry(session, ids)) is None:
         return

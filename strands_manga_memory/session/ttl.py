@@ -95,11 +95,7 @@ class TtlPolicy:
             raise ValueError(f"grace must be at least 3600 seconds, got {self.grace!r:.80}")
 
     def ttl(self, turn_count: int) -> float:
-        """Return the time to live of a conversation in the hot tier, in seconds.
-
-        Args:
-            turn_count: Number of turns of the conversation.
-        """
+        """Return the time to live in the hot tier, in seconds, after ``turn_count`` turns."""
         if self.mode != "hybrid" or self.seconds is not None:
             seconds = _SECONDS if self.seconds is None else float(self.seconds)
             growth = min(max(turn_count - 1, 0), _GROWING) / _GROWING

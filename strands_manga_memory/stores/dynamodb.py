@@ -319,7 +319,7 @@ class DynamoDBTable:
     def _batch(self, operation: str, entries: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
         """Send keys to read, or write requests, in batches, and yield each response.
 
-        If DynamoDB processes only a part of a batch, the rest is at the head of the next batch.
+        If DynamoDB processes only a part of a batch, the next batch begins with the rest.
         """
         reads = operation == "batch_get_item"
         left = "UnprocessedKeys" if reads else "UnprocessedItems"
@@ -345,7 +345,10 @@ class DynamoDBTable:
                 time.sleep(pause)
 
     def _call(self, operation: str, *, expected: str = "", **request: Any) -> Any:
-        """Send a request, with retries. Return None if the answer has the code ``expected``."""
+        """Send a request to DynamoDB, with retries after temporary errors, and return the response.
+
+        Return None if DynamoDB answers with the error code ``expected``.
+        """
         pauses = self._pauses()
         while True:
             problem: StoreError

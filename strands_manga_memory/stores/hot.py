@@ -85,9 +85,9 @@ class HotRecord:
 class HotStore(Protocol):
     """Protocol of stores for the conversations in use, such as Redis.
 
-    A conversation is a set of fields with a version, and expires as a whole. Names of conversations
-    are encoded ids (``[A-Za-z0-9_.~%!:/-]+``). The methods are synchronous, thread-safe,
-    independent of event loops, and usable after a fork.
+    A conversation is a set of fields with a version and an epoch (see ``HotWrite``), and expires as
+    a whole. Names of conversations are encoded ids (``[A-Za-z0-9_.~%!:/-]+``). The methods are
+    synchronous, thread-safe, independent of event loops, and usable after a fork.
 
     A store that does not respond in time raises ``StoreUnavailableError``. Other errors of the
     driver raise ``StoreError``. A damaged number in a stored conversation raises
@@ -118,14 +118,14 @@ class HotStore(Protocol):
 
         Returns:
             True if the fields are stored, by this attempt or an earlier one. False if nothing was
-            written, because the conversation has another version or epoch than expected, or is not
-            active.
+            written, because the conversation has another version or epoch than ``HotWrite.expect``,
+            or is not active.
         """
 
     def put_tombstone(self, conversation: str, *, ttl: float) -> int:
         """Replace a conversation by a tombstone (record of its deletion), and return its epoch.
 
-        The epoch of the tombstone is 1 above the stored epoch; 1 if nothing is stored. Damaged
+        The epoch, a number, is 1 above the stored epoch; 1 if nothing is stored. Damaged
         conversations can be replaced, too. The tombstone itself expires after ``ttl`` seconds.
         """
 
@@ -155,12 +155,8 @@ class HotStore(Protocol):
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
         """Remove a conversation reserved by ``claim``, unless it has changed since the claim.
 
-        Args:
-            conversation: Name of the conversation.
-            expect: Epoch and version of the claimed conversation.
-
-        Returns:
-            Whether the conversation was removed. False if it has changed since the claim.
+        ``expect`` has the epoch and version of the claimed conversation. The result is False if the
+        conversation was not removed, because it has changed.
         """
 
     def get_value(self, name: str) -> bytes | None:
@@ -290,7 +286,7 @@ class InMemoryHotStore:
         return kept.record(now, {name: kept.fields[name] for name in names})
 
     def write(self, conversation: str, write: HotWrite) -> bool:
-        """Write fields of a conversation, if it has the epoch and version ``HotWrite.expect``."""
+        """Write fields of a conversation if its epoch and version equal ``HotWrite.expect``."""
         now = self._clock()
         with self._lock:
             kept = self._unexpired(self._conversations, conversation, now)

@@ -120,7 +120,7 @@ class TierHealth:
         return self._breaker.try_acquire() is not None
 
     def record_failure(self, error: Exception | None = None, *, since: float | None = None) -> None:
-        """Record that a call of the store failed with ``error``, or missed its deadline (None).
+        """Record that a call of the store failed, or missed its deadline (``error`` is None).
 
         ``since`` is the start time of the call. The failure is ignored if another call has
         succeeded after this time.

@@ -180,7 +180,7 @@ def sessions_of(durable: Table, owner: Owner) -> Iterator[ConversationScope]:
 
 
 def _delete_session(scope: ConversationScope, tiers: dict[str, Any], counts: Counter[str]) -> int:
-    """Delete a session, add to ``counts``, and return the number of written tombstones."""
+    """Delete a session, count deleted items in ``counts``, and return the number of tombstones."""
     hot, durable, session = tiers["hot"], tiers["durable"], scope.storage_session_id
     keys = [head.key for head in stored_heads(durable, session)]
     counts["conversations"] += len(keys)

@@ -258,8 +258,8 @@ class ConversationStorage:
         """Save the conversation's changes in the hot tier with one compare-and-set.
 
         Args:
-            fills: Whether to save even if the hot tier has nothing of the conversation. If False, a
-                durable tier, if there is one, must get the changes first, and nothing is saved.
+            fills: Whether to fill an empty hot tier if there is a durable tier. False: nothing is
+                saved then, because conversations begin in the durable tier.
 
         Returns:
             Whether the changes are saved.

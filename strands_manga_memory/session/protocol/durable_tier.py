@@ -212,7 +212,7 @@ class DurableTier:
         return not item or self._table.delete(*self._key, when=when)
 
     def _ended_below(self, tombstones: Iterable[Item]) -> int:
-        """Return the first run (incarnation) after the last deletion; 0 without a deletion."""
+        """Return the number of the first run after the last deletion; 0 without a deletion."""
         with parsing(f"tombstones of {self._session}"):
             return max(
                 (int(item[ENDED_BELOW]) for item in tombstones if not self._is_expired(item)),
@@ -431,7 +431,7 @@ def put_split(
         before: First item of the value to replace, as last read. The write is refused if the stored
             value has changed since then. None or empty: the write is refused if there is a stored
             value.
-        scrub: Whether nothing of earlier values may stay, not even items of interrupted writes.
+        scrub: Whether to delete all items of earlier values, also those of interrupted writes.
             Needed after a redaction.
 
     Returns:

@@ -101,7 +101,7 @@ class HotTier:
 
     @property
     def is_known(self) -> bool:
-        """Whether this process knows the version and content of the stored hash.
+        """Whether this process knows the version and content of the stored record.
 
         A write needs both. They are known after a read or a write, until the next request fails.
         """
@@ -116,7 +116,7 @@ class HotTier:
         return Record() if self.stored is None else self.stored.record
 
     def forget(self) -> None:
-        """Discard this process's copy of the hash, which must be read before the next write."""
+        """Discard this process's copy of the record. It must be read before the next write."""
         self.stored = None
 
     def read(self, *, touch: bool = True) -> Record:

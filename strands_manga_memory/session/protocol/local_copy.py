@@ -221,7 +221,7 @@ class LocalCopy:
             return self.view
 
     def message(self, slot: Slot) -> Any:
-        """Return the serialized message that a slot refers to; None if it is not in memory."""
+        """Return the serialized message of a reference (slot); None if it is not in memory."""
         return slot.body or self.original(slot)[0]
 
     def original(self, slot: Slot) -> tuple[Any, float | None]:
@@ -254,7 +254,7 @@ class LocalCopy:
 
     @property
     def record(self) -> Record:
-        """State of the conversation with all unsaved changes. A save gives the record a version."""
+        """State of the conversation with all unsaved changes, as a record without a version."""
         with self.lock:
             return self._with_changes(NO_VERSION)
 
@@ -275,7 +275,7 @@ class LocalCopy:
             return self.has_changes() or not any(map(base.has_content_of, stored))
 
     def share(self) -> Record:
-        """Return a record with all unsaved changes, for a merge into another copy of this process.
+        """Return a record with all unsaved changes, for a merge into another copy in this process.
 
         The changes also become part of ``base``, so that later changes of the other copy win.
         """
@@ -346,8 +346,9 @@ class LocalCopy:
 
         Args:
             found: Record that was read from the tier.
-            logged: Lengths of turns that are too old for the newer record's list ``seen``, but were
-                found in the log. Such turns have left the history, and are not added again.
+            logged: Number of messages of each turn that was found in the log (list of all turns),
+                but is too old for ``seen``, the newer record's list of known turns. Such turns have
+                left the history, and are not added again.
             is_head: Whether ``found`` is the durable tier's record. Turns that it lists as unlogged
                 then count as unlogged here, too: a restored backup may lack them in its log.
         """
@@ -415,7 +416,7 @@ class LocalCopy:
     def possibly_lost(self) -> dict[TurnKey, int]:
         """Turns of the history that may have lost messages in a restore of the table from a backup.
 
-        Each value is the number of the turn's messages that memory or the durable record shows.
+        Each value is the number of the turn's messages that are known to be left.
         """
         with self.lock:
             base, head = self.base, self.tier_records["durable"]
@@ -436,7 +437,8 @@ class LocalCopy:
         Args:
             keys: Turns that the log may have lost, from ``possibly_lost``.
             found: The turns of ``keys`` that the log still has.
-            incarnation: Incarnation whose log was read. If it has ended, nothing is removed.
+            incarnation: Number of the conversation's run whose log was read. If the run has ended,
+                nothing is removed.
         """
         with self.lock:
             self.add_turns(found, incarnation)
@@ -452,7 +454,7 @@ class LocalCopy:
             self.has_conflict |= view != self.view
 
     def add_turns(self, turns: Mapping[TurnKey, Turn], incarnation: int) -> None:
-        """Add turns from the log of an incarnation to this copy, unless it has ended since."""
+        """Add turns from the log of a run (incarnation), unless the run has ended since."""
         with self.lock:
             if self.base.incarnation == incarnation:
                 self.base = self.base.with_turns(turns).normalize()
@@ -474,7 +476,7 @@ class LocalCopy:
         return {key: turn for key, turn in self.own_turns.items() if self.base.lacks(key, turn)}
 
     def stored_lengths(self, incarnation: int) -> Mapping[TurnKey, int]:
-        """Return the known number of stored messages of each turn of an incarnation."""
+        """Return the known number of stored messages of each turn of a run (incarnation)."""
         with self.lock:
             lengths = Counter[TurnKey]()
             for record in self.tier_records.values():
@@ -498,8 +500,8 @@ class LocalCopy:
     def expired_record(self, known: int = 0) -> Record:
         """Return the record that replaces the record of an expired conversation. It has no history.
 
-        Its incarnation is above ``known`` and the present one. Unlike a tombstone, it keeps turns
-        that the log may lack, when it is merged with the previous record.
+        Its incarnation (run number) is above ``known`` and the present one. Unlike a tombstone, it
+        keeps turns that the log may lack, when it is merged with the previous record.
         """
         base, version = self.base, self.next_version()
         incarnation = self.next_incarnation(known)
@@ -508,7 +510,8 @@ class LocalCopy:
     def next_tombstone(self, known: int, found: Record) -> Record:
         """Return a tombstone (record of a deletion) that is newer than all known records.
 
-        Its incarnation is above the present one, ``known`` and that of the record ``found``.
+        Its incarnation (run number) is above the present one, ``known`` and that of the record
+        ``found``.
         """
         incarnation = self.next_incarnation(max(known, found.incarnation))
         return Record(self.next_version(found), incarnation, deleted_below=incarnation)

@@ -268,7 +268,7 @@ def turn_part(key: TurnKey) -> str:
 
 
 def turn_key(part: str) -> TurnKey | None:
-    """Return the key of the turn in the part named ``part``; None if the part has no turn."""
+    """Return the key of the turn in a record's part named ``part``; None if it has no turn."""
     return TurnKey.parse(part.removeprefix("turn.")) if part.startswith("turn.") else None
 
 

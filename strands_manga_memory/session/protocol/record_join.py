@@ -146,13 +146,9 @@ def new_slots(
 ) -> list[Slot]:
     """Return the slots (references to messages) that another history adds to an agent's history.
 
-    These are the slots of all messages that are not in ``known``. If ``window`` has no message of
-    a turn with such messages, the slots of the turn's known messages in ``other`` are added.
-
-    Args:
-        window: The agent's history.
-        other: The other history.
-        known: Turn key and index of each known message.
+    These are the slots of all messages that are not in ``known``, which has the turn key and index
+    of each known message. If ``window``, the agent's history, has no message of a turn with such
+    messages, the slots of the turn's known messages in ``other`` are added.
     """
     new = {slot.key for slot in other if slot.key is not None and slot[:2] not in known}
     shown = {slot.key for slot in window}
