@@ -149,7 +149,7 @@ async def wait_until_done(
 def as_asyncio_future(future: Future[Any]) -> asyncio.Future[None]:
     """Return an ``asyncio`` future that ends, with None, when a future of another thread ends.
 
-    It does not fail if the other future fails.
+    The new future does not fail if the other future fails.
     """
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()

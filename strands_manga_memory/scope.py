@@ -89,7 +89,7 @@ def encoded_id(value: str) -> str:
 def encoded_user(user_id: str, tenant: str | None) -> str:
     """Return the encoded id of a user for keys of stores, such as ``tenant:user`` or ``user``.
 
-    It is unique for each user and tenant, because encoded ids contain no colon.
+    The id is unique for each user and tenant, because encoded ids contain no colon.
     """
     user = encoded_id(user_id)
     return user if tenant is None else f"{encoded_id(tenant)}:{user}"

@@ -101,9 +101,9 @@ class Layout:
     after: str | None = None
 
     def to_state(self) -> dict[str, Any] | None:
-        """Convert this difference to JSON values. None if the history equals the log.
+        """Convert this layout (difference between a history and its log) to JSON values.
 
-        ``skip`` is left out: Strands stores this number separately.
+        ``skip`` is left out: Strands stores this number separately. None if there is no difference.
         """
         if self.after is None:
             return None
@@ -312,10 +312,10 @@ class LogTail:
         return iter(list(self._messages.values()))  # a tool may read them in another thread
 
     def discard_if_changed(self, history: Sequence[Message]) -> None:
-        """Remove the evicted messages from this copy if other code has changed the history.
+        """Discard the evicted messages if code other than the trimmer has changed the history.
 
-        They must not return if, for example, a summarizer has replaced old messages by a summary.
-        Evictions by the trimmer and messages appended at the end do not count as a change.
+        Evicted messages must not return if, for example, a summarizer has replaced old messages by
+        a summary. Messages appended at the end do not count as a change.
         """
         before, self._window = self._window, list(map(id_of, history))
         if before == self._window[: len(before)] and len({*self._window}) == len(history):
@@ -349,8 +349,8 @@ class LogTail:
         """Add messages from the session's log that were evicted or truncated before a restart.
 
         ``log`` has the latest logged messages, oldest first. Nothing is added unless ``log`` and
-        this copy have a message in common, and agree on all messages from the first to the last
-        common one. A tool result at the beginning of ``log`` is not added, because its call is
+        this ``LogTail`` have a message in common, and agree on all messages from the first to the
+        last common one. A tool result at the beginning of ``log`` is not added, because its call is
         missing.
         """
         logged = {id_of(message): message for message in log}
@@ -443,7 +443,7 @@ class LogTail:
                 self._truncated[id_] = known[id_]
 
     def forget(self, id_: str) -> None:
-        """Remove a message from this copy for good, so that it never returns."""
+        """Remove a message for good, so that it never returns to the history."""
         self._messages.pop(id_, None)
         self._forgotten.add(id_)
 

@@ -406,7 +406,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
 def history_manager_of(agent: Agent) -> ImportanceWeightedConversationManager | None:
     """Return the ``ImportanceWeightedConversationManager`` of an agent, or None.
 
-    Another conversation manager may wrap it.
+    The manager is found even if another conversation manager wraps it.
     """
     found = attachments(agent).get("history_manager")
     return None if found is None else found()

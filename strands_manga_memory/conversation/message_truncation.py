@@ -90,13 +90,8 @@ class MessageTruncator:
     """Makes the messages of a history smaller, until they have at most a given number of tokens.
 
     Locked messages, such as pinned ones, stay unchanged. Other messages are replaced by smaller
-    copies in ``messages``.
-
-    Args:
-        messages: The messages, keyed by position in the history. Changed in place.
-        sizes: Tokens of each message, keyed by position. Changed in place.
-        count: Function that returns the tokens of a message.
-        locked: Positions of the locked messages.
+    copies in ``messages``. ``messages`` and ``sizes`` (in tokens) are keyed by position in the
+    history, and changed in place.
     """
 
     def __init__(

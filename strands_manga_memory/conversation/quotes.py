@@ -25,7 +25,7 @@ _RESULT_SHARE = 0.08
 """Share of the budget for one tool result, small because the tool can be called again."""
 
 _COMPARED = 4
-"""Number of best messages: the size of an excerpt is the share of its message in their scores."""
+"""Number of best messages with whose scores a message is compared, for the size of its excerpt."""
 
 _LEAST_ROOM = 50
 """Divisor: no further quote is added if less than 1/50 of the budget is left."""
@@ -45,11 +45,8 @@ _SECONDS_A_DAY = 86_400
 class QuoteFormatter:
     """Selects passages of earlier messages, and formats them as quotes for the model.
 
-    Each quote names the speaker and the time in UTC.
-
-    Args:
-        max_tokens: Maximum tokens of all quotes together.
-        counter: Token counter.
+    Each quote names the speaker and the time in UTC. All quotes together have at most
+    ``max_tokens`` tokens.
     """
 
     def __init__(self, max_tokens: int, counter: TokenCounter) -> None:

@@ -374,7 +374,7 @@ def _subject_terms(text: str) -> frozenset[str]:
 
 
 def _corrections(found: Mapping[int, ArchivedMessage], related: set[int]) -> dict[int, int]:
-    """Return the number of the message that each correction of the user corrects, by number.
+    """Map the number of each correction of the user to the number of the corrected message.
 
     "13,870, not 14,720" corrects the latest message with one of the numbers, and "Move Thursday to
     Friday" the latest with a word of it. Without such a message, the user's previous message is

@@ -211,8 +211,7 @@ class SummaryRun(NamedTuple):
         key: Id of the last message to summarize, and name of the summarizer. Other agents of the
             process find the summary by this key.
         replaced: Ids and content hashes of the messages that the summary replaces.
-        uses_summarizer: Whether a summarizer, such as a model, writes the summary. If false, rules
-            write the summary as a list of facts.
+        uses_summarizer: Whether a summarizer, such as a model, writes the summary, and not rules.
     """
 
     task: BackgroundTask[Summary]
@@ -364,7 +363,7 @@ class SummaryJobs:
     def begin(self, span: SummarySpan, agent: Agent) -> None:
         """Start to summarize the old turns of a history in the background.
 
-        If another agent of this process has begun a summary of the same messages, that one is used.
+        A summary of the same messages that another agent of this process has begun is used instead.
         """
         replaced = message_versions(span.old)
         self.covered = CoveredRange(str(replaced[-1][0]), time.time())

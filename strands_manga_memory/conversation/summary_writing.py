@@ -271,15 +271,14 @@ _REQUIRED_SHARE = 0.6
 class SummaryWriter:
     """Writes summaries of a conversation with a summarizer, such as a model, or with rules alone.
 
-    A summary consists of text, and of facts that the text does not mention. Its size is limited.
+    A summary consists of text, and of facts that the text does not mention.
 
     Attributes:
-        counter: Token counter.
         extractor: Extractor of the facts that a summary must contain.
         types: Types of values, such as prices, that a summary must not invent.
         summary_tokens: Maximum tokens of a summary.
         log: Function that returns the raw messages of the conversation. None if there is no log.
-        cache: Cache of verified texts. None if there is no cache.
+        cache: Cache of verified texts, or None.
     """
 
     counter: TokenCounter

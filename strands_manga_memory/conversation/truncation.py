@@ -262,7 +262,7 @@ class _Node:
 
 
 _STRINGS = (1_000_000_000, 3_840, 1_920, 960, 480, 240, 120, 60)
-"""Maximum characters of a string: the first limit with which all values fit, else the last."""
+"""Limits for the characters of a string. The first limit with which all values fit is used."""
 
 _ITEM_CHARACTERS = 4
 """Assumed characters of a list item, to estimate the number of items that can fit."""

@@ -56,7 +56,7 @@ def without_interim_answers(lines: Sequence[Line]) -> list[Line]:
 def find_open_questions(lines: Sequence[Line]) -> list[str]:
     """Find the last 5 questions and requests of the user that the assistant has not answered.
 
-    They are in the order of the conversation. A reply such as "I will check" is no answer.
+    The result is in the order of the conversation. A reply such as "I will check" is no answer.
     """
     lines = [(role, head_and_tail(text)) for role, text in without_interim_answers(lines)]
     found: dict[str, None] = {}

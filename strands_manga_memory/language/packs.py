@@ -123,7 +123,7 @@ class LanguagePack:
     def table(self, name: str) -> list[tuple[_Entry, re.Pattern[str]]]:
         """Return the entries of a table, such as ``"entities"``, each with its compiled pattern.
 
-        They are in the order of the files. The result is empty if no file has such a table.
+        The entries are in the order of the files. The result is empty if no file has such a table.
         """
         return [
             (entry, compile_entries([(file, entry)]))

@@ -109,7 +109,7 @@ class DraftCheck:
 
     @property
     def is_usable(self) -> bool:
-        """Whether the draft has no problems. It may still lack facts, which can be added."""
+        """Whether the draft has no problems. A usable draft may still lack facts."""
         return not self.problems
 
 

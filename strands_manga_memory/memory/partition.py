@@ -178,8 +178,8 @@ class UserPartition:
     ) -> PartitionContent:
         """Read the memories in ranges of sort keys, and the memories with the given ids.
 
-        By default, all memories of the user are read. If ``are_all`` is False, ``ids`` has not all
-        ids of their kind, and the result is marked as partial.
+        By default, all memories of the user are read. ``are_all=False`` marks the result as
+        partial, because ``ids`` lacks some ids of their kind.
 
         Raises:
             CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong

@@ -102,8 +102,8 @@ class PreferenceLog:
         importance: Importance of the records.
         send_later: Function that sends the user's signals (reports of preferences) to another
             service in the background. None: there is no such service.
-        on_change: Function to call after a change of the user's memories. It is not called if the
-            user only stated preferences in messages.
+        on_change: Function to call after a change of the user's memories, unless the user only
+            stated preferences in messages.
     """
 
     partition: UserPartition

@@ -215,7 +215,7 @@ class SlotState:
 def slot_states(statements: Iterable[Statement]) -> dict[str, SlotState]:
     """Compute the current value of each slot (subject such as ``genre``) from stated preferences.
 
-    They are applied in order of time. The slot that changed last comes last.
+    The statements are applied in order of time. The slot that changed last comes last.
     """
     slots: dict[str, SlotState] = {}
     for each in sorted(statements, key=attrgetter("at", "is_set")):

@@ -313,7 +313,7 @@ def with_injected(messages: list[Message], added: InjectedBlocks) -> list[Messag
 
 
 def render_section(name: str, lines: Sequence[str]) -> str:
-    """Format a section of the ``<context>`` block as text: lines between tags with its name.
+    """Format a section of the ``<context>`` block as text: its lines between tags with its name.
 
     The lines must be escaped already.
     """

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """Text of a message in a transcript.
+    """Text of a message in a transcript, with the role of its author.
 
     Attributes:
-        role: Role of the author.
-        text: Text of the message.
         turn: Number of the turn (user request) that the message belongs to.
         at: Time of the message, in seconds since 1970.
         message_id: ``tracking_id`` of the message.
@@ -34,10 +32,6 @@ class Transcript:
     If a conversation is deleted and created again with the same ids, it has a new transcript.
 
     Attributes:
-        user_id: Id of the user.
-        tenant: Name of the tenant, or None.
-        session_id: Id of the session.
-        agent_id: Id of the agent.
         mark: Text that distinguishes the conversation from a deleted one with the same ids.
         utterances: Texts of the messages, in order.
         turns: Number of turns (user requests).

@@ -230,10 +230,8 @@ class SessionState:
         intents: Slots (values that an intent needs) of each intent, keyed by the intent's name.
         clock: Function that returns monotonic seconds.
         wall: Function that returns seconds since 1970.
-        limits: Limits of the goals and steps.
         hot: Hot store for the shared state. None: the agent shares no state.
         scope: Scope of the session; required with ``hot``.
-        codec: Codec of the shared state.
         is_stored: Function that takes an agent's id and returns whether the session still has the
             agent's conversation. A new agent ignores shared state if the conversations of all
             agents that wrote the state were deleted. None: no check.
