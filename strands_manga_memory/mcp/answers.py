@@ -54,9 +54,6 @@ class ResultCache:
     Args:
         ttl: Seconds after which a result is no longer used.
         clock: Function that returns monotonic seconds.
-
-    Raises:
-        ValueError: ``ttl`` is not over 0.
     """
 
     def __init__(self, ttl: float, *, clock: Clock = time.monotonic) -> None:

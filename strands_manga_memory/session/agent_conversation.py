@@ -156,7 +156,7 @@ class AgentConversation:
 
         Raises:
             StoreUnavailableError: The stored conversation cannot be read.
-            CorruptRecordError: A stored record is damaged.
+            CorruptRecordError: A stored record is damaged, or has the ids of another conversation.
         """
         if inspect:
             return self._open(inspect=True)

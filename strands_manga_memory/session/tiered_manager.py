@@ -65,8 +65,8 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
 
     Args:
         session_id: A ``ConversationScope``, or an id of 1 to 1,024 characters.
-        hot: The hot tier or its URL. If there is a durable tier, a hot tier in the memory of the
-            process is not used.
+        hot: The hot tier or its URL. Each turn is saved in this tier. If there is a durable tier, a
+            hot tier in the memory of the process is not used.
         durable: The durable tier or its URL. For a URL, a missing table is created. Turns are
             flushed to this tier every ``flush_every`` turns, at interrupts and at ``close``.
             Without a hot tier that survives the process, each turn is saved in this tier.

@@ -78,7 +78,7 @@ class SQLiteTable(SQLTable):
     file.
 
     The file is in WAL mode with ``synchronous=NORMAL``. A crash of the process loses no data. A
-    power failure may lose the latest writes, but never damages the file. Each process has one
+    power failure may lose the latest writes, but never damages the file. Each table object has one
     connection, which is opened at the first use and closed before a fork.
 
     Before a write returns, deleted and replaced data is overwritten in the file and removed from

@@ -74,8 +74,8 @@ class ConversationStorage:
     def is_flush_due(self) -> bool:
         """Whether this process should write the conversation to the durable tier now.
 
-        True if ``flush_every`` ended turns are missing in that tier's log (list of all turns), or
-        if its record (state of the conversation) is outdated.
+        True if the number of ended turns that are missing in that tier's log (list of all turns) is
+        a positive multiple of ``flush_every``, or if its record (state) is outdated.
         """
         if self.durable is None:
             return False

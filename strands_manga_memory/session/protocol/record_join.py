@@ -94,7 +94,7 @@ def keys_older_than_seen(one: Record, other: Record, own: Collection[TurnKey]) -
 
 
 def is_newest(one: Record, other: Record) -> bool:
-    """Return whether no other record of a conversation is newer."""
+    """Return whether ``one`` is at least as new as ``other``, by incarnation (run) and version."""
     return (one.incarnation, one.version) >= (other.incarnation, other.version)
 
 
