@@ -12,7 +12,7 @@ import typer
 from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.assembly.settings import MangaMemorySettings, SettingsError
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.scope import ConversationScope
+from strands_manga_memory.scope import ConversationScope, checked_id
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.session.tiers import stored_heads
 from strands_manga_memory.stores.codec import Codec
@@ -53,16 +53,50 @@ ModelName = Annotated[
         help="Strands model, or a function that returns one; default: rules only.",
     ),
 ]
+
+
+@contextmanager
+def refusing_wrong_values() -> Iterator[None]:
+    """Convert a ``ValueError`` in a ``with`` block, such as for a URL, to a ``BadParameter``."""
+    try:
+        yield
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def check_id(parameter: typer.CallbackParam, value: str | None) -> str | None:
+    """Return the id that a user of the command line gave, or None if it was not given.
+
+    Raises:
+        BadParameter: The id is invalid, for example empty.
+    """
+    with refusing_wrong_values():
+        return None if value is None else checked_id(str(parameter.name), value)
+
+
 Session = Annotated[
-    str, typer.Argument(metavar="SESSION", help="Session id; with --user, the id within that user.")
+    str,
+    typer.Argument(
+        metavar="SESSION",
+        help="Session id; with --user, the id within that user.",
+        callback=check_id,
+    ),
 ]
+UserId = Annotated[str, typer.Argument(metavar="USER", help="User id.", callback=check_id)]
 User = Annotated[
-    str | None, typer.Option("--user", metavar="ID", help="User who owns the session.")
+    str | None,
+    typer.Option("--user", metavar="ID", help="User who owns the session.", callback=check_id),
 ]
 AgentName = Annotated[
-    str | None, typer.Option("--agent", metavar="ID", help="Agent, if the session has several.")
+    str | None,
+    typer.Option(
+        "--agent", metavar="ID", help="Agent, if the session has several.", callback=check_id
+    ),
 ]
-Tenant = Annotated[str | None, typer.Option("--tenant", metavar="ID", help="Tenant of the user.")]
+Tenant = Annotated[
+    str | None,
+    typer.Option("--tenant", metavar="ID", help="Tenant of the user.", callback=check_id),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
 
@@ -82,15 +116,6 @@ def read_settings(**options: Any) -> MangaMemorySettings:
     except SettingsError as error:
         if given.keys().isdisjoint(name for name, _ in error.problems):
             raise
-        raise typer.BadParameter(str(error)) from error
-
-
-@contextmanager
-def refusing_wrong_urls() -> Iterator[None]:
-    """Convert a ``ValueError`` in a ``with`` block, such as for a URL, to a ``BadParameter``."""
-    try:
-        yield
-    except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
 
@@ -114,7 +139,7 @@ def open_memory(*, codec: str | None = None, **options: Any) -> MangaMemory:
     ``hot_url``, that override environment variables.
     """
     settings, loaded = read_settings(**options), load_codec(codec)
-    with refusing_wrong_urls():
+    with refusing_wrong_values():
         return MangaMemory.open(defaults=settings, create_tables=False, codec=loaded)
 
 

@@ -5,6 +5,7 @@ import importlib
 import io
 import json
 import os
+import shlex
 import sqlite3
 import subprocess
 import sys
@@ -474,6 +475,29 @@ def test_exit_status_tells_what_went_wrong(url: str, capsys: Any) -> None:
 def test_a_wrong_url_is_a_wrong_command_line(command: list[str], wrong: str, capsys: Any) -> None:
     assert run([*command, "--durable", wrong]) == 2
     assert wrong in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sessions ''",
+        "inspect ''",
+        "inspect s1 --user ''",
+        "history s1 --user u1 --agent ''",
+        "fork s1 1 --to '' --user u1",
+        "rewind '' 1 -y",
+        "delete-session '' -y",
+        "export ''",
+        "export u1 --tenant ''",
+        "forget-user '' -y",
+        "cost --messages-per-day inf",
+        "cost --model haiku=2",
+        "cost --model unknown=1",
+    ],
+)
+def test_a_wrong_id_or_load_is_a_wrong_command_line(command: str, capsys: Any) -> None:
+    assert run(shlex.split(command)) == 2
+    assert "Usage: " in capsys.readouterr().err
 
 
 def test_a_damaged_session_is_not_called_missing(url: str, capsys: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from strands_manga_memory.cli.options import Durable, Json, read_settings, refusing_wrong_urls
+from strands_manga_memory.cli.options import Durable, Json, read_settings, refusing_wrong_values
 from strands_manga_memory.cli.output import console, print_json, print_table
 from strands_manga_memory.ops.advice import LEAST_GAPS, TtlAdvice
 from strands_manga_memory.ops.advice import ttl_advice as advised
@@ -56,20 +56,21 @@ def cost(
     """Estimate the resources and the cost of a deployment per month."""
     if preset not in ("measured", "paper"):
         raise typer.BadParameter(f"--preset must be measured or paper, got {preset!r}")
-    workload = Workload(
-        messages_per_day=messages_per_day,
-        users=users,
-        turns_per_session=turns_per_session,
-        bytes_per_message=bytes_per_message,
-        ttl_seconds=ttl_seconds,
-        cache_hit_rate=cache_hit_rate,
-        peak=peak,
-        keeps_agents=keeps_agents,
-    )
-    if model is not None:
-        workload = replace(workload, models=_shares(model))
-    chosen = CostModel.paper(workload) if preset == "paper" else CostModel.measured(workload)
-    found = chosen.cost()
+    with refusing_wrong_values():
+        workload = Workload(
+            messages_per_day=messages_per_day,
+            users=users,
+            turns_per_session=turns_per_session,
+            bytes_per_message=bytes_per_message,
+            ttl_seconds=ttl_seconds,
+            cache_hit_rate=cache_hit_rate,
+            peak=peak,
+            keeps_agents=keeps_agents,
+        )
+        if model is not None:
+            workload = replace(workload, models=_shares(model))
+        chosen = CostModel.paper(workload) if preset == "paper" else CostModel.measured(workload)
+        found = chosen.cost()
     if as_json:
         print_json(
             {
@@ -146,7 +147,7 @@ def ttl_advice(
     Show the share of users who return within various TTLs.
     """
     url = read_settings(durable_url=durable).durable_url
-    with refusing_wrong_urls():
+    with refusing_wrong_values():
         opened = open_table(url)
     with closing(opened) as table:
         gaps = stored_gaps(table, since=time.time() - days * 86_400)

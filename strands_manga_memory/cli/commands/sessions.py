@@ -19,8 +19,10 @@ from strands_manga_memory.cli.options import (
     Session,
     Tenant,
     User,
+    UserId,
     Users,
     Yes,
+    check_id,
     missing_session_text,
     open_conversation,
     open_memory,
@@ -42,7 +44,7 @@ from strands_manga_memory.ops.inspection import inspect as inspected
 
 
 def sessions(
-    user: Annotated[str, typer.Argument(metavar="USER", help="User id.")],
+    user: UserId,
     tenant: Tenant = None,
     hot: Hot = None,
     durable: Durable = None,
@@ -143,7 +145,10 @@ def fork(
     at_turn: Annotated[
         int, typer.Argument(metavar="TURN", min=1, help="Last turn of the fork; see history.")
     ],
-    to: Annotated[str, typer.Option("--to", metavar="ID", help="Id of the new session.")],
+    to: Annotated[
+        str,
+        typer.Option("--to", metavar="ID", help="Id of the new session.", callback=check_id),
+    ],
     user: User = None,
     tenant: Tenant = None,
     agent: AgentName = None,
@@ -235,7 +240,10 @@ def inspect(
     user: User = None,
     tenant: Tenant = None,
     agent: Annotated[
-        str | None, typer.Option("--agent", metavar="ID", help="Only this agent's conversation.")
+        str | None,
+        typer.Option(
+            "--agent", metavar="ID", help="Only this agent's conversation.", callback=check_id
+        ),
     ] = None,
     last: Annotated[
         int, typer.Option(min=1, help="Number of messages to show, from the end.")

@@ -14,7 +14,7 @@ from strands_manga_memory.cli.options import (
     Json,
     Users,
     read_settings,
-    refusing_wrong_urls,
+    refusing_wrong_values,
 )
 from strands_manga_memory.cli.output import messages, print_json, print_lines
 from strands_manga_memory.ops.provisioning import cloudformation_yaml, iam_policy
@@ -37,13 +37,13 @@ def init_table(
     """Create missing tables, indexes and TTL settings."""
     urls = _table_urls(read_settings(durable_url=durable, users_url=users))
     if print_:
-        with refusing_wrong_urls():
+        with refusing_wrong_values():
             tables = [replace(schema, name=table_name(url, schema)) for schema, url in urls.items()]
         print(cloudformation_yaml(*tables), end="")  # noqa: T201
         return
     made = []
     for schema, url in urls.items():
-        with refusing_wrong_urls():
+        with refusing_wrong_values():
             table = open_table(url, schema)
         with messages.status(f"creating {schema.name}"):
             table.create_if_missing()
@@ -76,7 +76,7 @@ def permissions(
 ) -> None:
     """Print the IAM policy with the least permissions that a worker needs."""
     settings = read_settings(durable_url=durable, users_url=users)
-    with refusing_wrong_urls():
+    with refusing_wrong_values():
         arns = [
             f"arn:aws:dynamodb:{region}:{account}:table/{table_name(url, schema)}"
             for schema, url in _table_urls(settings).items()

@@ -15,6 +15,7 @@ from strands_manga_memory.cli.options import (
     Hot,
     Json,
     Tenant,
+    UserId,
     Users,
     Yes,
     hot_store_warnings,
@@ -35,7 +36,7 @@ from strands_manga_memory.ops.importing import import_user
 
 
 def export(
-    user: Annotated[str, typer.Argument(metavar="USER", help="User id.")],
+    user: UserId,
     tenant: Tenant = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="File to write; default standard output.")
@@ -129,7 +130,7 @@ def import_(
 
 
 def forget_user(
-    user: Annotated[str, typer.Argument(metavar="USER", help="User id.")],
+    user: UserId,
     tenant: Tenant = None,
     yes: Yes = False,
     hot: Hot = None,

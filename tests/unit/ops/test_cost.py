@@ -116,7 +116,7 @@ def test_prices_are_data_with_a_date() -> None:
 
 
 def test_unknown_models_are_named(capsys: Any) -> None:
-    assert run(["cost", "--model", "gpt=1.0"]) == 1
+    assert run(["cost", "--model", "gpt=1.0"]) == 2
     assert "'gpt'" in capsys.readouterr().err
     assert run(["cost", "--model", "haiku"]) == 2
     assert run(["cost", "--preset", "guess"]) == 2
