@@ -139,13 +139,7 @@ _CONNECTION_LOST = (
 The 2.x client raises an error with a code and a text instead.
 """
 
-_CONTROL_FLOW = (
-    InterruptException,
-    asyncio.CancelledError,
-    GeneratorExit,
-    KeyboardInterrupt,
-    SystemExit,
-)
+_CONTROL_FLOW = (InterruptException, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt)
 
 # Codes -32000 and -32600 have many meanings; only the text tells them apart.
 _NO_SERVER_TEXT = re.compile(
@@ -217,7 +211,7 @@ def safe_str(value: object) -> str:
 
 
 def is_control_flow(exception: BaseException) -> bool:
-    """Return whether an exception of a tool is a cancellation, interrupt or exit, not a failure."""
+    """Return whether an exception of a tool is a cancellation or an interrupt, not a failure."""
     if isinstance(exception, BaseExceptionGroup):
         return exception.subgroup(_CONTROL_FLOW) is not None
     return isinstance(exception, _CONTROL_FLOW)

@@ -226,13 +226,33 @@ async def test_exceptions_for_those_who_called_the_agent_go_through_and_count_fo
     for raised in (
         InterruptException(Interrupt(id="i", name="n")),
         KeyboardInterrupt(),
-        SystemExit(),
         GeneratorExit(),
     ):
         guarded = guard_tool(AnyTool(raises=raised), BreakerPolicy(failures=1, timeout=30))
         with pytest.raises(type(raised)):
             await anext(guarded.stream(USE, {}))
         assert (guarded.breaker.state, guarded.status()["in_flight"]) == ("closed", {})
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_tool_that_exits_the_program_has_failed(is_async: bool) -> None:
+    @tool(name="any")
+    def parse() -> str:
+        """Parse arguments, as ``argparse`` does."""
+        raise SystemExit(2)
+
+    @tool(name="any")
+    async def parse_async() -> str:
+        """Parse arguments, as ``argparse`` does."""
+        raise SystemExit(2)
+
+    guarded = guard_tool(parse_async if is_async else parse, BreakerPolicy(failures=1, timeout=30))
+    agent = agent_of(guarded, uses=[("any", {})])
+    assert str(agent("parse")).strip() == "done"
+    answer = results_of(agent)["any"]
+    assert (answer.status, answer.code) == ("error", "tool_error")
+    assert "SystemExit: 2" in answer.text
+    assert guarded.breaker.state == "open"
 
 
 ABOUT_THE_AGENT: list[Exception] = [
