@@ -327,7 +327,7 @@ class LogTail:
         self._replace_messages([self._messages.get(id_of(message), message) for message in history])
 
     def update(self, history: Sequence[Message]) -> None:
-        """Add the new and edited messages of the agent's history to this copy.
+        """Add new and edited messages of the agent's history to this copy of the latest messages.
 
         Messages that the trimmer truncated stay in full. If other code has removed or inserted
         messages in the history, all evicted messages are removed.

@@ -70,8 +70,8 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
     """Extract at most 5 preferences from the texts of a user's message.
 
     A preference has a slot (standard key), such as ``genre``. If no slot fits a sentence, its
-    preference is the whole sentence. Whole sentences come last. Of a long text, only the beginning
-    and end are read.
+    preference is the whole sentence. The preferences are in the order of the texts, but whole
+    sentences come last. Of a long text, only the beginning and end are read.
 
     Args:
         texts: Texts of the message.

@@ -154,8 +154,8 @@ class HotProfile:
         Args:
             change: Function from the current state to the next state, called again after a
                 conflict. If it returns None, nothing is written. An empty ``removed`` in the next
-                state is replaced by a new random text, by which agents notice that memories were
-                removed.
+                state, or that of a new record, is replaced by a new random text, by which agents
+                notice that memories were removed.
             drops: Whether to remove the cache of the user's memories from the record.
 
         Raises:

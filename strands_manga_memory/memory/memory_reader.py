@@ -136,8 +136,9 @@ class MemoryReader:
     def search(self, query: str, limit: int | None = 5) -> list[Hit]:
         """Return the memories and passages of stored messages that are most similar to ``query``.
 
-        The memories in this process are searched first. If none of them answers the query, up to 64
-        older memories with a word of the query are read from the memory table.
+        Texts that this package adds to requests are removed from the query. The memories in this
+        process are searched first. If none of them answers the query, up to 64 older memories with
+        a word of the query are read from the memory table.
         """
         query = strip_own_blocks(query)
         if not query.strip():

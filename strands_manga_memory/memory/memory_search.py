@@ -233,7 +233,8 @@ class Snapshot:
         """Return whether the results answer the query, so that no further search is needed.
 
         If texts are compared by vectors, any result is enough. Otherwise, one result must have 3
-        content words of the query (such as nouns and names), or all if there are fewer.
+        content words of the query (such as nouns and names), or all if there are fewer. A query
+        without content words counts as answered.
         """
         if self._embed is not None:
             return bool(hits)

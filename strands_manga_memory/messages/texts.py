@@ -84,7 +84,8 @@ def _find_in_parts(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str
 def map_parts(change: Callable[[str], str], text: str) -> str:
     """Apply a function to a long text part by part, so that no call blocks other threads for long.
 
-    A part may end in the middle of a word, so the function must treat each character on its own.
+    A part of at most 4,000 characters may end in the middle of a word, so the function must treat
+    each character on its own.
     """
     if len(text) <= _PART:
         return change(text)
