@@ -285,7 +285,6 @@ class GuardedToolProvider(ToolProvider):
     ``guard_tool`` creates such a provider.
 
     Args:
-        provider: Provider of the tools.
         guard: Function that adds a circuit breaker to a tool.
     """
 

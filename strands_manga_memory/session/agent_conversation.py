@@ -101,7 +101,6 @@ class AgentConversation:
     The object reads the conversation from the stores. Its ``saver`` writes changes to them.
 
     Args:
-        tiers: The stores, shared with the other conversations of the session manager.
         ids: Unescaped ids ``session``, ``user``, ``tenant``, ``member`` (agent, Graph or Swarm).
 
     Attributes:

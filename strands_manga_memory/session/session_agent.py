@@ -52,8 +52,6 @@ class SessionAgent:
     The object has only a weak reference to the agent, so some methods get the agent as an argument.
 
     Attributes:
-        agent: Weak reference to the Strands agent.
-        conversation: The agent's conversation.
         in_turn: Whether the agent is being invoked.
     """
 

@@ -23,7 +23,6 @@ class LogPosition(NamedTuple):
         seq: Place of the message in the whole log; the first message has 1.
         turn: Number of the message's turn; the first turn of the log has 1.
         number: Place of the message in its turn; the first message of a turn has 0.
-        key: Key of the turn.
     """
 
     seq: int
@@ -60,7 +59,6 @@ class LogEntry:
         turn: Number of the message's turn; the first turn of the log has 1.
         at: Time when the message was added, in seconds since 1970.
         message: The message, or a placeholder if the message cannot be read.
-        key: Key of the message's turn.
         number: Place of the message in its turn; the first message of a turn has 0.
         revision: Number of times that the message was replaced, such as by a redaction.
         about: Further values that are stored with the turn, such as the user's intent.

@@ -101,7 +101,6 @@ class StoredHead(NamedTuple):
     """Properties of a head (record of a conversation) in the durable tier.
 
     Attributes:
-        key: Storage key of the conversation.
         member: Id of the agent, Graph or Swarm; None for a deleted or damaged conversation.
         is_damaged: Whether the head lacks the attribute ``state``, which every write sets.
         was_hot: Whether a process with a hot tier has written the head.
@@ -161,7 +160,6 @@ class ExpiryEntry:
     """Entry of the expiry index: the time when a sweeper (background job) checks a conversation.
 
     Args:
-        key: Storage key of the conversation.
         due: Time of the check, in seconds since 1970.
         ids: Unescaped ids: ``session``, ``user``, ``tenant`` and ``member`` (agent or
             orchestrator).
@@ -292,7 +290,6 @@ class ListedSession(NamedTuple):
     """Session in a user's directory (the list of the user's sessions).
 
     Args:
-        scope: The session and its user.
         has_hot_copies: Whether the session was deleted, and is listed only because a hot tier may
             still have copies of it.
     """

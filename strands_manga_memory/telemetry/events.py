@@ -21,7 +21,6 @@ class Metric:
         name: Name from the semantic conventions of OpenTelemetry, or with the prefix
             ``manga_memory.``.
         unit: Unit of the values, such as ``s``, ``{message}`` or ``{token}``.
-        description: Description in one sentence.
         buckets: Upper bounds of the histogram's buckets, in ``unit``.
     """
 

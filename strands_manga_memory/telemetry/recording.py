@@ -76,9 +76,6 @@ class EventRecorder:
 
     A process has one recorder, named ``recorder``. The queue contains at most 20,000 events. In a
     full queue, a new event replaces the oldest one.
-
-    Attributes:
-        enabled: Whether events are recorded.
     """
 
     def __init__(self) -> None:
@@ -102,12 +99,9 @@ class EventRecorder:
     ) -> None:
         """Record a telemetry event that has just ended.
 
-        Args:
-            event: Kind of the event.
-            seconds: Duration of the event; None without a duration.
-            attributes: Attributes of the event; ``error.type`` marks an error.
-            counts: Recorded values of the event, such as ``tokens``, keyed by the names in
-                ``event.counts``.
+        ``seconds`` is its duration; None without a duration. The attribute ``error.type`` marks an
+        error. ``counts`` has recorded values, such as ``tokens``, keyed by the names in
+        ``event.counts``.
         """
         if not self.enabled:
             return

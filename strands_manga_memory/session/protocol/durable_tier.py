@@ -76,7 +76,6 @@ class DurableTier:
 
     Attributes:
         io: Lock that is held while the head is read or written.
-        health: Availability of the tier for this conversation.
         deadline: Seconds that a turn waits for the tier.
         is_known: Whether this process has read or written the head, or found that there is none.
         record: Record as last read or written; empty if it is missing, damaged or not known.

@@ -59,7 +59,6 @@ class StoredHash:
         epoch: Number that the next write stores. It equals the stored epoch or, after a deletion or
             a reservation by a sweeper (background job), is 1 above it. Writes of other processes
             that expect the lower epoch are then refused.
-        record: The state of the conversation.
         unread: Keys of stored turns that ``record`` lacks, because they have left the agent's
             history or are damaged.
         expires_in: Seconds from the read or write until the conversation counts as expired; None if
@@ -84,7 +83,6 @@ class HotTier:
     Attributes:
         stored: Content of the hash, as last read or written; None if it is not known.
         io: Lock that is held while the conversation is read or written.
-        health: Availability of the tier for this conversation.
         deadline: Seconds that a turn waits for the tier.
     """
 

@@ -279,7 +279,6 @@ class Record:
             deleted.
         last_rewind: Incarnation that the last rewind began; 0 if there was none.
         window: History of the agent, as references to messages.
-        manager_state: State of the conversation manager.
         seen: Number of messages of each turn that the author knew. Turns before the newest 100 may
             be missing.
         removed: Number of messages that a turn had when a rewind removed it, keyed by turn. A turn
@@ -290,8 +289,6 @@ class Record:
         unlogged: Turns that may be missing or incomplete in the log.
         last_used: Time when a turn or state was last stored, in seconds since 1970.
         created: Time when the incarnation began, in seconds since 1970; 0 if unknown.
-        turn_count: Number of turns so far.
-        message_count: Number of messages so far.
         ids: Known unescaped ids of session, user, tenant and member (agent or orchestrator).
         is_closed: Whether the durable tier, with this record, has all data of the hot tier, because
             a process closed the conversation.
