@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import re
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from strands_manga_memory.conversation.message_truncation import (
 from strands_manga_memory.conversation.summary_record import is_synthesized
 from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
+from strands_manga_memory.language.packs import ANY
 from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.language.search import (
     Embed,
@@ -29,7 +31,13 @@ from strands_manga_memory.language.search import (
     embed_texts,
     without_field_names,
 )
-from strands_manga_memory.messages import content_fingerprint, id_of, tool_result_ids
+from strands_manga_memory.language.text_features import split_sentences
+from strands_manga_memory.messages import (
+    content_fingerprint,
+    id_of,
+    tool_result_ids,
+    tool_use_ids,
+)
 from strands_manga_memory.messages.injection import is_injected_text, message_text
 from strands_manga_memory.messages.json_text import describe_json, find_json
 
@@ -51,6 +59,7 @@ MOST_MESSAGES = 50_000
 """Largest number of messages in an archive. The oldest messages are removed first."""
 
 _TOOL_CHARACTERS = 2_000
+_WHOLE_PASSAGES = re.compile(r"\A[\s\S]*(?:\n|[,;.!?]\s|[、，。！？])")
 _MOST_SOURCE_READS = 3
 _MOST_EMBEDDED, _EMBEDDED_AT_ONCE = 5_000, 64
 _MEANING_WEIGHT = 0.25
@@ -339,8 +348,9 @@ def archived_messages(
     """Yield messages of an agent, oldest first, in the form that the archive stores and searches.
 
     Identifiers, such as card numbers, are redacted. These messages are skipped: summaries,
-    truncated messages (unless ``with_truncated``), quotes of earlier messages, small talk, failed
-    tool results, and the assistant's message after tool results that all failed.
+    truncated messages (unless ``with_truncated``), quotes of earlier messages, small talk,
+    announcements of tool calls, failed tool results, and the assistant's message after tool results
+    that all failed.
     """
     has_failed = False
     for message, at in messages:
@@ -356,11 +366,25 @@ def archived_messages(
             speaker, text = message["role"], message_text(message)
         if not text or is_injected_text(text):
             continue
-        if len(text) <= _SMALL_TALK_CHARACTERS and dialogue_act(text, speaker) in SMALL_TALK_ACTS:
+        if len(text) <= _SMALL_TALK_CHARACTERS and (
+            dialogue_act(text, speaker) in SMALL_TALK_ACTS
+            or (tool_use_ids(message) and _only_announces(text))
+        ):
             continue
         text = redact_identifiers(text)
-        text = text[:_TOOL_CHARACTERS] if speaker == "tool" else text
+        if speaker == "tool" and len(text) > _TOOL_CHARACTERS:
+            whole = _WHOLE_PASSAGES.match(text, 0, _TOOL_CHARACTERS)
+            text = whole[0].rstrip() if whole else text[:_TOOL_CHARACTERS]
         yield ArchivedMessage(id_of(message) or str(uuid.uuid4()), speaker, text, at or None)
+
+
+def _only_announces(text: str) -> bool:
+    """Return whether the text of a tool call only announces it ("Let me check that.")."""
+    return not any(map(str.isdigit, text)) and all(
+        ANY.answers.postponed.search(sentence)
+        or dialogue_act(sentence, "assistant") in SMALL_TALK_ACTS
+        for sentence in split_sentences(text)
+    )
 
 
 def _result_values(result: Any) -> str:

@@ -126,8 +126,13 @@ def excerpt_text(text: str, characters: int, name: str = "") -> str:
 _SPARED = 0.25
 """Largest share of prose that is removed in addition, to end at a sentence or a space."""
 
+_MOST_SPARED, _MOST_SPARED_CHARACTERS = 0.6, 80
+"""Largest share, and number of characters, that are removed so that no key or word is cut."""
+
 _SENTENCE_END = re.compile(r"[.!?][\"')\]”’]*(?=\s)|[。！？][」』）】]*|\n")
 _SPACE = re.compile(r"\s")
+_LINE_END = re.compile(r"\n")
+_WITHIN_WORD = re.compile(r"(?<=[0-9A-Za-z])[0-9A-Za-z]")
 _PHRASE_END = re.compile(r"[、，]|(?<=[\u3041-\u309f])(?=[\u30a1-\u30fe\u3400-\u9fff])")
 """End of a Japanese phrase, after a particle and before the next word in kanji or katakana."""
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
@@ -174,9 +179,10 @@ def _head_length(text: str, size: int) -> int:
     if _is_of_rows(text, text.rfind("\n", 0, size) + 1, size):
         end = text.rfind("\n", 0, size) + 1
         return end if end >= size // 4 else size
-    least = size - int(size * _SPARED)
-    for boundary in (_SENTENCE_END, _SPACE, _PHRASE_END):
-        ends = [match.end() for match in boundary.finditer(text, least, size + 1)]
+    near, far = _spared_lengths(size)
+    boundaries = (_SENTENCE_END, near), (_SPACE, near), (_PHRASE_END, near), (_SPACE, far)
+    for boundary, spared in boundaries:
+        ends = [match.end() for match in boundary.finditer(text, size - spared, size + 1)]
         if ends := [end for end in ends if end <= size]:
             return ends[-1]
     return size
@@ -185,19 +191,28 @@ def _head_length(text: str, size: int) -> int:
 def _tail_length(text: str, size: int) -> int:
     """Return how many characters, at most ``size``, to keep at the end of a text.
 
-    If possible, the kept text starts with a line, a sentence, a word or a Japanese phrase.
+    If possible, the kept text starts with a line, a sentence, a word or a Japanese phrase. It is
+    empty if it would start within a row of a table, an identifier or a number.
     """
     if size <= 0 or size >= len(text):
         return max(0, min(size, len(text)))
     start = len(text) - size
     if _is_of_rows(text, text.rfind("\n", 0, start) + 1, start):
         at = text.find("\n", start - 1) + 1
-        return len(text) - at if 0 < at < len(text) else size
-    for boundary in (_SENTENCE_END, _SPACE, _PHRASE_END):
-        match = boundary.search(text, start - 1, start + int(size * _SPARED))
+        return len(text) - at if at else 0
+    near, far = _spared_lengths(size)
+    boundaries = (_SENTENCE_END, near), (_LINE_END, far), (_SPACE, near), (_PHRASE_END, near)
+    for boundary, spared in (*boundaries, (_SPACE, far)):
+        match = boundary.search(text, start - 1, start + spared)
         if match is not None and match.end() < len(text):
             return len(text) - match.end()
-    return size
+    return 0 if _WITHIN_WORD.match(text, start) else size
+
+
+def _spared_lengths(size: int) -> tuple[int, int]:
+    """Return how much of a text is removed to reach a boundary: usually, and at most."""
+    near = int(size * _SPARED)
+    return near, max(near, min(int(size * _MOST_SPARED), _MOST_SPARED_CHARACTERS))
 
 
 def _is_of_rows(text: str, line_start: int, position: int) -> bool:
@@ -224,7 +239,9 @@ class _Rank(IntEnum):
     """Other id or name."""
 
     DETAIL = 2
-    """Number, code, type, state, date, item of a list of such values, or prose outside of lists."""
+    """Number, code, type, state, date, other short string, item of a list of such values, or prose
+    outside of lists.
+    """
 
     PROSE = 3
     """Other value."""
@@ -270,6 +287,9 @@ _ITEM_CHARACTERS = 4
 _LARGE_OBJECT_MEMBERS = 24
 """JSON objects with more members than this number are shortened like lists."""
 
+_FEW_RECORDS = 4
+"""Least number of members with equal keys with which a JSON object is shortened like a list."""
+
 _MAX_ERROR_CHARACTERS = 240
 """Maximum characters of a string in a JSON object that reports an error."""
 
@@ -289,6 +309,9 @@ _KIND_KEY = re.compile(
     re.IGNORECASE,
 )
 _CODE = re.compile(r"\A(?=\S{0,64}\d)\S{2,64}\Z")
+
+_SHORT_VALUE = 24
+"""Largest size of a string that counts as a detail, such as a unit or a label, in UTF-8 bytes."""
 
 
 class _JsonText:
@@ -445,7 +468,15 @@ def _pruned(node: _Node, kept: Collection[_Node], characters: int) -> Any:
 
 
 def _is_shortened_as_list(value: Any) -> bool:
-    return isinstance(value, list) or len(value) > _LARGE_OBJECT_MEMBERS or _OMISSION_KEY in value
+    """Return whether a JSON value is a list, or an object that is shortened like a list.
+
+    Such an object has more than 24 members, was shortened before, or has several members that are
+    all objects with the same keys, such as the nodes of a cluster by name.
+    """
+    if isinstance(value, list) or len(value) > _LARGE_OBJECT_MEMBERS or _OMISSION_KEY in value:
+        return True
+    records = [each.keys() for each in value.values() if isinstance(each, dict)]
+    return len(value) == len(records) >= _FEW_RECORDS and all(map(records[0].__eq__, records))
 
 
 def _omitted_count(name: Any, value: Any) -> int:
@@ -501,7 +532,8 @@ def _member_rank(name: str, value: Any) -> _Rank:
         return _Rank.NAME
     if not isinstance(value, str) or is_number or _CODE.match(value):
         return _Rank.DETAIL
-    is_detail = _NAME_KEY.search(name) or _KIND_KEY.search(name)
+    is_short = len(value.encode(errors="replace")) <= _SHORT_VALUE
+    is_detail = is_short or _NAME_KEY.search(name) or _KIND_KEY.search(name)
     return _Rank.DETAIL if is_detail else _Rank.PROSE
 
 

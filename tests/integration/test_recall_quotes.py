@@ -355,3 +355,34 @@ def test_a_short_number_alone_does_not_make_a_message_relevant() -> None:
     ]
     quotes = quotes_for("Why did we choose pool_size=12 at the audit?", *said)
     assert lines_of(quotes, "user") == [said[0]]
+
+
+def test_announcements_of_tool_calls_are_not_quoted() -> None:
+    """Announcements share words with many questions; a fact beside a call is quoted."""
+    said = ["Let me check that for you.", "Sure! One moment.", "確認しますね。"]
+    told = "Your check-in desk is on level 2. Let me check the queue."
+    replies = [
+        each
+        for number, text in enumerate([*said, told])
+        for each in ([{"text": text}, tool_use(f"call-{number}", "stock")], "Done.")
+    ]
+    stock = stub_tool("stock", lambda: "ok")
+    for question in ("Can I check the moment of boarding online?", "確認できますか。"):
+        quotes = quotes_for(question, *["Please."] * 4, replies=replies, tools=[stock])
+        assert lines_of(quotes) == ([told] if "check" in question else [])
+    assert not quotes_for("Let me know, please.", "My parents let me travel.")
+
+
+@pytest.mark.parametrize("padding", range(0, 50, 7))
+def test_the_quote_of_a_long_result_ends_with_a_whole_field(padding: int) -> None:
+    """Only the beginning of a long result is searched. It ends between two fields."""
+    found = [
+        {"sku": f"S-{at:02}", "series": "Monster", "publisher": "Yen Press Kansas", "stock": at}
+        for at in range(40)
+    ]
+    result = json.dumps([{"note": "x" * padding}, *found])
+    stock = stub_tool("stock", lambda: result)
+    quotes = quotes_for("S-29 or S-30?", "Please check.", replies=[call(1)], tools=[stock])
+    fields = {f"{name}: {value}" for each in found for name, value in each.items()}
+    shown = [each.strip(", ") for each in lines_of(quotes, "tool")[0].split(", ")]
+    assert {each.replace(" [...]", "") for each in shown} <= fields

@@ -177,3 +177,45 @@ def test_small_and_old_results_say_how_to_read_them(text: str) -> None:
         assert READER.search(received(text, budget)), budget
     for later in (1, 3):
         assert READER.search(received(text, 400, later)), later
+
+
+@pytest.mark.parametrize("budget", [200, 400, 900])
+def test_numbers_of_records_without_an_identifier_keep_their_labels_and_units(budget: int) -> None:
+    """A revenue without its segment, or an amount without its currency, would mislead."""
+    rows = [
+        {"segment": f"Segment {letter}", "revenue": -1_234_567.5 * at, "cash": {
+            "amount": 10.5 * at, "currency": "EUR"}, "note": "As planned in the spring. " * 4}
+        for at, letter in enumerate("ABCDEFGHIJKLMNOP", start=1)
+    ]  # fmt: skip
+    kept = json.loads(received(json.dumps({"rows": rows}), budget).split("\n[...")[0])["rows"]
+    shown = [row for row in kept if isinstance(row, dict)]
+    assert shown
+    assert shown[0]["cash"] == rows[0]["cash"]
+    assert all(row["segment"].startswith("Segment ") for row in shown)
+
+
+@pytest.mark.parametrize("budget", [130, 200, 400])
+def test_left_out_records_of_an_object_are_counted(budget: int) -> None:
+    """Eight nodes by name are not shown as an object of five."""
+    nodes = {
+        f"node-{at}": {"zone": "eu-1a", "pods": [{"podId": f"pod-{at}-{n}"} for n in range(20)]}
+        for at in range(8)
+    }
+    kept = json.loads(received(json.dumps({"nodes": nodes}), budget).split("\n[...")[0])["nodes"]
+    assert len(kept.keys() & nodes) + kept.get("[... more items ...]", 0) == len(nodes)
+
+
+LINES = {
+    "values": "".join(f"customer_{at}_balance: {at * 1234.56:.2f}\n" for at in range(150)),
+    "addresses": "\n".join(f"https://shop.example/item/{at * 7919}?ref={at}" for at in range(90)),
+    "csv": "id,sku,note\n" + "".join(f'ORD-{at},SKU-{at},"leave, at door"\n' for at in range(90)),
+    "table": "| id | state |\n|---|---|\n" + "".join(f"| {n} | On its way |\n" for n in range(90)),
+}
+
+
+@pytest.mark.parametrize("text", LINES.values(), ids=LINES)
+def test_the_end_of_a_list_starts_with_a_whole_line(text: str) -> None:
+    """A value without its key, or the second half of an address, would mislead."""
+    for budget in range(90, 300, 13):
+        end = READER.split(received(text, budget))[-1]
+        assert set(end.splitlines()) <= set(text.splitlines()), budget
