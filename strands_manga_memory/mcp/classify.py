@@ -161,6 +161,9 @@ _DECORATED_ARGUMENTS_TEXT = (  # error of a function decorated with @tool
     "Validation failed for input parameters"
 )
 _FAILED_PREFIX = "Tool execution failed: "
+"""First words of the results to which Strands converts exceptions of an MCP client, such as an
+answer that is not a tool result.
+"""
 
 
 def classify(call: CallOutcome, *, tool_errors: str = "failure") -> Verdict:
@@ -182,7 +185,9 @@ def classify(call: CallOutcome, *, tool_errors: str = "failure") -> Verdict:
         if result.get("status") == "error" and result.get("isError") is True:
             return _reported(call, result, tool_errors=tool_errors)
         if exception is not None:
-            return CANCELLED if call.cancelled else _raised(exception)
+            verdict = CANCELLED if call.cancelled else _raised(exception)
+            is_of_client = error_text(result).startswith(_FAILED_PREFIX)
+            return BAD_ANSWER if verdict == TOOL_ERROR and is_of_client else verdict
         return _untyped(error_text(result)) if result.get("status") == "error" else OK
     except Exception:  # noqa: BLE001 - reading a broken result or exception may raise
         return TOOL_ERROR

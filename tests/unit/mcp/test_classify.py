@@ -152,3 +152,13 @@ def test_a_tools_own_classifier_is_asked_first() -> None:
     codes = [asyncio.run(call(guarded, {"text": text})).code for text in ("busy", "broken", "bug")]
     assert codes == ["busy", "tool_error", "tool_error"]
     assert guarded.breaker.failures == 2
+
+
+def test_an_answer_that_the_mcp_client_cannot_read_is_a_protocol_error() -> None:
+    problem = ValueError("1 validation error for CallToolResult")
+    ended = CallOutcome(
+        tool="x", result=error(f"Tool execution failed: {problem}"), exception=problem
+    )
+    assert classify(ended) == PROTOCOL_ERROR
+    own = CallOutcome(tool="x", result=error(f"Error: {problem}"), exception=problem)
+    assert classify(own) == TOOL_ERROR
