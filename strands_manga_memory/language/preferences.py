@@ -336,6 +336,7 @@ def _facts_and_wishes(said: str) -> list[Preference]:
         value = shorten_line(value, 120)
         is_denied = ANY.statements.denied.search(context) is not None
         if slot.endswith(tuple(OTHERS_TASTES)):
+            value = JAPANESE.rather.sub("", value)  # "A rather than B"
             things = _object_preferences(value, liked=True, adds=True)
             if find_values(value) or (things and not JAPANESE.no_thing.search(value)):
                 owner, value = slot.replace("s's ", "s' "), ", ".join(each.value for each in things)
