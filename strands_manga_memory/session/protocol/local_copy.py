@@ -12,6 +12,7 @@ from typing import Any
 from strands_manga_memory.session.protocol.record import (
     CONTINUES,
     NO_VERSION,
+    OUTDATED,
     Lengths,
     Record,
     Replacement,
@@ -22,6 +23,7 @@ from strands_manga_memory.session.protocol.record import (
     Version,
     Window,
     missing_turns,
+    with_outdated,
 )
 from strands_manga_memory.session.protocol.record_join import (
     insert_in_order,
@@ -32,9 +34,6 @@ from strands_manga_memory.session.protocol.record_join import (
     rebase_window,
 )
 from strands_manga_memory.stores.codec import dump
-
-_OUTDATED = b""
-"""``body`` of a redacted message of which the agent may still have the original text."""
 
 MAX_EVICTED = 256
 """Maximum number of turns in memory whose messages have left the agent's history."""
@@ -84,10 +83,8 @@ class LocalCopy:
         self._clock = clock
         self.check_merge: Callable[[Mapping[str, Any], Record, bool], None] | None = None
         self.hash_is_log, self.ids = hash_is_log, dict(ids or {})
-        self.lock = RLock()
-        self.base = Record()
-        self.view: Window = ()
-        self.window: Window = ()
+        self.lock, self.base = RLock(), Record()
+        self.view = self.window = self.base.window
         self.own_turns: dict[TurnKey, Turn] = {}
         self.has_conflict = self.is_loaded = self.is_reset = False
         self.dropped = self._key_time = self._version_time = 0
@@ -99,8 +96,7 @@ class LocalCopy:
         self.tier_records = {"hot": Record(), "durable": Record()}
         self.answered_at: float | None = None
         self.open_key: TurnKey | None = None
-        # the last draft, and ``base`` when it was made
-        self._drafted = self.base, self.base
+        self._drafted = self.base, self.base  # the last draft after ``base`` when it was made
         self._draft_tags: deque[str] = deque(maxlen=64)
         self._changes: dict[str, Any] = {}
         self.new_manager_state: Any = None
@@ -168,8 +164,8 @@ class LocalCopy:
             shown = kept = self.base.without_redacted_bodies(view)
             if kept != tuple(view):  # the agent may still have the originals of redacted messages
                 edited = {slot[:2] for slot in {*view} - {*kept} if slot.body}
-                current = {slot[:2] for slot in self.view if slot.body != _OUTDATED}
-                shown = _with_outdated(kept, edited - current)
+                current = {slot[:2] for slot in self.view if slot.body != OUTDATED}
+                shown = with_outdated(kept, edited - current)
             if shown == self.view:
                 return
             before, self.view = {slot[:2] for slot in self.view}, shown
@@ -272,7 +268,14 @@ class LocalCopy:
         with self.lock:
             base, records = self.base, self.tier_records.values()
             stored = [one for one in records if one.version == base.version]
-            return self.has_changes() or not any(map(base.has_content_of, stored))
+            is_saved = any(map(base.has_content_of, stored)) and not self._is_answer_missing
+            return self.has_changes() or not is_saved
+
+    @property
+    def _is_answer_missing(self) -> bool:
+        """Whether a store may have a draft (earlier save) that ``base`` lacks."""
+        draft, base = self._drafted[1], self.base
+        return draft.version > base.version and draft.incarnation >= base.incarnation
 
     def share(self) -> Record:
         """Return a record with all unsaved changes, for a merge into another copy in this process.
@@ -359,7 +362,7 @@ class LocalCopy:
                 return
             self._note_times(found)
             is_own = found.version.tag in self._draft_tags
-            found, before = self._aligned(found), self.base
+            found, before, own = self._aligned(found), self.base, {*self.own_turns}
             if is_head and found.incarnation == before.incarnation:
                 before = replace(before, unlogged=before.unlogged | found.unlogged)
             joined = join(found, before, logged)
@@ -376,7 +379,7 @@ class LocalCopy:
             self._outdate_view(before.redactions)
             # An own record is a save whose answer was lost; the agent has edited its history.
             edited = found if is_own and is_newest(found, before) else before
-            self._rebase(edited.window, before.incarnation)
+            self._rebase(edited.window, before.incarnation, own)
 
     def acknowledge(self, record: Record) -> None:
         """Mark the changes in a record as saved, because a tier has stored the record.
@@ -390,12 +393,12 @@ class LocalCopy:
                 self.base, self._drafted = record, (record, record)
                 self._discard_acknowledged()
                 return
-            record, before = self._aligned(record), self.base
+            record, before, own = self._aligned(record), self.base, {*self.own_turns}
             self.base = join(record, before)  # redactions and reads since the draft stay
             self._discard_acknowledged()
             # During the flush of an earlier draft, a save may end, whose history the agent edits.
             edited = record if is_newest(record, before) else before
-            self._rebase(edited.window, record.incarnation)
+            self._rebase(edited.window, record.incarnation, own)
 
     def set_tier_record(self, tier: str, record: Record) -> None:
         """Set the last known record of a tier. If the tier has the log, update ``base.unlogged``.
@@ -532,21 +535,22 @@ class LocalCopy:
             for at in new
             if before.get(key, {}).get(at) != new[at]
         }
-        self.view = _with_outdated(self.view, outdated) if outdated else self.view
+        self.view = with_outdated(self.view, outdated) if outdated else self.view
 
     def _discard_acknowledged(self) -> None:
-        base, known = self.base, self.base.states
-        self.own_turns = {
-            key: turn
-            for key, turn in self.own_turns.items()
-            if key == self.open_key or base.lacks(key, turn)
-        }
+        base, known, drafted = self.base, self.base.states, self._drafted[1].states
+        own = {key: turn for key, turn in self.own_turns.items() if base.lacks(key, turn)}
+        opened = {key: turn for key, turn in self.own_turns.items() if key == self.open_key}
+        self.own_turns = {**own, **opened}
+        # A change back to the value in ``base`` replaces that of a draft whose answer is missing.
         self._changes = {
             name: new
             for name, new in self._changes.items()
-            if name not in known or dump(known[name].value) != dump(new)  # 1 is not True
+            if name not in known
+            or dump(known[name].value) != dump(new)  # 1 is not True
+            or known[name].version < drafted.get(name, known[name]).version
         }
-        if self.new_manager_state == base.manager_state:
+        if self.new_manager_state == base.manager_state and not self._is_answer_missing:
             self.new_manager_state = None
 
     def _adopt_incarnation(self, before: Record) -> None:
@@ -554,33 +558,31 @@ class LocalCopy:
         if not before.incarnation and not self.is_loaded:
             return  # the deletion may be older than the unsaved turns
         if self.base.deletes(before):
-            self.dropped += sum(
-                len(turn.messages) - before.seen.get(key, 0) for key, turn in self.own_turns.items()
-            )
+            own = self.own_turns.items()
+            self.dropped += sum(len(turn.messages) - before.seen.get(key, 0) for key, turn in own)
             self.reset_to(self.base)
             return
         self.is_reset |= bool(before.incarnation)
         self.new_manager_state, self.evicted = None, {}
         self.has_conflict = True
 
-    def _rebase(self, ancestor: Window, incarnation: int) -> None:
+    def _rebase(self, ancestor: Window, incarnation: int, own: Collection[TurnKey]) -> None:
         """Update ``window``, the history to save next, after a merge with another record.
 
         If other processes only added messages, the agent's edits are kept. Otherwise, the merged
         history replaces the edited one. ``ancestor`` is the stored history that the agent has
-        edited.
+        edited. ``own`` has the turns of this process that were unsaved before the merge.
         """
         base = self.base
-        ancestor = base.without_redacted_bodies(ancestor)
         # An open turn that a rewind removed counts only if the turn has grown since then.
-        used = {key for key, turn in self.own_turns.items() if not base.removes(key, turn)}
-        mine = [slot for slot in self.window if slot.key in used]
-        edited = None
+        removed = {key for key, turn in self.own_turns.items() if base.removes(key, turn)}
+        window, edited = tuple(slot for slot in self.window if slot.key not in removed), None
         if not self.has_conflict and incarnation == base.incarnation:
-            edited = rebase_window(self.window, ancestor, base.window, self.own_turns)
-        window = insert_slots(base.window if edited is None else edited, mine)
-        self.has_conflict |= edited is None and window != self.view
-        self.window = base.without_redacted_bodies(window)
+            edited = rebase_window(window, base.without_redacted_bodies(ancestor), base.window, own)
+        if edited is None:
+            edited = insert_slots(base.window, [s for s in window if s.key in self.own_turns])
+            self.has_conflict |= edited != self.view
+        self.window = base.without_redacted_bodies(edited)
 
     def _next_key(self) -> TurnKey:
         self._key_time = max(int(self._clock() * 1000), self._key_time + 1, self._version_time + 1)
@@ -590,7 +592,3 @@ class LocalCopy:
         for record in found:
             self._key_time = max([self._key_time, *(key.time for key in record.seen)])
             self._version_time = max(self._version_time, record.version.time)
-
-
-def _with_outdated(slots: Window, outdated: Collection[Any]) -> Window:
-    return tuple(slot._replace(body=_OUTDATED) if slot[:2] in outdated else slot for slot in slots)

@@ -9,7 +9,7 @@ The annotated types of the fields define the JSON form in which the fields are s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -101,6 +101,14 @@ class Slot(NamedTuple):
 
 Window = tuple[Slot, ...]
 """Type of an agent's history: references to its messages, in order."""
+
+OUTDATED = b""
+"""``body`` of a redacted message of which the agent may still have the original text."""
+
+
+def with_outdated(window: Window, outdated: Collection[tuple[TurnKey | None, int]]) -> Window:
+    """Mark messages of a history as ``OUTDATED``. ``outdated`` has their turn keys and indexes."""
+    return tuple(slot._replace(body=OUTDATED) if slot[:2] in outdated else slot for slot in window)
 
 
 # Stored forms

@@ -164,12 +164,14 @@ def rebase_window(
 ) -> Window | None:
     """Add messages of other processes to a history that the agent has edited.
 
+    Other processes' turns are added before this process's unsaved turns.
+
     Args:
         window: The edited history.
         ancestor: The stored history before the edits.
         stored: The stored history now.
-        own: Keys of this process's unsaved turns. Their messages are left out of the result, unless
-            ``ancestor`` has them. The caller adds them.
+        own: Keys of this process's turns that were unsaved before ``stored`` was read. The edited
+            history has their messages, except for those that the agent has removed.
 
     Returns:
         The edited history with the added messages. None: the edits cannot be kept, because the
@@ -180,8 +182,11 @@ def rebase_window(
     if tuple(slot for slot in stored if slot in present or slot.key is None) != ancestor:
         return None
     known = {slot[:2] for slot in ancestor if slot.key is not None}
-    kept = [slot for slot in window if slot.key not in own or slot[:2] in known]
-    return insert_slots(kept, new_slots(kept, stored, known))
+    shown, unsaved = {slot.key for slot in window}, {*own} - {slot.key for slot in stored}
+    new = [slot for slot in new_slots(window, stored, known) if slot.key not in own]
+    grown = insert_slots(window, [slot for slot in new if slot.key in shown])
+    at = next((at for at, slot in enumerate(grown) if slot.key in unsaved), len(grown))
+    return (*grown[:at], *(slot for slot in new if slot.key not in shown), *grown[at:])
 
 
 def _carried_over(older: Record, newer: Record) -> Record:

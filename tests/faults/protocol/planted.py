@@ -1,7 +1,7 @@
 """Faults planted into the protocol one at a time, which the simulation must notice."""
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Any
@@ -49,6 +49,16 @@ def _save_without_filling(self: ConversationStorage, *, fills: bool = False) -> 
 
 def _first_key(self: LocalCopy) -> TurnKey:
     return TurnKey(1, secrets.token_hex(5))
+
+
+_SET_STATES = LocalCopy.set_states
+
+
+def _set_other_states(self: LocalCopy, states: Mapping[str, Any]) -> None:
+    _SET_STATES(self, states)
+    known = self.base.states
+    for name in [name for name in states if name in known and known[name].value == states[name]]:
+        del self._changes[name]
 
 
 def _both(*patches: AbstractContextManager[Any]) -> AbstractContextManager[Any]:
@@ -118,6 +128,10 @@ PLANTED: dict[str, tuple[frozenset[str], Plant]] = {
         SETS["calm"],
         lambda: mock.patch.object(LocalCopy, "_next_key", _first_key),
     ),
+    "a state that returns to its confirmed value is not saved": (
+        SETS["hot-only"],
+        lambda: mock.patch.object(LocalCopy, "set_states", _set_other_states),
+    ),
 }
 """Faults by name, each with the options under which it shows."""
 
@@ -128,6 +142,7 @@ SHOWN_BY = {
     "turns that a restored table lacks are not stored again": 72,
     "the turns of a broken flush are not looked for": 306,
     "an evicted turn that grows comes back without its beginning": 125,
+    "a state that returns to its confirmed value is not saved": 79,
 }
 """Seeds that show rare faults, from which a search begins; a change of the protocol may move
 them.

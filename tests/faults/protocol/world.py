@@ -113,6 +113,7 @@ class Process:
         self.calls = self.began = 0
         self.is_busy = self.is_troubled = self.is_flushing = self.is_ready = False
         self.state: tuple[int, int] | None = None
+        self.flag = 0
         hot, durable = (ProcessStore(world, side, self) for side in (world.hot, world.durable))
         self.storage = ConversationStorage(_PLACE, world.tiers_of(hot, durable), ids={})
         self.has_read_to_save = False
@@ -475,8 +476,15 @@ class World:
             storage.local.end_turn()
             self._manage(process, drop, edits=edits, notes=notes)
             self.numbers += 1
-            storage.local.set_states({"shared": self.numbers, process.name: self.numbers})
-            process.state = self.numbers, 0
+            process.flag = self.numbers % 2
+            storage.local.set_states(
+                {
+                    "shared": self.numbers,
+                    process.name: self.numbers,
+                    f"{process.name}.flag": process.flag,
+                }
+            )
+            process.state = self.numbers, storage.local.base.incarnation
             self.save(process)
             if flushes or storage.is_flush_due:
                 self.flush(process)
@@ -542,6 +550,7 @@ class World:
         """Save, and note what was acknowledged."""
         storage = process.storage
         save(storage)
+        self._check_states(process, storage)
         for key in process.mine:
             said = self.said[key]
             length = storage.local.base.seen.get(key, 0)
@@ -566,8 +575,6 @@ class World:
         self.check_window(
             process, "save", self._read_tiers(process) & {"hot"} if is_current else set()
         )
-        if process.state is not None:
-            process.state = process.state[0], storage.local.base.incarnation
 
     def _lost_expiry(self) -> int:
         """Return the incarnation of an expiry that both tiers have lost, or 0."""
@@ -932,6 +939,8 @@ class World:
             self.drain()
         last = self._reader("last", set())
         self._check_last(last)
+        for process in self.processes:
+            self._check_states(process, last.storage)
         if any(said.acked for said in self.said.values()):
             self._check_restores(last)
 
@@ -952,6 +961,16 @@ class World:
                 raise BrokenPromiseError(
                     f"acknowledged turn {said.key} of {said.process} is not in the last window"
                 )
+
+    def _check_states(self, process: Process, storage: ConversationStorage) -> None:
+        """States that only one process sets have the values that it has set last."""
+        states = storage.local.states
+        if process.state is None or process.state[1] != storage.local.base.incarnation:
+            return
+        wanted = {process.name: process.state[0], f"{process.name}.flag": process.flag}
+        found = {name: states.get(name) for name in wanted}
+        if found != wanted:
+            raise BrokenPromiseError(f"{process.name} set {wanted}, the record has {found}")
 
     def _check_restores(self, last: Process) -> None:
         """Let one more process take a turn and flush; each tier must restore the same."""

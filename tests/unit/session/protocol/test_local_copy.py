@@ -100,6 +100,82 @@ def test_edits_stand_although_the_answer_to_an_earlier_save_was_lost(is_new: boo
     assert (len(local.draft().window), local.manager_state) == (6, {"removed": 2})
 
 
+def answered(local: LocalCopy, question: bytes) -> None:
+    """Let the agent of ``local`` answer a question."""
+    local.begin_turn()
+    local.append(question)
+    local.append(b"answer")
+    local.end_turn()
+
+
+@pytest.mark.parametrize("has_turn", [True, False])
+def test_values_that_return_after_a_save_whose_answer_was_lost_are_saved(has_turn: bool) -> None:
+    """The stored value must not replace the later one, which equals the value before the save."""
+    local = LocalCopy(clock=lambda: 1000.0)
+    answered(local, b"question 0")
+    local.set_states({"agent.cart": [0]})
+    local.new_manager_state = {"removed": 0}
+    saved = local.draft()
+    local.acknowledge(saved)
+    local.set_tier_record("hot", saved)
+    local.set_states({"agent.cart": [1]})
+    local.new_manager_state = {"removed": 1}
+    window = local.view
+    local.set_view(window[1:])
+    stored = local.draft()
+    local.set_states({"agent.cart": [0]})
+    local.new_manager_state = {"removed": 0}
+    local.set_view(window)
+    if has_turn:
+        answered(local, b"question 1")
+    assert local.is_dirty
+    local.draft()  # refused, because the store has the earlier save
+    local.merge_record(stored, {})
+    saved = local.draft()
+    local.acknowledge(saved)
+    local.set_tier_record("hot", saved)
+    assert saved.states["agent.cart"].value == [0]
+    assert saved.manager_state == {"removed": 0}
+    assert saved.window == local.view
+    assert not local.is_dirty
+
+
+def test_note_inside_an_unsaved_turn_keeps_its_place() -> None:
+    """A merge adds other processes' turns before the unsaved one."""
+    local, other = LocalCopy(clock=lambda: 1000.0), LocalCopy(clock=lambda: 1000.0)
+    answered(local, b"question 0")
+    saved = local.draft()
+    local.acknowledge(saved)
+    other.merge_record(saved, {})
+    answered(other, b"question of another process")
+    answered(local, b"question 1")
+    note = Slot(None, 0, b"note")
+    local.set_view((*local.view[:3], note, *local.view[3:]))
+    edited = local.view
+    local.merge_record(saved, {})
+    assert local.window == edited
+    found = other.draft()
+    local.merge_record(found, {})
+    assert local.window == (*found.window, *edited[2:])
+
+
+def test_removed_message_stays_removed_if_another_process_read_a_save_whose_answer_was_lost() -> (
+    None
+):
+    local, other = LocalCopy(clock=lambda: 1000.0), LocalCopy(clock=lambda: 1000.0)
+    answered(local, b"question 0")
+    saved = local.draft()
+    local.acknowledge(saved)
+    answered(local, b"question 1")
+    other.merge_record(local.draft(), {})
+    answered(other, b"question of another process")
+    local.set_view(local.view[:2])
+    found = other.draft()
+    local.merge_record(found, {})
+    assert not local.has_conflict
+    assert local.window == (*saved.window, *found.window[4:])
+
+
 def test_latest_turns_of_many_that_leave_the_history_at_once_are_remembered() -> None:
     local = LocalCopy(clock=lambda: 1000.0)
     for number in range(MAX_EVICTED + 50):
