@@ -16,9 +16,9 @@ from strands_manga_memory.stores.dynamodb_requests import (
     MISSING,
     NOT_MET,
     attributes_of,
+    check_answers,
     error_code,
     expression_of,
-    has_body,
     item_of,
     key_names,
     package_error,
@@ -44,9 +44,6 @@ _CREATE_SECONDS = 120.0
 """Seconds to wait for a new table."""
 
 _GETS, _WRITES = 100, 25  # DynamoDB's limits on one request
-_HAS_BODY = {"batch_get_item", "batch_write_item", "get_item", "query"}
-"""Operations whose answer has a body."""
-
 _RANDOM = random.Random()  # noqa: S311 - jitter; separate from the application's random numbers
 _RANGES = {
     (): "",
@@ -100,6 +97,7 @@ class DynamoDBTable:
         self.client = check_method(
             "client", client, "get_item(**request)", 'boto3.client("dynamodb")'
         )
+        check_answers(client)
         self._deadline = deadline
         renew_in_child(self)
 
@@ -351,20 +349,13 @@ class DynamoDBTable:
         """
         pauses = self._pauses()
         while True:
-            problem: StoreError
             try:
-                answer = getattr(self.client, operation)(**request)
+                return getattr(self.client, operation)(**request)
             except Exception as error:  # noqa: BLE001 - a source of credentials may raise anything
                 if expected and error_code(error) == expected:
                     return None
                 problem = package_error(error, f"table=<{self.name}>")
                 problem.__cause__ = error
-            else:
-                if operation not in _HAS_BODY or has_body(answer):
-                    return answer
-                problem = StoreUnavailableError(
-                    f"table=<{self.name}> | the connection ended before the answer"
-                )
             may_pass = isinstance(problem, StoreUnavailableError) and not isinstance(
                 problem, StoreRefusedError
             )

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 NOT_MET = "ConditionalCheckFailedException"
 MISSING = "ResourceNotFoundException"
 
+_HAS_BODY = {"BatchGetItem", "BatchWriteItem", "GetItem", "Query"}
+"""Operations whose response needs its body. A write has succeeded if its status says so."""
+
 _PASSING = {  # error codes after which a retry may succeed
     "LimitExceededException",
     "ProvisionedThroughputExceededException",
@@ -161,17 +164,31 @@ def _write_as_utf8(params: dict[str, Any], **_: Any) -> None:
         params["body"] = orjson.dumps(orjson.loads(params["body"]))
 
 
-def has_body(answer: Mapping[str, Any]) -> bool:
-    """Return whether a response of DynamoDB has a body, as every complete response has.
+def check_answers(client: DynamoDBClient) -> None:
+    """Let a client raise ``OSError`` if a connection ends before the end of a response.
 
-    botocore returns an empty response if a connection ends within the headers. Without this check,
-    the empty response would look like a missing record.
+    botocore returns the beginning of the response instead. Without its body, it would look like a
+    missing record. Clients of other libraries do not change.
     """
-    headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders")
-    if headers is None:  # the client does not use HTTP
-        return True
+    events = getattr(getattr(client, "meta", None), "events", None)
+    if events is not None:
+        name = "response-received.dynamodb"
+        events.register(name, _check_length, unique_id="strands-manga-memory")
+
+
+def _check_length(response_dict: Mapping[str, Any] | None, event_name: str, **_: Any) -> None:
+    if response_dict is None:  # botocore raises an error
+        return
+    headers, received = response_dict["headers"], len(response_dict["body"])
+    is_read = event_name.rpartition(".")[2] in _HAS_BODY
+    is_write_stored = not is_read and response_dict["status_code"] < 300
+    if is_write_stored or headers.get("transfer-encoding") == "chunked":
+        return  # urllib3 checks the length of chunks
     length = headers.get("content-length", "")
-    return headers.get("transfer-encoding") == "chunked" or (length.isdigit() and int(length) > 0)
+    expected = int(length) if length.isdigit() else 0
+    # Without a length, the connection has ended within the headers.
+    if received < max(expected, int(is_read)):
+        raise OSError("the connection ended before the answer")
 
 
 def attributes_of(item: Item) -> dict[str, Any]:

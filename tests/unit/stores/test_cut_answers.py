@@ -1,4 +1,4 @@
-"""An answer that ends within its headers proves neither presence nor absence."""
+"""An answer whose end is missing proves neither presence nor absence."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -49,7 +49,16 @@ def answering(*answers: bytes, deadline: float) -> Iterator[DynamoDBTable]:
 
 
 @pytest.mark.parametrize(
-    "cut", [_HEAD[:30], _HEAD, _HEAD + b"Content-Le", _HEAD + b"Content-Length: "]
+    "cut",
+    [
+        _HEAD[:30],
+        _HEAD,
+        _HEAD + b"Content-Le",
+        _HEAD + b"Content-Length: ",
+        _HEAD + b"Content-Length: 99\r\n\r\n",
+        _HEAD + b'Content-Length: 99\r\n\r\n{"Item": {"session_id": {"S": "a"}, "sk"',
+        _HEAD.replace(b"200 OK", b"400 Bad Request") + b"Content-Length: 99\r\n\r\n{",
+    ],
 )
 @pytest.mark.parametrize(
     "ask",
