@@ -78,7 +78,7 @@ _WORDS = {
 def checked(call: _Call) -> _Call:
     """Decorate a function so that a wrong argument raises an error that names the argument.
 
-    Values are compared with the annotations, except types that are imported only for type checkers.
+    Values must have their annotated types. Types imported only for type checkers are not checked.
     For a class, such as a dataclass, the arguments of its constructor are checked.
 
     Raises:

@@ -35,10 +35,10 @@ else:
 class CallState(_Dict):
     """Invocation state for one tool call, which always refers to the agent that made the call.
 
-    Strands passes the invocation state, a dict, to tools. Parallel nodes of a Graph share one dict,
-    and Strands writes the agent of each call into it. A tool that waits could then find the agent
-    of another node. A ``CallState`` keeps the agent of its own call, with model, messages, system
-    prompt and tool configuration. It reads and writes all other keys in the shared dict.
+    A ``CallState`` keeps the agent of its own call, with model, messages, system prompt and tool
+    configuration. It reads and writes all other keys in ``shared``, the dict that Strands passes to
+    tools. Parallel nodes of a Graph share this dict, and Strands writes the agent of each call into
+    it: a tool that waits could otherwise find the agent of another node.
 
     Args:
         shared: Shared invocation state.

@@ -112,7 +112,7 @@ class CircuitBreaker:
         max_reset_after: Longest wait in seconds. Each failed probe doubles the wait. Default: all
             waits are ``reset_after``.
         lease: Seconds to wait for the outcome of a probe before the next probe is admitted.
-            Default: the wait that a failure of the probe would cause.
+            Default: the wait after a failed probe.
         name: Name in events and logs.
         clock: Function that returns monotonic seconds.
         on_event: Function that is called with a ``BreakerEvent`` after each change of state, by the

@@ -123,14 +123,14 @@ async def wait_until_done(
 ) -> float:
     """Wait until background work ends or the time is over, without blocking the event loop.
 
-    The process may pause during the wait, for example for garbage collection. ``remaining`` decides
-    whether such pauses extend the wait.
+    ``remaining`` decides whether pauses of the process, for example for garbage collection, extend
+    the wait.
 
     Args:
         future: Future of the work. Its error, if any, is not raised here.
-        remaining: Callback that takes the total seconds of pauses so far, and returns the seconds
-            that are left to wait; 0 ends the wait. For example, ``lambda paused: max(0.0, end +
-            paused - time.monotonic())`` extends the wait by all pauses.
+        remaining: Callback from the total seconds of pauses so far to the seconds left to wait; 0
+            ends the wait. For example, ``lambda paused: max(0.0, end + paused - time.monotonic())``
+            extends the wait by all pauses.
         limit: Maximum seconds of the wait, including pauses.
 
     Returns:
@@ -147,9 +147,9 @@ async def wait_until_done(
 
 
 def as_asyncio_future(future: Future[Any]) -> asyncio.Future[None]:
-    """Return an ``asyncio`` future that ends, with None, when a future of another thread ends.
+    """Return an ``asyncio`` future that ends when a future of another thread ends.
 
-    The new future does not fail if the other future fails.
+    Its result is None, even if the other future fails.
     """
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
@@ -163,7 +163,7 @@ def as_asyncio_future(future: Future[Any]) -> asyncio.Future[None]:
 
 
 class BackgroundRead:
-    """Background reader of a store or service, for whose data callers wait until a deadline.
+    """Background read of a store or service, for which callers wait at most ``deadline``.
 
     Each read is a call of ``read``. A read that exceeds the deadline continues in the background.
     No new read starts until the running read has ended.
@@ -174,8 +174,8 @@ class BackgroundRead:
         deadline: Seconds that a caller waits.
         key: Key of the read. Reads with the same key run one after another.
         hot: Hot store that ``read`` uses, or None. If this store is in the memory of this process,
-            ``read`` runs in the caller's thread. After a failure of this store, callers do not wait
-            for reads that start within the next 0.1 s to 5 s.
+            ``read`` runs in the caller's thread. During the backoff after a failure of this store
+            (0.1 s to 5 s), callers do not wait for reads.
 
     Attributes:
         writer: Queue of background work, whose threads run the read.

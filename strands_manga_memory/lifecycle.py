@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 
 def attachments(owner: object) -> dict[str, Any]:
-    """Return the dict in which this package stores data on an object, as an attribute of it."""
+    """Return the dict of this package's data on an object, which is an attribute of the object."""
     found: dict[str, Any] = vars(owner).setdefault("_strands_manga_memory", {})
     return found
 

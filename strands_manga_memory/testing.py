@@ -80,7 +80,7 @@ class ScriptedModel(Model):
 
     @property
     def stateful(self) -> bool:
-        """Whether the model acts like a model whose provider stores the conversation."""
+        """Whether the model claims that its provider stores the conversation."""
         return self._stateful
 
     def update_config(self, **model_config: Any) -> None:

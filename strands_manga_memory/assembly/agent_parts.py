@@ -60,12 +60,11 @@ def check_options(
     """Raise a ``SettingsError`` with suggestions if keyword arguments are unknown.
 
     Args:
-        given: Names of the given arguments, without those that are parameters of ``call``.
+        given: Names of the given arguments that are not parameters of ``call``.
         known: Accepted names. The error suggests a similar one.
-        call: Called function or class. The error may also suggest one of its parameters.
-        agent_method: Method whose parameters ``memory.agent`` accepts. For an unknown name among
-            them, or among the parameters of ``strands.Agent``, the error refers to
-            ``memory.agent``.
+        call: Called function or class, whose parameters the error may also suggest.
+        agent_method: Method whose parameters ``memory.agent`` accepts. If the unknown name is one
+            of them, or a parameter of ``strands.Agent``, the error refers to ``memory.agent``.
     """
     unknown = set(given).difference(known)
     if not unknown:

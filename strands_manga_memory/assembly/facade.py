@@ -204,8 +204,8 @@ class MangaMemory:
         With a memory table, the result includes a ``memory_manager`` that searches the user's
         memories. Other optional parts are included only on request.
 
-        Pass further arguments of ``Agent`` here, as in ``agent_kwargs(..., plugins=[mine])``, not
-        to ``Agent``, where they would collide with the result. Your plugins are added. Your
+        Pass further arguments of ``Agent`` here, as in ``agent_kwargs(..., plugins=[mine])``,
+        because in ``Agent(...)`` they would collide with the result. Your plugins are added. Your
         ``conversation_manager``, ``session_manager`` or ``memory_manager`` replaces the package's,
         and your ``context_manager`` replaces the package's ``conversation_manager``.
 
@@ -220,25 +220,25 @@ class MangaMemory:
             history: Method that limits the agent's history.
 
                 - ``importance`` (default): the history fits ``max_tokens`` at every model call.
-                - ``summarize``: a checked summary replaces old turns when 20 turns have no summary,
-                  or when the history has about twice ``max_tokens`` (8,000 tokens by default, but
-                  at most half the model's context window). The last 3 turns and pinned messages
-                  stay. The ``aux_model`` writes the summary after a response. Without it, the
-                  ``summary_model`` of the settings does so, or else the agent's model.
+                - ``summarize``: a checked summary replaces old turns after 20 turns without a
+                  summary, or when the history reaches about twice ``max_tokens`` (by default, 8,000
+                  tokens or, if less, half the model's context window). The last 3 turns and pinned
+                  messages stay. After a response, the ``aux_model`` writes the summary; without it,
+                  the ``summary_model`` of the settings; without both, the agent's model.
                 - ``compact``: the history grows until a request comes near the context window, and
                   then shrinks in stages.
             max_tokens: Most tokens of the history. Default: a quarter of the model's context
-                window, at most 16,384 (4,096 with summaries); 4,096 if the context window is
-                unknown. See ``budget_plan``.
+                window, but at most 16,384, or 4,096 with summaries or an unknown window. See
+                ``budget_plan``.
             trim_every: Approximate number of turns between two trimmings of a full history. At
                 least two thirds of ``max_tokens`` stay. Between trimmings, the prompt cache can
                 serve the whole previous request. 0: trimmed at every turn. Default 7.
             max_turns: Most turns of a history. Default: as many as fit.
-            recall: Whether requests quote evicted messages that match the user's question, in at
-                most 1,024 tokens and a quarter of ``max_tokens``, and the model gets a tool to
-                search evicted messages. Default False.
-            summary_schedule: When to log a warning before a summary, and when to wait for it. At
-                1.5 times the size that starts a summary, a model call waits up to 30 s by default.
+            recall: Whether requests quote evicted messages that match the user's question, and the
+                model can search them by a tool. Quotes have at most 1,024 tokens or, if less, a
+                quarter of ``max_tokens``. Default False.
+            summary_schedule: When to log a warning before a summary, and when to wait for it. By
+                default, a model call waits up to 30 s at 1.5 times the size that starts a summary.
             learn: How preferences are extracted. ``rules``: by rules for English and Japanese.
                 ``model``: also by the agent's ``aux_model``, in the background. ``nothing``: never.
                 Default: ``model`` if there is an ``aux_model`` or ``summary_model``, else rules.
@@ -419,11 +419,10 @@ class MangaMemory:
         return user_data.list_users(self._stores["durable"], limit=limit, after=after)
 
     def delete_session(self, user_id: str, session_id: str, *, tenant: str | None = None) -> None:
-        """Delete a session with its conversations, dialogue state and announced ``changes``.
+        """Delete a session with its conversations, dialogue state and announced changes.
 
-        Announced changes are notices that, for example, the user's cart has changed. Memories of
-        the session stay until ``user(...).forget`` or ``forget_user`` deletes them. If a store does
-        not answer, StoreUnavailableError is raised: repeat the call.
+        Memories of the session stay until ``user(...).forget`` or ``forget_user`` deletes them. If
+        a store does not answer, StoreUnavailableError is raised: repeat the call.
         """
         self.session(ConversationScope(user_id, session_id, tenant=tenant)).delete_session()
         self.changes(user_id=user_id, session_id=session_id, tenant=tenant).erase()
@@ -565,8 +564,8 @@ class MangaMemory:
         other sessions are written. A sweeper (background job) later writes the rest.
 
         Raises:
-            StoreUnavailableError: A session is not stored: call ``close`` again. Or a preference
-                is not stored: do not end the process, which stores it later in the background.
+            StoreUnavailableError: A session is not stored: call ``close`` again. Or a preference is
+                not stored: keep the process running, which stores it later.
             ConflictError: Another writer's change of a session cannot be merged. The stores stay
                 open.
         """

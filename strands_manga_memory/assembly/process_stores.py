@@ -42,8 +42,8 @@ def open_stores(
     The arguments are those of ``MangaMemory``: URLs, or stores that are open already.
 
     Returns:
-        Two dicts, keyed by argument: the stores (None for no memory table), and a name of each
-            store for display (URL without password, or class name).
+        Two dicts, keyed by argument: the stores (None: no memory table), and their names for
+        display (URL without password, or class name).
 
     Raises:
         ValueError: An argument is neither a store nor a URL, or ``memories`` is True and
@@ -80,7 +80,7 @@ def close_sessions(
     Args:
         managers: Session managers of the live agents.
         writer: Background writer of the stores.
-        others: Futures of further writes, for which the function waits.
+        others: Futures of further writes to wait for.
 
     Raises:
         MangaMemoryError: A session of a live agent is not saved. The other sessions are written

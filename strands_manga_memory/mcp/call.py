@@ -371,7 +371,7 @@ def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str]:
 def known_user(user: tuple[str, str]) -> tuple[str, str] | None:
     """Return ``user``, a result of ``user_of_call``, or None if it identifies no user.
 
-    The id of a session without a user counts as a user. The random id of an agent and the
-    substitute for calls outside agents identify no user.
+    A session without a user counts as one user. None: an agent without a session manager, or a call
+    without an agent.
     """
     return None if user == _NOBODY or user[1].startswith(_AGENT) else user

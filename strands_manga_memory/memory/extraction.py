@@ -76,8 +76,8 @@ def extract_by_model(
 ) -> dict[str, list[Preference]]:
     """Return the preferences that a model finds in messages, keyed by message id.
 
-    A preference is left out unless the message contains the words of its value, in a sentence that
-    is not true for a time only, such as "No horror until Friday."
+    The message must contain the words of the value. Sentences that are true for a time only, such
+    as "No horror until Friday.", do not count.
     """
     lines = [
         (id_, head_and_tail(text))
@@ -126,8 +126,8 @@ def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[State
     Args:
         transcript: Transcript of the session.
         by_model: Preferences that a model found in the session, keyed by subject such as ``genre``.
-            Each is attributed to the latest message of the user that states its value, and left out
-            without such a message. If ``by_model`` is empty, rules extract the preferences.
+            A preference belongs to the latest user message with its value, and is left out without
+            such a message. If ``by_model`` is empty, rules extract the preferences.
     """
     utterances = _with_whole_answers(transcript.utterances)
     by_user = [each for each in utterances if each.role == "user" and each.is_learned]
@@ -175,10 +175,10 @@ def _states_value(text: str, preference: Preference) -> bool:
 def passages_of(utterances: Sequence[Utterance]) -> list[str]:
     """Split the messages of a session into passages that are short enough to be quoted.
 
-    Turns of small talk are left out. A correction by the user is added to the latest passage that
-    has a number of the correction, such as ``12``, or else to the last passage. A quote of the
-    passage then has the corrected value, too. If both are too long together, only the user's words
-    are kept, or the correction becomes a passage of its own.
+    Turns of small talk are left out. A user's correction is added to the latest passage with the
+    same number, such as ``12``, or to the last passage. A quote of the passage then has the
+    corrected value, too. If both are too long together, the assistant's words are removed. If that
+    is not enough, the correction becomes a separate passage.
     """
     passages: list[str] = []
     for _, turn in itertools.groupby(utterances, key=lambda utterance: utterance.turn):
@@ -223,10 +223,9 @@ def _passages_of_turn(parts: Iterable[Utterance]) -> list[str]:
 def without_removed(
     transcript: Transcript, removals: Sequence[Removal], *, after: float
 ) -> Transcript:
-    """Return the messages of a transcript after the time ``after``, without removed turns.
+    """Return a transcript without removed turns, and without messages up to the time ``after``.
 
-    A turn is removed if one of its messages was retracted, or states a preference that was deleted
-    later.
+    A turn is removed if a message in it was retracted or states a preference deleted later.
     """
     retracted = {each.message for each in removals}
 
@@ -247,7 +246,7 @@ def without_removed(
 
 
 def without_personal_data(transcript: Transcript, pii: PiiPolicy) -> Transcript:
-    """Apply the policy for personal data to a transcript. Messages that it refuses are left out."""
+    """Apply the policy for personal data to a transcript. Refused messages are left out."""
     cleaned = []
     for utterance in transcript.utterances:
         try:

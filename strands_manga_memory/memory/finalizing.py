@@ -112,9 +112,9 @@ class MemoryKeeper:
     def finalize(self, transcript: Transcript) -> MemoryRecord | None:
         """Store summary, preferences and messages of an ended conversation as memories of the user.
 
-        A failed call can be repeated. If messages were added or redacted since an earlier call, the
-        summary of that call is replaced. A conversation that is created again after its deletion or
-        expiry gets a separate summary.
+        A failed call can be repeated. If messages were added or redacted since the last call, the
+        new summary replaces the last one. A conversation that is created again after its deletion
+        or expiry gets a separate summary.
 
         Returns:
             The stored summary. None if there is no message to summarize, or if all data of the user
@@ -194,11 +194,11 @@ class _EndedConversation:
         ended_at: float,
         **fields: Any,
     ) -> MemoryRecord | None:
-        """Create or change a memory, unless ``is_current`` is true for the stored memory.
+        """Create or change a memory, and return it.
 
-        The retention begins at ``ended_at``, the end of the last session in the memory, so a late
-        or repeated call does not extend it. The result is None if the stored record is unreadable,
-        or if all data of the user were deleted.
+        A memory for which ``is_current`` is true stays unchanged. The retention begins at
+        ``ended_at``, the end of the last session in the memory, so later calls do not extend it.
+        The result is None if the stored record is unreadable, or all data of the user were deleted.
         """
         now, rule = self._keeper.clock(), self._keeper.retention[MemoryType(id_.partition("#")[0])]
 

@@ -48,7 +48,7 @@ MAX_BYTES = 524_288
 """Most bytes of cached memories after compression. Larger content is not cached."""
 
 _MAX_STATEMENTS = 30
-"""Number of the latest statements that the record has."""
+"""Most statements in the record; the latest are kept."""
 _STATE = "state"
 _CONTENT = TypeAdapter(PartitionContent)
 
@@ -70,8 +70,8 @@ class ProfileState:
         statements: Recently stated preferences of the user on all devices, in order of time.
         removals: Recent deletions of a preference, or of all preferences that a message stated.
         revision: Last known revision of the user's preference log.
-        removed: Random text that changes whenever memories are removed. An agent that reads a new
-            text reads ``context`` again.
+        removed: Random text, replaced whenever memories are removed. Agents then read ``context``
+            again.
     """
 
     exists: bool = False
@@ -97,10 +97,10 @@ class ProfileState:
         *,
         since: float = -math.inf,
     ) -> ProfileState:
-        """Return a copy of this state with further stated preferences (statements) and removals.
+        """Return a copy of this state with new stated preferences (statements) and removals.
 
-        Statements to which a removal applies, and those up to the time ``since`` (in seconds since
-        1970), are left out. Only the latest 30 statements are kept.
+        The copy has the latest 30 statements that are later than ``since`` (in seconds since 1970)
+        and to which no removal applies.
         """
         void = latest_removals([*self.removals, *removals])
         stated = valid(merged(self.statements, statements), void)
@@ -153,9 +153,9 @@ class HotProfile:
 
         Args:
             change: Function from the current state to the next state, called again after a
-                conflict. If it returns None, nothing is written. An empty ``removed`` in the next
-                state, or that of a new record, is replaced by a new random text, by which agents
-                notice that memories were removed.
+                conflict. Result None: nothing is written. If ``removed`` is empty in the next
+                state, a new random text is stored, by which agents notice that memories were
+                removed. A new record always gets a new text.
             drops: Whether to remove the cache of the user's memories from the record.
 
         Raises:
@@ -198,9 +198,9 @@ class HotProfile:
         """Read the cached memories of the user from the hot tier in one request.
 
         Returns:
-            The memories, or None if none were cached in the last 30 minutes, and the version of the
-            user's record for ``store_memories``. Both are None if the user has no record, or if the
-            read fails.
+            A pair: the memories (None if none were cached in the last 30 minutes), and the record's
+            version for ``store_memories``. Both are None if the user has no record or the read
+            fails.
         """
 
         def read() -> tuple[PartitionContent | None, tuple[int, int] | None]:

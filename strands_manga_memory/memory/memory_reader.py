@@ -104,9 +104,9 @@ class MemoryReader:
     def start(self) -> None:
         """Read the user's memories into this process at the start of a session.
 
-        The memories for the system prompt are read before the call returns. The first session uses
-        memories that this process has read already, for example for a search. Recent facts and
-        messages are read in the background.
+        The memories for the system prompt are read before the call returns, and recent facts and
+        messages in the background. Memories that a search in this process has read before the first
+        session are not read again.
         """
         copy = self._read() if self._has_session else self._current()
         self._has_session = True
@@ -297,9 +297,9 @@ class MemoryReader:
                 self._count_accesses_at(time.monotonic() + COUNT_SECONDS)
 
     def _count_accesses_at(self, due: float) -> None:
-        """Schedule an update of the access counts at ``due``, in monotonic seconds.
+        """Schedule an update of the access counts at ``due`` (monotonic seconds).
 
-        If the process exits earlier, the next access schedules another update.
+        If the process exits earlier, an access in another process schedules it.
         """
 
         def count_accesses() -> None:

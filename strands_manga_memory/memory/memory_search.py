@@ -213,8 +213,8 @@ class Snapshot:
             wanted: Conditions.
             now: The time in seconds since 1970.
             query: Text with which the memories are compared. None: no comparison.
-            matching: Whether each result must share a word with the query, or have a similarity
-                above 0 if texts are compared by vectors.
+            matching: True: each result must share a word with the query or, if texts are compared
+                by vectors, have a similarity above 0.
         """
         terms = content_terms(query) if query and matching and self._embed is None else None
         with self._lock:

@@ -69,17 +69,16 @@ def find_older(
     most important memories of ``types``.
 
     The first call reads all memories, and stores an index of their words (the word list). For seven
-    days, later calls in all processes read only the list and the memories that they return. If
-    memories were stored after the list was made, and this process may lack them, the call makes a
-    new list. A call that makes a list also returns all preferences.
+    days, later calls in all processes read only the list and the memories that they return. If the
+    list lacks memories that this process may not have read, a new list is made. A call that makes a
+    list also returns all preferences.
 
     Args:
         partition: Access to the memories of the user.
         query: Text to search for, or None.
         types: Types of the memories that are returned without a query.
-        content: Memories that the process has read. They are left out. If 40 or more are
-            preferences, all preferences are returned, too, because a session reads only 40 at its
-            start.
+        content: Memories that the process has read. They are left out. If 40 are preferences, the
+            most that a session start reads, all preferences are returned, too.
     """
     # other threads change the content meanwhile
     known, since = frozenset(content.records), content.since
@@ -196,7 +195,7 @@ def _parts_of_list(records: Iterable[MemoryRecord]) -> _Parts:
 
 
 def _make_list(partition: UserPartition) -> tuple[PartitionContent, _Parts]:
-    """Read all memories of the user, and store a word list of them. Return memories and list."""
+    """Read all memories of the user, store a word list of them, and return both."""
     owner, table, codec = partition.owner, partition.table, partition.codec or Codec()
     changes = owner.preference_log_partition, CHANGES
     changed, erased = table.get(*changes), partition.erased()

@@ -133,11 +133,11 @@ _RECENT = Range(f"{MemoryType.PATTERN}#", f"{MemoryType.EPISODE}$", 24, SHOWN_AT
 """Range of sort keys that searches read, besides the latest facts and feedback."""
 
 _MIN_RECALLED = 8
-"""Least number of memories of each type that a recall reads. It usually reads twice its limit."""
+"""A recall reads twice its limit of each type, but at least this number of memories."""
 
 _MAX_FINALIZED, _MAX_FINALIZED_OF_AGE = 128, 32
-"""Number of the latest session summaries that finalizing reads at first.
-The second number is for sessions that are old enough for a weekly or monthly summary.
+"""Numbers of session summaries that finalizing reads at first.
+The first is for the latest sessions, the second for those old enough for a roll-up.
 """
 
 MAX_COVERED = 400
@@ -178,8 +178,8 @@ class UserPartition:
     ) -> PartitionContent:
         """Read the memories in ranges of sort keys, and the memories with the given ids.
 
-        By default, all memories of the user are read. ``are_all=False`` marks the result as
-        partial, because ``ids`` lacks some ids of their kind.
+        By default, all memories of the user are read. With ``are_all=False``, ``ids`` are only some
+        of a type. The result is then partial.
 
         Raises:
             CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong
@@ -232,14 +232,13 @@ class UserPartition:
     def load_context(self, ages: Mapping[MemoryType, float]) -> PartitionContent:
         """Read the summaries that are needed to make memories from an ended conversation.
 
-        These are all weekly and monthly summaries, and the latest session summaries, usually over
-        120. Older session summaries are read, too: up to 400 that no weekly summary includes yet,
-        and up to 400 that no monthly summary includes yet. The result has the ids of expired
-        memories.
+        These are all weekly and monthly summaries, the latest session summaries (usually over 120),
+        and older ones: up to 400 that no weekly summary includes yet, and up to 400 that no monthly
+        summary includes yet. The result also has ids of expired memories.
 
         Args:
-            ages: Least age, in seconds, of the sessions in a weekly and in a monthly summary, by
-                type of the summary.
+            ages: Least age in seconds of the sessions in a summary, keyed by its type (weekly or
+                monthly).
 
         Raises:
             CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong
@@ -364,8 +363,8 @@ class UserPartition:
     def id_of_summary(self, name: str, expires_at: int | None) -> str:
         """Return the id of a session summary, the same for all versions of the summary.
 
-        The first call makes the id from the name and the current time, and stores it. Each call
-        sets the expiry of the stored id.
+        The first call for a name stores an id made from the name and the time. Each call sets the
+        expiry of the stored id.
 
         Args:
             name: Encoded id of the session. For a summary without a session, a digest of its text.
@@ -397,10 +396,10 @@ class UserPartition:
         repeat_until_written(attempt, record=storage_key_of(self.owner, LATEST))
 
     def store_questions(self, summary: MemoryRecord, rule: Retention) -> None:
-        """Store the open questions of a session summary in a record of their own.
+        """Store the open questions of a session summary in a separate record.
 
-        Without open questions, the record of an earlier version is deleted. ``rule`` is the
-        retention of open questions.
+        Without open questions, the record from an earlier version of the summary is deleted.
+        ``rule``: retention of questions.
         """
         questions = question_record(summary, rule)
         if questions.metadata["open_questions"]:
@@ -442,7 +441,7 @@ class UserPartition:
         )
 
     def count_accesses(self) -> int:
-        """Add the recorded accesses to the memories' access counts. Return the number of records.
+        """Add recorded accesses to the memories' access counts, and return the number of accesses.
 
         The record of an access is deleted before the access is counted. So no access is counted
         twice, but an access is lost if the process stops in between.

@@ -99,10 +99,10 @@ class PiiPolicy:
         return f"[{rule.name}]"
 
     def parts_of_data(self, values: Collection[str], text: str) -> set[str]:
-        """Return those of ``values`` that a text contains only as parts of personal data.
+        """Return the ``values`` that a text contains only as parts of personal data.
 
-        An example is ``ken`` in ``ken@example.com``, if the text has ``ken`` nowhere else. The
-        values are those of preferences that were extracted from the text.
+        For example, ``ken``, if the text has it only in ``ken@example.com``. The values come from
+        preferences that were extracted from the text.
         """
 
         def cleaned(one: str) -> str:

@@ -366,9 +366,9 @@ class UserContext(Plugin):
     def collect_results(self, context: InjectionFormatContext, **_: Any) -> str:
         """Keep the search results of a ``MemoryManager``, to add them to all requests of this turn.
 
-        Pass this method as ``MemoryManager(injection={"format": ...})``. The manager would add the
-        returned text only to the first request of a turn. This method therefore returns an empty
-        text, and this plugin adds a title and one line for each search result to each request.
+        Pass this method as ``MemoryManager(injection={"format": ...})``. The returned text is
+        empty, because the manager would add it only to the first request of a turn. Instead, this
+        plugin adds a title and a line for each search result to each request.
 
         A line begins with the date of the memory's session, if known. Search results that the
         request already contains, and those beyond the token budget, are left out.

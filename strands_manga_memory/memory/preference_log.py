@@ -102,8 +102,8 @@ class PreferenceLog:
         importance: Importance of the records.
         send_later: Function that sends the user's signals (reports of preferences) to another
             service in the background. None: there is no such service.
-        on_change: Function to call after a change of the user's memories, unless the user only
-            stated preferences in messages.
+        on_change: Function to call after changes of the user's memories, except those that only add
+            preferences from messages.
     """
 
     partition: UserPartition
@@ -275,8 +275,8 @@ class PreferenceLog:
         Args:
             statements: Preferences that the user has just stated, or that the application has set.
             removals: Deletions of a preference, or of all preferences that a message stated.
-            revisions: Revisions of the log before and after the change. If the hot tier does not
-                have the first, it lacks a change by another process, and agents read the table.
+            revisions: Revisions of the log before and after the change. If the hot tier has another
+                one than the first, it lacks another process's change: agents then read the table.
             is_removal: Whether further memories were removed, in addition to ``removals``.
             drops_context: Whether the next session start makes the text about the user again.
         """
@@ -318,8 +318,8 @@ class PreferenceLog:
         """Try to write a change of the preferences in one transaction.
 
         Returns:
-            None after a conflict with another process. Otherwise, the changed records, and the
-            revisions of the log before and after the write, or None if nothing had to be written.
+            None after a conflict with another process. Otherwise, a pair: the changed records, and
+            the log's revisions before and after the write (None if nothing had to be written).
         """
         table, owner = self.partition.table, self.partition.owner
         item, erased = self.read_items()
@@ -469,8 +469,8 @@ def bucket_of(owner: Owner) -> str:
 def revision_of(item: Item | None, erased: Item | None) -> str:
     """Return the revision of a user's preference log, a text without meaning.
 
-    If it has changed, agents must read the user's memories again. A deletion of all data of the
-    user also changes it. The arguments are the two values that ``read_items`` returns.
+    A new revision tells agents to read the user's memories again, also after a deletion of all data
+    of the user. The arguments are the two values that ``read_items`` returns.
     """
     return f"{(item or {}).get('revision') or ''}{(erased or {}).get('mark') or ''}"
 
@@ -499,7 +499,7 @@ def slot_and_value(record: MemoryRecord) -> tuple[str, str]:
 
 
 def slot_of(record: MemoryRecord) -> str:
-    """Return the subject of a preference record, such as ``genre``, or a digest of its content."""
+    """Return a preference record's subject, such as ``genre``, or a digest if it has none."""
     return slot_and_value(record)[0] or Statement(Preference("", record.content), 0.0).slot
 
 

@@ -1,4 +1,4 @@
-"""One agent's copy of the user's record in the hot tier, a fast shared store such as Redis."""
+"""One agent's copy of the text about its user, and of the user's recent preferences."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ class ProfileCache:
     def stated(self) -> dict[str, SlotState]:
         """Preferences stated since ``context`` was made, keyed by subject such as ``genre``.
 
-        They override the text about the user. The value that changed last comes last. An added
-        value, as in "also romance", follows the earlier values of the subject. Preferences that are
-        not yet in the hot tier are included. Encrypted personal data are decrypted.
+        They override the text about the user. The subject that changed last comes last. "Also
+        romance" changes the value ``horror`` to ``horror, romance``. Preferences that are not yet
+        in the hot tier are included. Encrypted personal data are decrypted.
         """
         with self._lock:
             known, stated = self.context.values, self._state.statements

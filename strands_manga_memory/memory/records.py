@@ -150,9 +150,8 @@ class MemoryRecord:
         expires_at: Expiry time. None means never.
         version: Number that each change increments, except a change of the access count or access
             time.
-        covers: Version of each session summary that a weekly or monthly summary includes, keyed by
-            the id of the session summary. Empty for other types. Reads for a session start leave
-            it empty.
+        covers: Versions of the session summaries that a weekly or monthly summary includes, keyed
+            by their ids. Empty for other types, and when read at a session start.
         unknown: Attributes that a later version of this package wrote, kept on writes.
     """
 
@@ -396,11 +395,10 @@ def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
 
 
 def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, storage_key: str) -> Item:
-    """Return the content of a record in the form in which the table stores it.
+    """Return the content of a record as the table stores it: encoded or plain.
 
-    With a codec, the content is encoded. Without a codec, it is encoded only if it has a value that
-    DynamoDB rejects: deep nesting, NaN or a lone surrogate. ``storage_key`` comes from
-    ``storage_key_of``.
+    With a codec, the content is encoded; without one, only if DynamoDB rejects a value in it: deep
+    nesting, NaN or a lone surrogate. ``storage_key`` comes from ``storage_key_of``.
     """
     if codec is None and is_json(body, levels=_MAX_LEVELS, exponents=_MAX_EXPONENT):
         with suppress(UnicodeEncodeError):  # of a lone surrogate

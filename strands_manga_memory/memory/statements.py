@@ -57,8 +57,8 @@ class Statement:
     def slot(self) -> str:
         """Key of the preference. A later preference with the same key replaces this one.
 
-        The key is the subject, such as ``genre``, and ``dislikes`` for a rejected value. Without a
-        subject, it is a digest of the value.
+        A rejected value has the key ``dislikes``. Other keys are subjects, such as ``genre``, or
+        digests of values without a subject.
         """
         if self.preference.liked is False:
             return DISLIKES
@@ -80,8 +80,8 @@ class Removal:
     Attributes:
         at: Time of the removal, in seconds since 1970. Later statements stay valid.
         slot: Subject of the deleted preference. It may be empty.
-        values: Digests of the deleted values. Statements of these values are removed under any
-            subject.
+        values: Digests of the deleted values. They are removed from all subjects, not only
+            ``slot``.
         message: Digest of the retracted message's ``tracking_id``. Empty for a deleted preference.
     """
 
@@ -142,8 +142,8 @@ class PreferenceSignal:
     Attributes:
         id: Unique id of the signal. Repeated deliveries have the same id.
         number: Number that increases with each signal of the user, also after a deletion of all
-            data of the user. 0 before the signal is stored. A receiver should ignore a signal if it
-            has received a signal of the same key with a higher number.
+            data of the user. 0 before the signal is stored. A receiver should ignore a signal after
+            a signal of the same key with a higher number.
         user_id: User id, unique within the tenant.
         tenant: Tenant of the user, or None.
         key: Subject of the preference, such as ``genre``. Empty for a statement without a subject.
@@ -203,10 +203,7 @@ class PreferenceSignal:
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """Current value of a slot (subject such as ``genre``), and the statement that it comes from.
-
-    If several statements have the value, it is the latest of them.
-    """
+    """Current value of a slot (such as ``genre``), and the latest statement with this value."""
 
     value: str
     statement: Statement
@@ -285,8 +282,8 @@ class PreferenceChange:
         statements: Preferences that new messages state.
         removals: Deletions and retractions, which remove statements of earlier messages.
         record: Record of a preference that ``UserMemoryStore.prefer`` set, or None.
-        dropped: Id of a preference record to delete, or None. Its value is deleted even if
-            ``UserMemoryStore.prefer`` set it. ``removals`` delete only values from messages.
+        dropped: Id of a preference record to delete, or None. Needed for a value that
+            ``UserMemoryStore.prefer`` set: ``removals`` delete only values from messages.
         signals: Reports of the statements and retractions to another service.
         sent: Ids of signals that the other service has accepted. They are deleted.
     """
@@ -326,9 +323,9 @@ class LoggedChanges:
     def admit(self, statements: Iterable[Statement]) -> tuple[Statement, ...]:
         """Return the new statements (stated preferences) that may be stored in the log.
 
-        A statement is left out if it was removed, or if it is older than the last deletion of all
-        data of the user. It is also left out if the log has its maximum of 300 removals, and all
-        are later than the statement: the log may have dropped a removal that applies to it.
+        Statements that were removed, or that are older than the last deletion of all data of the
+        user, are left out. If the log has 300 removals, the maximum, statements older than the
+        oldest removal are left out, too: a removal that the log has dropped may apply to them.
         """
         since = max(self.erased_at, complete_since(self.removals))
         return tuple(each for each in valid(statements, self.removals) if each.at > since)
@@ -392,9 +389,9 @@ def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:
 
 
 def complete_since(removals: Sequence[Removal]) -> float:
-    """Return the time from which on a preference log has all removals, in seconds since 1970.
+    """Return the time since which a preference log lacks no removal, in seconds since 1970.
 
-    A log keeps the latest 300 removals. With 300, the result is the time of the first one. With
+    A log keeps only the latest 300 removals. With 300, the result is the time of the oldest. With
     fewer, it is minus infinity.
     """
     return removals[0].at if len(removals) >= _MAX_REMOVALS else -math.inf

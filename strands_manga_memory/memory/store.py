@@ -370,10 +370,10 @@ class UserMemoryStore(MemoryStore):
     ) -> list[MemoryRecord]:
         """Read unexpired memories from the table.
 
-        Memories that are similar to ``query``, important or recent come first. Usually, only the
-        latest, most important and matching memories are read. All are read if ``limit`` is None, if
-        too few meet the conditions, or if ``query`` is compared by vectors. Preferences of a turn
-        that just ended are included. ``access_count`` and ``accessed_at`` exclude this recall.
+        Memories that are similar to ``query``, important or recent come first. Preferences of a
+        turn that just ended are included. ``access_count`` and ``accessed_at`` exclude this recall.
+        All memories are read if ``limit`` is None, if ``query`` is compared by vectors, or if too
+        few of the latest, most important and matching memories meet the conditions.
 
         Args:
             type: Type of the memories. Default: all types except those in ``DERIVED`` (stored
@@ -587,9 +587,9 @@ class UserMemoryStore(MemoryStore):
 
 
 def _shown_name(key: str) -> str:
-    """Return the name of a preference: the standard key, such as ``genre`` for "favorite genres".
+    """Return the standard key of a preference, such as ``genre`` for "favorite genres".
 
-    If the given key differs from it only in case or spaces, the given spelling is kept.
+    The spelling of a standard key is kept: ``Genre`` stays ``Genre``.
     """
     slot = slot_for_key(key)
     return key if slot == " ".join(key.casefold().split()) else slot

@@ -96,7 +96,7 @@ class SessionsReport:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of imported messages (key ``messages``), and of sessions (keyed by outcome).
+        """Number of messages (key ``messages``) and numbers of sessions, keyed by outcome.
 
         Outcomes are the values of ``ImportedSession.outcome``, such as ``imported`` and ``failed``.
         """

@@ -33,7 +33,7 @@ They stay active after a change of subject, and no pronoun refers to them.
 
 _OF_TITLES, _OF_DAYS = frozenset({"volume", "asin", "isbn", "price"}), frozenset({"time"})
 _DETAILS = {"series": _OF_TITLES, "title": _OF_TITLES, "date": _OF_DAYS, "weekday": _OF_DAYS}
-"""Entity types whose values are removed when a new entity of the key's type is named."""
+"""Entity types whose values a new entity of another type (the key) removes."""
 
 
 class ActiveEntity(StateItem):
@@ -61,9 +61,8 @@ class ActiveEntity(StateItem):
     def display_text(self) -> str:
         """Text that the model sees for the entity, such as ``One Piece`` for ``one piece``.
 
-        It is ``text``, as written in the message, if the entity is a date, or if ``text`` and
-        ``value`` differ only in case, quotation marks or other details that ``normalized`` removes.
-        Otherwise, it is ``value``.
+        It is ``text`` for a date, and if ``text`` and ``value`` differ only in case, quotation
+        marks or other details that ``normalized`` removes. Otherwise, it is ``value``.
         """
         written = self.text.strip(_QUOTATION_MARKS)
         is_shown = self.type == "date" or self.value in (written.casefold(), normalized(written))
@@ -172,12 +171,12 @@ class ActiveEntities(StatePart):
         removes the time of the earlier day. Entities that the assistant or a tool named
         (``by_user`` is False) are ignored in three cases:
 
-        - One of the new entities of the type is active already.
+        - One of the new entities is active already.
         - There are more than ``MAX_VALUES`` (5) new entities of the type.
         - An active, confirmed entity of the type was named in the same turn.
 
-        The active entities of the type then stay active. Those that were named again count as
-        named in this turn.
+        The active entities of the type then stay active, and those named again count as named in
+        this turn.
         """
         named = defaultdict[str, dict[str, ActiveEntity]](dict)
         for entity in entities:

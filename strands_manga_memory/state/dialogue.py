@@ -141,7 +141,7 @@ class DialogueSlot(StateItem):
 
 
 def checked_slot(name: str, slot: object, types: EntityTypes) -> DialogueSlot:
-    """Check a slot that an application has defined, and return it. The error calls it ``name``.
+    """Check a slot that an application has defined, and return it. Errors call it ``name``.
 
     Raises:
         ValueError: ``slot`` is no ``DialogueSlot``, has an unknown field or entity type (not in
@@ -213,7 +213,7 @@ class Dialogue(StatePart):
         agent: Agent that serves the user.
         slots: Slots of the intent, keyed by name.
         clarifications: Pending questions to the user, the next question first.
-        turns: Stored number of user requests, as in ``turn_count``; 0 if no number is stored.
+        turns: Stored number of user requests; 0 if none is stored (see ``turn_count``).
     """
 
     KEY: ClassVar[str] = "manga_state.conversation"

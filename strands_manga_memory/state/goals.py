@@ -44,9 +44,9 @@ def added_finding(known: tuple[str, ...], text: str, limit: int) -> tuple[str, .
 
 
 def counted_kind(counts: Mapping[str, object], kind: str) -> str:
-    """Return the key under which ``counts`` counts an event of a kind, such as a tool's name.
+    """Return the key in ``counts`` for events of a kind, such as calls of a tool.
 
-    The key is ``kind`` or, if ``counts`` has 20 other keys already, ``other``.
+    The key is ``kind``, or ``other`` if ``counts`` has 20 other keys already.
     """
     return kind if kind in counts or len(counts) < MAX_KINDS else "other"
 

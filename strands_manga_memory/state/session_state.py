@@ -232,16 +232,16 @@ class SessionState:
         wall: Function that returns seconds since 1970.
         hot: Hot store for the shared state. None: the agent shares no state.
         scope: Scope of the session; required with ``hot``.
-        is_stored: Function that takes an agent's id and returns whether the session still has the
-            agent's conversation. A new agent ignores shared state if the conversations of all
-            agents that wrote the state were deleted. None: no check.
+        is_stored: Function from an agent's id to whether the session still has the agent's
+            conversation. If it returns False for all agents that wrote the shared state, a new
+            agent ignores this state. None: no check.
         deadline: Seconds that a turn waits for the shared state.
 
     Attributes:
         unreadable: Reasons why stored parts of the state cannot be read, by their key in
             ``agent.state``.
-        is_in_turn: Whether changes are shared only at the end of the current turn. If False, each
-            change is shared at once.
+        is_in_turn: True: changes are shared at the end of the current turn. False: each change is
+            shared at once.
     """
 
     kinds: Iterable[type[StatePart]]
@@ -317,8 +317,8 @@ class SessionState:
 
         Args:
             base: Values of all parts of the state, such as the goals, at the last read or write, by
-                key. Later changes of this agent are merged into the values that are read now. None:
-                the later changes are discarded.
+                key. This agent's changes since then are merged into the values that are read now.
+                None: they are discarded.
         """
         with self.lock:
             agent = self.agent

@@ -418,7 +418,7 @@ class TaskState:
         return item_of(self.steps, "step", id_)
 
     def failed(self) -> list[TaskStep]:
-        """Return those of the task's tool calls that failed or timed out."""
+        """Return the tool calls of the task that failed or timed out."""
         with self._lock:
             return [
                 step

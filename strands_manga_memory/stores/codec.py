@@ -108,11 +108,11 @@ class Codec:
         self._allow_plain = allow_plain
 
     def check_plain(self, storage_key: str) -> None:
-        """Raise ``CorruptRecordError`` if the codec must not read unencrypted records.
+        """Reject an unencrypted record, unless this codec may read unencrypted records.
 
-        Call this method for a record that is not encrypted. A codec reads such records if it has
-        no cipher, or with ``allow_plain=True``. ``storage_key`` is the record's key in its store,
-        for the error message.
+        A codec may read them if it has no cipher, or with ``allow_plain=True``. Otherwise,
+        ``CorruptRecordError`` is raised. ``storage_key`` is the record's key in its store, for the
+        error message.
         """
         if self.encrypts and not self._allow_plain:
             advice = "Codec(allow_plain=True) also reads records from before encryption"
@@ -209,9 +209,9 @@ def dump(value: Any) -> bytes:
     key that begins with ``$`` gets one more ``$`` before the key.
 
     Other values are changed. Tuples and sets become lists. Keys of dicts become texts. Dates, times
-    and ``Decimal`` become their ``str()``. Any other object also becomes its ``str()``, and a
-    warning is logged. The same applies to a container that contains itself, or that is nested
-    deeper than ``MAX_LEVELS``.
+    and ``Decimal`` become their ``str()``. Any other object, a container that contains itself, and
+    a container nested deeper than ``MAX_LEVELS`` also become their ``str()``, and a warning is
+    logged.
     """
     if is_json(value, levels=MAX_LEVELS - 1):
         text = json_bytes(value)
@@ -366,8 +366,8 @@ def compress(payload: bytes) -> bytes | None:
 def decompress(payload: bytes) -> bytes:
     """Decompress bytes from ``compress``, with protection against decompression bombs.
 
-    The result has at most 16 times the size of ``payload``, or at most 1 KiB if that is more. The
-    limit is never over 64 MiB.
+    The limit of the result is 16 times the size of ``payload``, but at least 1 KiB and at most 64
+    MiB.
 
     Raises:
         ValueError: The bytes are truncated, or the result exceeds the limit.

@@ -39,9 +39,9 @@ class HotWrite:
     are recognized.
 
     Args:
-        expect: Epoch and version that the stored conversation must have. None: the store must not
-            have the conversation, or only its tombstone (record of a deletion) with an epoch below
-            ``epoch``, which the write replaces.
+        expect: Epoch and version that the stored conversation must have. None: there must be no
+            conversation, or a tombstone (record of its deletion) with an epoch below ``epoch``. The
+            write replaces the tombstone.
         epoch: Epoch after the write.
         version: Version after the write, from ``new_version``. If the store already has this epoch
             and version, an earlier attempt of the write has succeeded.
@@ -238,9 +238,9 @@ class InMemoryHotStore:
     The store is thread-safe. Its data is lost with the process. After a fork, the child continues
     with its own copy.
 
-    An expired conversation stays readable for ``grace`` seconds. Afterwards it is removed at the
-    next access, or when the store has twice as many entries (conversations and values) as after
-    its last clean-up.
+    An expired conversation stays readable for ``grace`` seconds. It is then removed at its next
+    access, or when the number of entries (conversations and values) has doubled since the last
+    clean-up.
 
     Args:
         clock: Function that returns the time in seconds. Default ``time.time``.

@@ -60,8 +60,8 @@ class PostgresTable(SQLTable):
         conninfo: URL or connection string of libpq:
             ``postgresql://user:password@host:5432/database?sslmode=verify-full``.
         schema: Names of the table and its keys. Default ``SESSIONS``.
-        deadline: Longest time of an operation in seconds. Default 2. The wait for a free connection
-            is not included. It may take another ``deadline`` seconds, or 2 seconds if this is more.
+        deadline: Longest time of an operation in seconds, without the wait for a free connection.
+            Default 2. The wait has the same limit, but at least 2 seconds.
 
     Attributes:
         schema: Names of the table and its keys.
@@ -307,9 +307,9 @@ class Connection(psycopg.Connection[Any]):
     def connect(  # type: ignore[override]
         cls, conninfo: str = "", *, owner: weakref.ref[PostgresTable], **options: Any
     ) -> Any:
-        """Connect to the PostgreSQL server. If this fails, store the error for the waiting threads.
+        """Connect to the PostgreSQL server, or store the error in ``PostgresTable.failure``.
 
-        The pool does not report errors to waiting threads. They read ``PostgresTable.failure``.
+        Waiting threads read it there, because the pool does not report errors to them.
         """
         try:
             return super().connect(conninfo, **options)

@@ -69,9 +69,9 @@ class Condition:
     """Condition on the stored record, which is checked in the same atomic step as a write.
 
     For example, ``Condition(equals={"version": 3})`` allows a write only if the stored record has
-    version 3. ``Condition(absent=True)`` allows a write only if there is no record. With ``absent``
-    and ``equals``, a write is allowed in both cases. Without ``equals`` and ``below``, no existing
-    record meets the condition.
+    version 3. ``Condition(absent=True)`` allows a write only if there is no record. With both, a
+    write is allowed in either case. Without ``equals`` and ``below``, no existing record meets the
+    condition.
 
     Attributes:
         absent: Whether the write is allowed if there is no record.
@@ -158,8 +158,8 @@ class Table(Protocol):
             item: The record.
             when: Condition on the stored record. None for no condition.
             scrub: Whether a replaced record must be unreadable in all files of the store when the
-                call returns. False is faster, but a file may contain the replaced record until a
-                later call deletes any record, or replaces any record with ``scrub=True``.
+                call returns. False is faster, but a file may contain the record until any record is
+                deleted, or replaced with ``scrub=True``.
 
         Returns:
             Whether the record was written. False if the condition is not met.
@@ -279,8 +279,8 @@ def normalize(value: Any) -> Any:
 def parse_item(data: bytes, key: Key, schema: TableSchema) -> Item:
     """Parse a serialized record. If the data is damaged, the result has only the key.
 
-    A damaged record therefore does not make a read of many records fail. Data also counts as
-    damaged if the key in it is not ``key``.
+    Thus, one damaged record does not fail a read of many records. A record with another key than
+    ``key`` also counts as damaged.
     """
     with suppress(*MALFORMED):
         item = load(data)

@@ -69,9 +69,9 @@ def users_table_url(
     Args:
         memories: Argument ``memories`` of ``MangaMemory``: a URL, True for a table in the same file
             or service as the conversations, False or None for no table.
-        durable: URL of the table of conversations. If ``memories`` is True, the result is this URL.
-            From a URL of DynamoDB, the table's name is removed, because the memory table has its
-            own default name.
+        durable: URL of the table of conversations. If ``memories`` is True, the result is this URL;
+            for DynamoDB, without the table's name, because the memory table has its own default
+            name.
     """
     if memories is not True:
         return memories or None

@@ -185,9 +185,9 @@ class TierHealth:
     def wait_limit(self, seconds: float) -> float:
         """Return the number of seconds that a call may wait for the store's response.
 
-        While the store works, the result is ``seconds``. In an outage, the time since the start of
-        the first failed call is subtracted: with 2 seconds, a call that begins 1.5 s later may wait
-        0.5 s. The result is at least 0.05 s. An outage thus delays only its first calls.
+        While the store works, the result is ``seconds``. In an outage, it is lower, but at least
+        0.05 s: with ``seconds=2``, a call that begins 1.5 s after the start of the first failed
+        call may wait 0.5 s. An outage thus delays only its first calls.
         """
         if self._shared is not None:
             return self._shared.wait_limit(seconds)
@@ -282,9 +282,9 @@ class Writer:
     runs in at most ``threads - 2`` threads (but at least one), so that it does not delay other
     work.
 
-    At interpreter exit, pending work runs for at most 5 s. The exit does not wait for work whose
-    function ``is_needed`` returns False. SIGKILL, an unhandled SIGTERM and ``os._exit`` lose
-    pending work. After a fork, the child process starts without threads and work.
+    At interpreter exit, work runs for at most 5 s. The exit does not wait for work whose
+    ``is_needed`` (see ``submit``) returns False. SIGKILL, an unhandled SIGTERM and ``os._exit``
+    lose pending work. After a fork, the child process starts without threads and work.
 
     Args:
         threads: Largest number of threads, which are daemon threads. Default 8.
@@ -372,7 +372,7 @@ class Writer:
 
         The function runs again, with growing pauses, after each ``StoreError``, and also after a
         ``KeyboardInterrupt``, so that the write is not lost. Any other error is logged, and ends
-        the repetition. Later functions of ``repeat`` with the same key wait for its end. ``drain``
+        the repetition. Later functions of ``repeat`` with the same key wait until then. ``drain``
         does not wait for the function if ``is_needed`` returns False.
         """
         with self._changed:

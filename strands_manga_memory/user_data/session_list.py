@@ -29,8 +29,8 @@ class SessionEntry:
     Attributes:
         session_id: Id of the session.
         agents: Ids of the session's agents.
-        title: First message of the user, without small talk such as a greeting if possible. At most
-            80 characters, with card and account numbers redacted. Empty without messages.
+        title: First message of the user, if possible not small talk such as a greeting. At most 80
+            characters, with card and account numbers redacted. Empty without messages.
         turns: Number of turns of all agents together.
         last_used: Time of the last activity, in seconds since 1970; None if there was no activity.
         is_damaged: Whether a record of the session cannot be read. The entry then has no title and
@@ -78,8 +78,8 @@ class UserPage:
     """Page in a list of users.
 
     Attributes:
-        users: Entries of the page, sorted by the percent-encoded text ``tenant:user``, or ``user``
-            if the user has no tenant.
+        users: Entries of the page, sorted by the percent-encoded text ``tenant:user`` or, without a
+            tenant, ``user``.
         next: Argument ``after`` of ``list_users`` for the next page; None on the last page.
     """
 
