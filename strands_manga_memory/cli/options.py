@@ -178,8 +178,8 @@ def open_conversation(
 
     Raises:
         BadParameter: The session has several agents, and ``agent`` is None.
-        CorruptRecordError: A conversation of the session is damaged. With ``agent``, the error is
-            raised only if the agent's conversation is damaged or missing.
+        CorruptRecordError: The session has a damaged conversation, and no intact conversation of
+            ``agent``.
         ValueError: The session is not stored, or does not have the given agent.
     """
     target = session_target(session, user, tenant)

@@ -25,10 +25,10 @@ unavailable store.
 """
 
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
-"""Escapes of control characters, with which stored text could control the terminal."""
+"""Escapes that replace control characters, because stored text could control the terminal."""
 
 _WHOLE = 24
-"""Number of characters up to which a table column is as wide as its longest cell."""
+"""A column whose longest cell has at most this number of characters is not narrowed."""
 
 _literal_console = partial(Console, highlight=False, markup=False, emoji=False)
 """Constructor of a console that prints ids and texts literally, also ``[red]`` and ``:key:``, which

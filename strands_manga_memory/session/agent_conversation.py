@@ -58,13 +58,12 @@ class SessionStats(TypedDict):
         turns: Number of turns so far. A turn is one request of the user.
         messages: Number of messages in the log (all messages so far).
         window_messages: Number of messages in the history.
-        left_messages: Number of messages of the log that were removed from the history, or edited
-            in it.
+        left_messages: Number of messages that the history lacks, or has only in an edited form.
         unsaved_messages: Number of messages that no store has confirmed.
         dropped_messages: Number of unsaved messages discarded because the conversation was deleted.
-        possible_loss: Whether the last turns may be lost. True if the hot tier, which gets turns
-            first, had lost the conversation, or did not answer, when this process read the stores.
-            False if ``close`` or a sweeper had already written all turns to the durable tier.
+        possible_loss: Whether the last turns may be lost, because the hot tier, which gets turns
+            first, had lost the conversation or did not answer when this process read the stores.
+            False if ``close`` or a sweeper had written all turns to the durable tier.
         hot: State of the hot tier (such as Redis): ``up``, ``down`` or ``none`` (not in use).
         hot_error: Cause of the hot tier's outage, possibly with a remedy; empty while it is up.
         durable: State of the durable tier (such as DynamoDB): ``up``, ``down`` or ``none``.
@@ -73,8 +72,8 @@ class SessionStats(TypedDict):
         budget: Token budget of the history; None if the conversation manager has none.
         left: Remaining tokens of the budget; None without a budget.
         age: Seconds since the conversation began.
-        oldest_turn_age: Seconds since the time of the first unedited message of the history; None
-            without such a message.
+        oldest_turn_age: Age in seconds of the first unedited message in the history; None without
+            such a message.
     """
 
     turns: int
@@ -109,8 +108,8 @@ class AgentConversation:
         local: This process's copy of the conversation, with its unsaved changes.
         lock: Lock that guards ``local``. It is never held during I/O.
         possible_loss: Whether turns may have been lost before the conversation was opened.
-        in_use: The ``AgentConversation`` of the agent that uses the same conversation in this
-            process; None without such an agent.
+        in_use: ``AgentConversation`` of this process's agent that has the same conversation; None
+            without such an agent.
     """
 
     def __init__(
@@ -230,15 +229,14 @@ class AgentConversation:
         at: float | None = None,
         history: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """Add a message to the conversation, or replace its earlier, shorter version.
+        """Add a message to the conversation, or replace its shorter version.
 
-        A user's request begins a new turn. Any other message is added to the open turn. If no turn
-        is open, the message begins a continuation, which has the number of the previous turn.
+        A user's request begins a new turn. Any other message is added to the open turn or, without
+        one, begins a turn that has the number of the previous turn.
 
-        A model that continues its answer sends a longer version with the same ``tracking_id``. It
-        replaces the shorter version, unless ``history``, the agent's messages, contains both.
-        Without ``history``, nothing is replaced. ``at`` is the time of the message in seconds since
-        1970 (default: now).
+        A model that continues an answer sends a longer message with the same ``tracking_id``. If
+        ``history``, the agent's messages, has only the longer message, the shorter one is replaced.
+        ``at`` is the time of the message in seconds since 1970 (default: now).
         """
         with self.lock:
             local, identity = self.local, message.get("tracking_id")
@@ -475,7 +473,7 @@ class AgentConversation:
     def _read_log(
         self, *, newest: int | None = None, until: TurnKey | None = None
     ) -> tuple[list[LogEntry], int]:
-        """Return messages of the log (all messages), oldest first, and how many of them were found.
+        """Return messages of the log, oldest first, and their number without placeholders.
 
         A placeholder replaces each missing message. ``newest`` is the minimum number of messages to
         read, from the newest back. ``until`` is the newest turn to read.

@@ -54,8 +54,8 @@ def slots_of(
     - Any other message, such as a summary, belongs to no turn. It becomes a reference that contains
       the whole message.
 
-    ``view`` has references to the messages of the previous history, and to messages added since.
-    ``found`` finds messages in memory by a ``tracking_id``, also those that ``view`` lacks.
+    ``view`` has references to the previous history, and to messages added since. ``found`` finds
+    any message in memory by its ``tracking_id``, also a message that ``view`` lacks.
     """
     unmatched: dict[bytes, list[Slot]] = {}
     for slot in view:
@@ -96,11 +96,10 @@ def messages_of(
     before: Sequence[Slot] = (),
     present: Sequence[Message] = (),
 ) -> list[Message]:
-    """Convert references to the messages of an agent's history, and return these messages.
+    """Convert the references ``view`` to the messages of an agent's history.
 
-    A placeholder replaces each message that cannot be read. ``present`` are the messages of the
-    references ``before``, which are the agent's present history. Those that are in ``view``, too,
-    are not read again.
+    A placeholder replaces each message that cannot be read. ``before`` and ``present`` are the
+    references and the messages of the present history. Messages in both histories are not read.
     """
     kept = dict(zip(before, present, strict=True)) if len(before) == len(present) else {}
     messages: list[Message] = []
@@ -173,8 +172,8 @@ def entries_of(snapshot: Mapping[str, Any]) -> tuple[dict[str, bytes], bytes | N
 def serialize_states(values: Mapping[str, Any]) -> dict[str, bytes]:
     """Serialize the states of an agent: values of ``agent.state``, interrupts and model state.
 
-    ``values`` are all values stored with the conversation, keyed by name. Other values, such as
-    metadata, and deleted states are left out.
+    ``values`` are all values stored with the conversation, keyed by name. Deleted states and other
+    values, such as metadata, are left out.
     """
     return {
         name: dump(value)

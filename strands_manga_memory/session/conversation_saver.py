@@ -32,7 +32,7 @@ from strands_manga_memory.telemetry import count_missed_deadline, in_current_con
 logger = logging.getLogger(__name__)
 
 _MAX_WAIT_SECONDS = 5.0
-"""Longest wait of a turn in seconds, with pauses of the process, unless the deadline is longer."""
+"""Limit of a turn's wait in seconds, even if the process pauses. A longer deadline replaces it."""
 
 _T = TypeVar("_T")
 
@@ -48,7 +48,7 @@ class ConversationSaver:
         error: Error that a retry cannot resolve: changes that cannot be merged, or damaged stored
             data. None without such an error.
         is_closing: Whether ``commit_all`` also marks the durable tier's copy as complete. A restore
-            then reports no possible loss if the hot tier is empty.
+            then reports no possible loss.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class ConversationSaver:
     # Waiting
 
     async def wait(self, future: Future[None]) -> None:
-        """Wait until a save or refresh ends, at most until the deadline of the tier that it calls.
+        """Wait until a save or refresh ends, or until the deadline of the called tier.
 
         After the deadline, a warning is logged, and the work is completed in the background. If
         the tier is known to be down, the call returns at once.
@@ -164,14 +164,14 @@ class ConversationSaver:
     def block(self, future: Future[None], *, must: bool = False, has_waited: bool = False) -> None:
         """Block the thread until a save ends, or until a deadline.
 
-        The deadline is ``durable_deadline``. On an event loop, which other tasks share, it is
-        ``hot_deadline`` (shorter by default), unless ``must`` is True.
+        On an event loop, the deadline is ``hot_deadline``. With ``must``, or without an event loop,
+        it is ``durable_deadline``.
 
         Args:
             future: The save.
             must: Whether to raise an error if no tier stores the changes in time. False: a warning
                 is logged.
-            has_waited: Whether the caller has waited for the save already. True: no further wait.
+            has_waited: True: do not wait, because the caller has waited for the save already.
 
         Raises:
             StoreUnavailableError: The changes were not stored in time, and ``must`` is True.
@@ -280,10 +280,10 @@ class ConversationSaver:
             self._needs_flush = True  # begun in the hot tier: the durable tier does not answer
 
     def _attempt(self, work: Callable[[], _T], tier: Tier, *, must: bool = False) -> _T:
-        """Call ``work``, which uses a tier. Record whether the tier works, and retry later if not.
+        """Call ``work``, which uses ``tier``. Record whether the tier is up. If not, retry later.
 
-        ``must`` calls it even if the tier is known to be down. After a ``ConflictError`` or a
-        ``CorruptRecordError``, later saves of the conversation fail with the same error.
+        Without ``must``, a tier that is known to be down is not called. After a ``ConflictError``
+        or ``CorruptRecordError``, all later saves fail with the same error.
         """
         health = tier.health
         if not must and not health.may_call():

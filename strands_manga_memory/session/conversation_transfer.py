@@ -116,14 +116,14 @@ def rewind(storage: ConversationStorage, *, at_turn: int) -> None:
 
 
 def content_at(storage: ConversationStorage, at_turn: int) -> Record:
-    """Return the content that a conversation had at the end of the turn ``at_turn``.
+    """Return a record of a conversation's history and states at the end of the turn ``at_turn``.
 
-    Turns are counted from 1. If the turn is the last one, the content is the present history and
-    states. If it is an earlier turn, the history has this turn and at most 99 turns before it. A
-    state that was set after this turn is then missing, because only its latest value is stored.
+    Turns are counted from 1. For the last turn, these are the present history and states. For an
+    earlier turn, the history has at most 100 turns, and states that were set later are missing,
+    because only their latest values are stored.
 
-    ``storage`` must be loaded. The result is a record (state of a conversation). Its field
-    ``seen``, the number of messages of each turn, also has the turns after ``at_turn``.
+    ``storage`` must be loaded. The record's field ``seen``, the number of messages of each turn,
+    also has the turns after ``at_turn``.
 
     Raises:
         ValueError: There is no turn ``at_turn``.
@@ -193,8 +193,7 @@ def begin_with(storage: ConversationStorage, content: Record, *, replaces: bool)
         storage: Access to the conversation. The object must be new: no agent may use it.
         content: The content. Its turns are also written to the log of the new incarnation.
         replaces: False: begin a conversation that does not exist yet. True, for a rewind: replace
-            the present incarnation, from which ``content`` was read, and keep turns that were
-            stored after that read.
+            the incarnation from which ``content`` was read. Keep turns that were stored later.
 
     Returns:
         Whether the content was stored. False if the conversation exists already or, with
@@ -231,10 +230,9 @@ def begin_with(storage: ConversationStorage, content: Record, *, replaces: bool)
 
 
 def _with_new_turns_unlogged(storage: ConversationStorage, content: Record) -> Record:
-    """Return the stored record (state), changed so that a rewind keeps only new turns from it.
+    """Return the stored record. Its unlogged turns are those saved after ``content`` was read.
 
-    A rewind merges this record into ``content``. Only turns that are listed as unlogged are kept,
-    here those that another process saved after ``content`` was read.
+    A rewind merges this record into ``content``. The merge adds only unlogged turns.
     """
     base = storage.local.base
     new = {key for key, length in base.seen.items() if length > content.seen.get(key, 0)}

@@ -150,14 +150,14 @@ class SessionAgent:
     async def before_turn(self, agent: Agent) -> None:
         """Prepare an agent's turn: save unsaved changes, and take over changes of other processes.
 
-        With ``refresh="turn"``, the stores are first read for changes of other processes. Otherwise
-        they are read only after hours without an answer, in which changes may have been missed.
+        The stores are first read for such changes with ``refresh="turn"``, or if no store has
+        answered for hours.
 
         Raises:
             StoreUnavailableError: ``max_unsaved`` or more messages are unsaved.
-            ConflictError: A change of another process cannot be merged. Or the agent waited for an
-                answer to an interrupt, which another process has answered or deleted. In this case,
-                call the agent with a new request.
+            ConflictError: Another process's change cannot be merged. Or another process has
+                answered or deleted the interrupt for which the agent waited: call the agent with a
+                new request.
             CorruptRecordError: A stored record is damaged.
         """
         conversation = self.conversation
@@ -214,9 +214,9 @@ class SessionAgent:
     def append(self, message: Message, agent: Agent) -> None:
         """Add a new message of the agent to its conversation. A background save stores it soon.
 
-        If a turn was interrupted during a tool call, Strands may later add an error result for the
-        call. A result that is added between turns is removed from the history and not stored,
-        because another process may still be running the interrupted turn.
+        Between turns, Strands may add an error result for a tool call of an interrupted turn. This
+        result is removed from the history and not stored, because another process may still be
+        running that turn.
         """
         if not self.in_turn and is_repair(message):
             if agent.messages and agent.messages[-1] is message:
@@ -234,9 +234,8 @@ class SessionAgent:
         """Replace a message of the agent by its redacted version, in memory and in all stores.
 
         The replaced message is the one with the same ``tracking_id``. The stores are changed in the
-        background: see ``wait_for_redactions``. ``read_log`` returns all stored messages. It is
-        called in the background if the message to replace is not in memory, and again until the
-        stores answer.
+        background: see ``wait_for_redactions``. If the message is not in memory, ``read_log``,
+        which returns all stored messages, is called there until the stores answer.
         """
         conversation = self.conversation
         saver, writer = conversation.saver, conversation.tiers.writer

@@ -245,8 +245,8 @@ class SessionSweeper:
         """Finish expired conversations, at most ``limit`` from each of the two tiers.
 
         Returns:
-            Number of conversations that were removed from the hot tier, plus the number of those in
-            the durable tier for which the finalizer was called.
+            Number of conversations removed from the hot tier, plus the number of conversations that
+            were finalized from the durable tier.
 
         Raises:
             StoreUnavailableError: The hot tier or, without one, the durable tier does not answer.
@@ -365,7 +365,7 @@ class SessionSweeper:
         return True
 
     def _remove_head(self, entry: ExpiryEntry, durable: DurableTier) -> float | None:
-        """Remove a due tombstone (deletion marker). Return when to check the conversation again."""
+        """Remove an expired tombstone (deletion marker). Return the next check's time or None."""
         now = self._tiers.clock()
         expires_at = int(durable.head_item.get(self._table.schema.ttl) or 0)
         if expires_at > now:

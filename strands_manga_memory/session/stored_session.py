@@ -51,9 +51,9 @@ COUNTERS = ("turn_count", "created", "last_activity")
 class StoredSession:
     """Stored session that can be read and changed. ``TieredSessionManager`` inherits these methods.
 
-    Many methods have an argument ``agent_id``. None means the default agent. With a scope, the
-    default agent is the agent that ``scope`` names. Without a scope, it is the agent that uses this
-    object, if exactly one agent does, and otherwise the agent with the id ``default``.
+    Many methods have an argument ``agent_id``. None means the default agent: the agent of ``scope``
+    or, without a scope, the only agent that uses this object. If none or several use it, this is
+    the agent with the id ``default``.
 
     Args:
         session_id: Id of the session, or a ``ConversationScope`` with the ids of session, user,
@@ -243,9 +243,9 @@ class StoredSession:
         in the removed turns are missing. A new turn that another process stores during the call is
         kept, unless ``at_turn`` is 0.
 
-        An agent of this process has the shortened history at its next turn, and so has an agent of
-        another process with ``refresh="turn"``. Any other agent uses the old history for one more
-        turn, which is stored after the kept turns.
+        Agents of this process, and of processes with ``refresh="turn"``, have the shortened history
+        at their next turn. Other agents use the old history for one more turn, which is stored
+        after the kept turns.
 
         Args:
             at_turn: Number of the last turn to keep, counted from 1; 0: no turn and no state is

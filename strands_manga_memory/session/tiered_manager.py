@@ -225,8 +225,8 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
 
         The replaced message is the one with the ``tracking_id`` of the redacted version. The call
         waits until the new message is stored, at most for ``durable_deadline``. On an event loop,
-        it returns at once, and the agent waits at the beginning or end of its turn, whichever comes
-        next. A redaction that takes longer, such as during an outage, is completed in the
+        it returns at once, and the agent waits at the next beginning or end of its turn. A
+        redaction that takes longer, such as during an outage, is completed in the
         background. No later write stores the original message.
 
         Raises:

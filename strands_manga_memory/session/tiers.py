@@ -32,7 +32,7 @@ TOMBSTONE = "#TOMBSTONE"
 """Sort value of the item (tombstone) that deletes all conversations of a session or of a user."""
 
 ENDED_BELOW = "incarnation"
-"""Attribute of a tombstone of a session or user: conversation runs of lower numbers are deleted."""
+"""Attribute of a session's or user's tombstone: incarnations with lower numbers are deleted."""
 
 HOT = "hot"
 """Attribute of a head (record of a conversation): a process with a hot tier has written it."""
@@ -220,9 +220,9 @@ class ExpiryIndex:
     def due(self, now: float, *, start: int = 0) -> Iterator[ExpiryEntry]:
         """Yield the entries of the conversations that a sweeper (background job) must check now.
 
-        ``now`` is the time in seconds since 1970. The 16 partitions of the index are read from
-        ``start`` (0 to 15) on. With random numbers, sweepers that run at the same time begin with
-        different entries.
+        ``now`` is the time in seconds since 1970. ``start`` (0 to 15) is the first of the 16
+        index partitions to read. With random numbers, simultaneous sweepers begin with different
+        entries.
         """
         for number in range(start, start + BUCKETS):
             partition, last = f"expiry/{number % BUCKETS:02d}", f"{math.floor(now):013d}#~"
@@ -301,7 +301,7 @@ class ListedSession(NamedTuple):
 def list_sessions(
     table: Table, user_id: str, tenant: str | None
 ) -> tuple[list[ListedSession], list[str]]:
-    """Return the sessions in a user's list of sessions, and the names of unreadable list entries.
+    """Return a user's sessions, and the table keys of list entries that cannot be read.
 
     A damaged session id is restored from the entry's key or from the expiry index.
     """
@@ -366,10 +366,10 @@ def is_in_hot(table: Table, session: str) -> bool:
 def hot_copy_warnings(
     table: Table, listed: Iterable[ListedSession], hot: HotStore | None
 ) -> list[str]:
-    """Return a warning if sessions may have copies in a hot tier that the caller does not use.
+    """Return a list with a warning if sessions may have copies in a hot tier, and ``hot`` is None.
 
-    A deletion or export of a user's data misses such copies. ``hot`` is the hot tier that the
-    caller uses. The result is a list with one warning, or an empty list.
+    A deletion or export of a user's data misses such copies. A ``hot`` tier in the memory of the
+    process counts as None. Otherwise, the list is empty.
     """
     if hot is not None and hot.survives_process:
         return []

@@ -34,7 +34,7 @@ _HYBRID: dict[str, tuple[float, int, float]] = {
     "premium": (2700.0, 8, 3600.0),
     "vip": (3600.0, 5, 7200.0),
 }
-"""For each user tier: time to live, turns from which on it is longer, and this longer time."""
+"""For each user tier: seconds to live, turns at which they increase, and increased seconds."""
 
 _SECONDS = 1800.0
 _GROWING = 20
@@ -59,9 +59,8 @@ class TtlPolicy:
             because the user tier may change during a session.
         mode: ``hybrid`` (default): by user tier and turns; the agent's reads and writes restart the
             time to live. ``sliding``: always ``seconds``; reads and writes restart it.
-            ``activity``: ``seconds``, and a twentieth more for each turn after the first, up to
-            twice as long; only writes restart it. ``fixed``: ``seconds`` from the first write,
-            never restarted.
+            ``activity``: ``seconds`` plus 5 % for each turn after the first, at most doubled; only
+            writes restart it. ``fixed``: ``seconds`` from the first write, never restarted.
         seconds: Seconds to live in the modes other than ``hybrid``. If given with ``hybrid``, it
             has the effect of ``sliding``. Default 1,800.
         session: Seconds after the last use at which the session ends. The next use begins a new

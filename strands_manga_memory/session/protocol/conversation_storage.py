@@ -74,8 +74,8 @@ class ConversationStorage:
     def is_flush_due(self) -> bool:
         """Whether this process should write the conversation to the durable tier now.
 
-        True if the number of ended turns that are missing in that tier's log (list of all turns) is
-        a positive multiple of ``flush_every``, or if its record (state) is outdated.
+        True if that tier's record (state) is outdated, or if its log (list of all turns) lacks
+        ``flush_every`` ended turns, or a multiple of this number.
         """
         if self.durable is None:
             return False
@@ -102,11 +102,11 @@ class ConversationStorage:
 
         Args:
             touch: Whether reading restarts the time to live. An inspection passes False.
-            read: Function that gets a tier and a function that reads the tier. It must call this
-                function and return its result, for example with a deadline.
-            start: Function that gets a function that reads the hot tier. It must call this
-                function, for example in a thread, and return a future of the result. Both tiers are
-                then read at the same time.
+            read: Function ``read(tier, work)`` that calls ``work``, which reads the tier, and
+                returns the result. It can set a deadline.
+            start: Function ``start(work)`` that calls ``work``, which reads the hot tier, and
+                returns a future of the result. If it uses a thread, both tiers are read at the same
+                time.
 
         Returns:
             Error of the tier that did not answer; None if no tier failed.
@@ -155,10 +155,10 @@ class ConversationStorage:
         return self._merge(self._durable(), self._durable().read)
 
     def read_unlisted_turns(self) -> None:
-        """Read turns of interrupted flushes from the durable log into this process's copy.
+        """Read turns of interrupted flushes from the log into this process's copy.
 
-        The log (list of all turns) has these turns, but the durable tier's record (state) does not
-        list them. Call ``read_head``, which reads the record, first.
+        Such a flush has written the log (list of all turns), but not the durable record, which
+        lacks the turns. Call ``read_head``, which reads this record, first.
         """
         head = self._durable().record
         if head.incarnation and (keys := self._durable().unlisted_keys(head)):
@@ -258,8 +258,8 @@ class ConversationStorage:
         """Save the conversation's changes in the hot tier with one compare-and-set.
 
         Args:
-            fills: Whether to fill an empty hot tier if there is a durable tier. False: nothing is
-                saved then, because conversations begin in the durable tier.
+            fills: Whether to save also in an empty hot tier. False: nothing is saved there if there
+                is a durable tier, in which conversations begin.
 
         Returns:
             Whether the changes are saved.
@@ -290,10 +290,9 @@ class ConversationStorage:
 
     @property
     def begins_durably(self) -> bool:
-        """Whether the next save must begin in the durable tier, because the hot tier is empty.
+        """Whether the next save must write to the durable tier first: the hot tier is empty.
 
-        Only the durable tier then shows whether the conversation is new, or was lost by the hot
-        tier.
+        Only the durable tier then shows whether the hot tier has lost the conversation.
         """
         return self.durable is not None and (self.hot is None or self.hot.record.is_empty)
 
@@ -332,10 +331,10 @@ class ConversationStorage:
                     return
 
     def _write(self, tier: Tier, draft: Record, stored: Record) -> bool:
-        """Write a record (state) to a tier. If it was changed there, merge it, and return False.
+        """Write ``stored`` to a tier. If the tier has changed, merge its record and return False.
 
-        ``draft`` has all unsaved changes, which then count as saved. ``stored`` is ``draft`` in the
-        form that the tier stores.
+        ``stored`` is ``draft`` in the form that the tier stores. After a write, the changes in
+        ``draft`` count as saved.
         """
         if tier.write(stored):
             self.local.acknowledge(draft)
@@ -370,9 +369,8 @@ class ConversationStorage:
     def _put_head(self, *, least_logged: int = 1, closes: bool = False) -> bool:
         """Try once to write ended turns and the record (state) to the durable tier.
 
-        If fewer than ``least_logged`` turns have ended, they are only stored as a part of the
-        record. Return False if another process has changed the record. For ``closes``, see
-        ``flush``.
+        Fewer than ``least_logged`` ended turns are stored in the record, not in the log. Return
+        False if another process has changed the record. For ``closes``, see ``flush``.
         """
         durable = self._durable()
         with self.local.lock:
@@ -455,11 +453,11 @@ class ConversationStorage:
             durable.purge(tombstone.incarnation)
 
     def begin_incarnation(self, record: Record) -> bool:
-        """Begin a new incarnation (run) of the conversation, after a deletion, expiry or rewind.
+        """Write the first record of a new incarnation, which a deletion, expiry or rewind begins.
 
-        ``record``, its first state, is written to the durable tier or, without one, to the hot
-        tier, and replaces this process's copy. Return False, without a change, if another process
-        has changed the tier's record since it was read.
+        ``record`` is written to the durable tier or, without one, to the hot tier. It replaces this
+        process's copy. Return False, without a change, if another process has changed the tier's
+        record since the last read.
         """
         if not self.first.write(record):
             return False

@@ -211,7 +211,7 @@ class DurableTier:
         return not item or self._table.delete(*self._key, when=when)
 
     def _ended_below(self, tombstones: Iterable[Item]) -> int:
-        """Return the number of the first run after the last deletion; 0 without a deletion."""
+        """Return the first incarnation that no tombstone deletes; 0 without a tombstone."""
         with parsing(f"tombstones of {self._session}"):
             return max(
                 (int(item[ENDED_BELOW]) for item in tombstones if not self._is_expired(item)),
@@ -229,8 +229,8 @@ class DurableTier:
     def put_turn(self, incarnation: int, key: TurnKey, turn: Turn) -> bool:
         """Write a turn to the log (list of all turns). If the log has a copy of it, merge both.
 
-        A damaged copy stays, and the turn is not written. But if ``turn`` has redactions (removed
-        texts), it replaces the damaged copy, which may contain these texts.
+        A damaged copy is replaced only if ``turn`` has redactions, because the copy may contain the
+        removed texts. Otherwise, ``turn`` is not written.
 
         Returns:
             True if the log has the turn now. False if a damaged copy was kept.
@@ -261,7 +261,7 @@ class DurableTier:
     def get_turns(self, incarnation: int, keys: Iterable[TurnKey]) -> dict[TurnKey, Turn]:
         """Read the turns with the given keys from the log. Missing and damaged turns are left out.
 
-        ``incarnation`` is the number of the conversation's run, which has its own log.
+        Each incarnation, which a deletion, expiry or rewind ends, has its own log.
         """
         wanted = {self._turn_key(incarnation, key): key for key in keys}
         found = self._table.batch_get(list(wanted)) if wanted else {}
@@ -276,7 +276,7 @@ class DurableTier:
         A turn that cannot be read is returned without messages.
 
         Args:
-            incarnation: Number of the conversation's run. Each run has its own log.
+            incarnation: Incarnation to read. A deletion, expiry or rewind ends it.
             newest: Minimum number of messages to read. Whole turns are read, from the newest back,
                 until this number is reached. None: all turns.
             until: Key of the newest turn to read. Later turns are left out. None: no limit.
@@ -334,7 +334,7 @@ class DurableTier:
         return sorted(int(number) for number in found if number.isdecimal())
 
     def purge(self, below: int) -> None:
-        """Delete the logs of those runs of the conversation whose number is below ``below``."""
+        """Delete the logs of the conversation's incarnations with numbers below ``below``."""
         sorts = self._sort_values(f"{self._member}#TURN#", self._prefix(below))
         if sorts:
             self._table.batch_write(deletes=[(self._session, sort) for sort in sorts])
@@ -352,9 +352,9 @@ class DurableTier:
 
 
 def attempts(tier: str) -> Iterator[int]:
-    """Yield the numbers of attempts to replace a record, from 0, with pauses between them.
+    """Count attempts to replace a record in a ``for`` loop, from 0, with pauses between them.
 
-    The caller makes an attempt in each pass of a loop, and leaves the loop after a success.
+    The caller leaves the loop after a success.
 
     Raises:
         OvertakenError: All attempts have failed.
@@ -427,9 +427,8 @@ def put_split(
         key: Key of the first item.
         data: The value. Empty if the value is in ``attributes``.
         attributes: Further attributes of the first item.
-        before: First item of the value to replace, as last read. The write is refused if the stored
-            value has changed since then. None or empty: the write is refused if there is a stored
-            value.
+        before: First item of the value to replace, as last read; None or empty for a new value. The
+            write is refused if another value is stored now.
         scrub: Whether to delete all items of earlier values, also those of interrupted writes.
             Needed after a redaction.
 

@@ -56,9 +56,9 @@ class StoredHash:
     Args:
         expect: Epoch and version of the stored hash; None if the hash is missing. The next write
             succeeds only if both are unchanged.
-        epoch: Number that the next write stores. It equals the stored epoch or, after a deletion or
-            a reservation by a sweeper (background job), is 1 above it. Writes of other processes
-            that expect the lower epoch are then refused.
+        epoch: Epoch that the next write stores: the stored epoch or, after a deletion or a
+            sweeper's reservation, the stored epoch plus 1. Writes of other processes that expect
+            the lower epoch are then refused.
         unread: Keys of stored turns that ``record`` lacks, because they have left the agent's
             history or are damaged.
         expires_in: Seconds from the read or write until the conversation counts as expired; None if
@@ -220,8 +220,8 @@ class HotTier:
         """Read turns of the conversation. Missing and unreadable turns are left out.
 
         Args:
-            incarnation: Number of the conversation's run, which a deletion, expiry or rewind ends.
-                If another run is stored, the result is empty.
+            incarnation: Incarnation to read, which a deletion, expiry or rewind ends. If another
+                incarnation is stored, the result is empty.
             keys: Keys of the turns to read. None: all turns.
         """
         with self.io:

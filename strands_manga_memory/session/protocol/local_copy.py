@@ -52,23 +52,23 @@ class LocalCopy:
         ids: Unescaped ids of session, user, tenant and member (agent or orchestrator).
 
     Attributes:
-        check_merge: Function that may raise an error to prevent a merge of another process's
-            changes with unsaved ones. It is called with this process's state values, the other
-            record, and whether turns are unsaved.
+        check_merge: Function that raises an error if another process's changes must not be merged
+            with unsaved ones. It gets this process's state values, the other record, and whether
+            turns are unsaved.
         base: Merge of all records that this process has read and written.
         view: The agent's present history, as references to messages.
         window: The history to save next. Unlike ``view``, it has other processes' latest changes.
         open_key: Key of the open turn, to which the next message belongs; None without such a turn.
-        own_turns: The open turn, and turns of this process that no store has confirmed in full.
-        has_conflict: Whether ``window`` must replace the agent's history, whose edits are dropped.
+        own_turns: The open turn, and ended turns of this process that no store has in full.
+        has_conflict: Whether ``window`` must replace ``view``, without the agent's edits.
         dropped: Number of messages that a deletion discarded before they were saved.
-        tier_records: The last known record of each tier, keyed by the tier's name; empty if it is
-            not known, or if the tier has none.
+        tier_records: The last known record of each tier, keyed by the tier's name; empty if unknown
+            or missing.
         answered_at: Time of a store's last answer, in seconds since 1970; None without an answer.
         is_loaded: Whether both tiers were read when the agent got its history.
         is_reset: Whether the conversation was deleted, has expired or was rewound, and the agent
             still has the old history.
-        evicted: The last turns that left the history, kept because their messages may return.
+        evicted: The last turns that left the history. A conversation manager may add them.
         new_manager_state: Unsaved state of the conversation manager; None if it has not changed.
         first_incarnation: Incarnation that begins if no tier has a record.
     """
@@ -147,10 +147,9 @@ class LocalCopy:
             self.own_turns[key] = replace(turn, messages=messages)
 
     def end_turn(self, **about: Any) -> None:
-        """End the open turn, if any, and add values to it, such as the intent (``about``).
+        """End the open turn, if any. Store ``about``, such as the user's intent, with it.
 
-        If the conversation was deleted during the turn, the turn stays open until ``begin_turn``,
-        and its further messages are discarded.
+        After a deletion during the turn, further messages are discarded until ``begin_turn``.
         """
         with self.lock:
             if self.open_key is not None and (turn := self.own_turns.get(self.open_key)):
@@ -178,7 +177,7 @@ class LocalCopy:
             self.window = insert_in_order(kept, new_slots(kept, self.window, before), self.window)
 
     def keep_evicted(self, turns: Mapping[TurnKey, Turn]) -> None:
-        """Keep in memory the turns that left the agent's history, as their messages may return."""
+        """Keep evicted turns in memory. A conversation manager may add them to the history."""
         with self.lock:
             older = [(key, turn) for key, turn in self.evicted.items() if key not in turns]
             self.evicted = dict([*older, *turns.items()][-MAX_EVICTED:])
@@ -280,7 +279,7 @@ class LocalCopy:
     def share(self) -> Record:
         """Return a record with all unsaved changes, for a merge into another copy in this process.
 
-        The changes also become part of ``base``, so that later changes of the other copy win.
+        The changes also become part of ``base``. Later changes of the other copy replace them.
         """
         with self.lock:
             if self.has_changes():
@@ -349,11 +348,11 @@ class LocalCopy:
 
         Args:
             found: Record that was read from the tier.
-            logged: Number of messages of each turn that was found in the log (list of all turns),
-                but is too old for ``seen``, the newer record's list of known turns. Such turns have
-                left the history, and are not added again.
-            is_head: Whether ``found`` is the durable tier's record. Turns that it lists as unlogged
-                then count as unlogged here, too: a restored backup may lack them in its log.
+            logged: Numbers of messages of turns that are too old for the newer record's list of
+                known turns (``seen``), but are in the log (list of all turns). Such turns have left
+                the history, and are not added again.
+            is_head: Whether ``found`` is the durable tier's record. Its unlogged turns then count
+                as unlogged here, too, because the log of a restored backup may lack them.
         """
         with self.lock:
             if self.answered_at is None or found.incarnation:
@@ -417,9 +416,9 @@ class LocalCopy:
 
     @property
     def possibly_lost(self) -> dict[TurnKey, int]:
-        """Turns of the history that may have lost messages in a restore of the table from a backup.
+        """Turns of the history that may lack messages, if the table was restored from a backup.
 
-        Each value is the number of the turn's messages that are known to be left.
+        Each value is the number of the turn's messages that certainly still exist.
         """
         with self.lock:
             base, head = self.base, self.tier_records["durable"]
@@ -433,15 +432,14 @@ class LocalCopy:
     def remove_lost(
         self, keys: Collection[TurnKey], found: Mapping[TurnKey, Turn], incarnation: int
     ) -> None:
-        """Remove messages from the history that the log (list of turns) has lost.
+        """Remove from the history the messages that the log (list of turns) has lost.
 
-        A removed message returns if a record that has it is merged later.
+        A removed message is added again if a record that has it is merged later.
 
         Args:
             keys: Turns that the log may have lost, from ``possibly_lost``.
             found: The turns of ``keys`` that the log still has.
-            incarnation: Number of the conversation's run whose log was read. If the run has ended,
-                nothing is removed.
+            incarnation: Incarnation of the read log. If it has ended, nothing is removed.
         """
         with self.lock:
             self.add_turns(found, incarnation)
@@ -457,13 +455,13 @@ class LocalCopy:
             self.has_conflict |= view != self.view
 
     def add_turns(self, turns: Mapping[TurnKey, Turn], incarnation: int) -> None:
-        """Add turns from the log of a run (incarnation), unless the run has ended since."""
+        """Add turns from the log of an incarnation, unless the incarnation has ended since."""
         with self.lock:
             if self.base.incarnation == incarnation:
                 self.base = self.base.with_turns(turns).normalize()
 
     def reset_to(self, record: Record) -> None:
-        """Replace this copy by a new run of the conversation, and discard its unsaved changes."""
+        """Set this copy to ``record`` after a deletion, expiry or rewind. Drop unsaved changes."""
         self.is_reset = True
         self.base, self.window, self.new_manager_state = record, record.window, None
         self.own_turns, self._changes, self.evicted = {}, {}, {}
@@ -479,7 +477,7 @@ class LocalCopy:
         return {key: turn for key, turn in self.own_turns.items() if self.base.lacks(key, turn)}
 
     def stored_lengths(self, incarnation: int) -> Mapping[TurnKey, int]:
-        """Return the known number of stored messages of each turn of a run (incarnation)."""
+        """Return the known numbers of stored messages in an incarnation, keyed by turn."""
         with self.lock:
             lengths = Counter[TurnKey]()
             for record in self.tier_records.values():
@@ -497,14 +495,14 @@ class LocalCopy:
             return Version(self._version_time, secrets.token_hex(4))
 
     def next_incarnation(self, known: int = 0) -> int:
-        """Return the number of the conversation's next run, above ``known`` and the present one."""
+        """Return the next incarnation, a number above ``known`` and the present incarnation."""
         return max(known + 1, self.base.incarnation + 1, int(self._clock()))
 
     def expired_record(self, known: int = 0) -> Record:
-        """Return the record that replaces the record of an expired conversation. It has no history.
+        """Return an empty record that replaces the record of an expired conversation.
 
-        Its incarnation (run number) is above ``known`` and the present one. Unlike a tombstone, it
-        keeps turns that the log may lack, when it is merged with the previous record.
+        Its incarnation is above ``known`` and the present one. A merge with this record keeps turns
+        that the log may lack. A merge with a tombstone does not.
         """
         base, version = self.base, self.next_version()
         incarnation = self.next_incarnation(known)
@@ -513,14 +511,13 @@ class LocalCopy:
     def next_tombstone(self, known: int, found: Record) -> Record:
         """Return a tombstone (record of a deletion) that is newer than all known records.
 
-        Its incarnation (run number) is above the present one, ``known`` and that of the record
-        ``found``.
+        Its incarnation is above ``known``, the present one, and that of ``found``.
         """
         incarnation = self.next_incarnation(max(known, found.incarnation))
         return Record(self.next_version(found), incarnation, deleted_below=incarnation)
 
     def _aligned(self, found: Record) -> Record:
-        """Return ``found``. If it or ``base`` has no incarnation (run number), copy the other's."""
+        """Return ``found``. If ``found`` or ``base`` has no incarnation, copy the other's."""
         base, is_own = self.base, found.version.tag in self._draft_tags
         if not (base.incarnation or found.deletes(base)) and (is_own or not base.is_empty):
             self.base = replace(base, incarnation=found.incarnation)
@@ -554,7 +551,7 @@ class LocalCopy:
             self.new_manager_state = None
 
     def _adopt_incarnation(self, before: Record) -> None:
-        """Move unsaved turns to the conversation's new run, or discard them after a deletion."""
+        """Move unsaved turns to the new incarnation. After a deletion, discard them."""
         if not before.incarnation and not self.is_loaded:
             return  # the deletion may be older than the unsaved turns
         if self.base.deletes(before):

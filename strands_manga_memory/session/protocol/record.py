@@ -64,11 +64,11 @@ class Version(NamedTuple):
     The newer record has the higher version, and a merge of two records prefers its content.
 
     Attributes:
-        time: Time of the write in milliseconds since 1970. It is above the time of every version,
-            and not below the time of any turn key, that the process knows.
+        time: Time of the write in milliseconds since 1970, or a later time: that of the latest
+            known turn key, or of the latest known version plus 1.
         tag: Random text, which makes the version unique.
-        minor: Number of later writes of the record that did not change the conversation's content,
-            such as a write that only records which turns the log (list of all turns) has.
+        minor: Number of later writes of the record without a change of the conversation, such as
+            after turns were written to the log (list of all turns).
     """
 
     time: int = 0
@@ -103,7 +103,7 @@ Window = tuple[Slot, ...]
 """Type of an agent's history: references to its messages, in order."""
 
 OUTDATED = b""
-"""``body`` of a redacted message of which the agent may still have the original text."""
+"""``Slot.body`` of a redacted message whose original the agent may still have."""
 
 
 def with_outdated(window: Window, outdated: Collection[tuple[TurnKey | None, int]]) -> Window:
@@ -119,11 +119,10 @@ def keys_to_text(entries: Iterable[tuple[TurnKey | None, str]]) -> str:
 
     The text ``"+41.5c8e01f2 +2:3 :4 +3.90d1aa07"`` has these entries:
 
-    - ``+41.5c8e01f2``: a turn with the time 41 and the tag ``5c8e01f2``, without a note.
-    - ``+2:3``: a turn with the time 43, which is 2 later, the same tag, and the note ``3``.
-    - ``:4``: the turn with the time 43 again, or no turn (None), with the note ``4``. The note must
-      show which of both it is.
-    - ``+3.90d1aa07``: a turn with the time 46 and the tag ``90d1aa07``.
+    - ``+41.5c8e01f2``: the key with the time 41 and the tag ``5c8e01f2``. It has no note.
+    - ``+2:3``: the key with the time 43 (2 later) and the same tag. Its note is ``3``.
+    - ``:4``: the same key again, or None. The note is ``4``. It must show which of both.
+    - ``+3.90d1aa07``: the key with the time 46 and the tag ``90d1aa07``.
     """
     words: list[str] = []
     before = TurnKey(0, "")
@@ -276,9 +275,8 @@ class Record:
 
     Each process and each storage tier has a record of the conversation. Records are merged when a
     process reads or writes a tier. ``Record()`` means that nothing is stored. The author of a
-    record is the process that wrote it. The log is the list of all turns of the conversation. An
-    incarnation is the number of the conversation's run: a deletion, expiry or rewind begins the
-    next one.
+    record is the process that wrote it. The log is the list of all turns of the conversation. The
+    incarnation is a number that grows with each deletion, expiry or rewind.
 
     Args:
         version: Version, higher than every version that the author had seen.
@@ -289,8 +287,8 @@ class Record:
         window: History of the agent, as references to messages.
         seen: Number of messages of each turn that the author knew. Turns before the newest 100 may
             be missing.
-        removed: Number of messages that a turn had when a rewind removed it, keyed by turn. A turn
-            with more messages was continued, and is not removed.
+        removed: Turns that a rewind removed, with their numbers of messages then. A turn with more
+            messages was continued, and is kept.
         states: Named state values, with their versions.
         redactions: New contents of redacted messages, keyed by turn and message index.
         turns: Turns in the history, and turns that the log lacks.
@@ -298,8 +296,8 @@ class Record:
         last_used: Time when a turn or state was last stored, in seconds since 1970.
         created: Time when the incarnation began, in seconds since 1970; 0 if unknown.
         ids: Known unescaped ids of session, user, tenant and member (agent or orchestrator).
-        is_closed: Whether the durable tier, with this record, has all data of the hot tier, because
-            a process closed the conversation.
+        is_closed: Whether a process has closed the conversation, so that the durable tier has all
+            data of the hot tier.
     """
 
     version: Version = NO_VERSION
@@ -344,9 +342,8 @@ class Record:
     def is_older_than_seen(self, key: TurnKey) -> bool:
         """Return whether a turn is missing in ``seen``, and older than the newest 100 turns there.
 
-        ``seen`` lists the turns that the record's author (writer) knew, but may lack turns that are
-        older than its newest 100. If the result is True, it is unknown whether the author knew the
-        turn.
+        ``seen`` lists the turns that the record's author (writer) knew, but may lack older turns.
+        True means that the author may have known the turn.
         """
         return key not in self.seen and self._seen_from is not None and key < self._seen_from
 
@@ -390,10 +387,9 @@ class Record:
         return 0 if key in self.unlogged else self.seen.get(key, 0)
 
     def lacks(self, key: TurnKey, turn: Turn) -> bool:
-        """Return whether ``turn`` is newer than the same turn in this record.
+        """Return whether this record lacks messages or the end of ``turn``.
 
-        It is newer if it has more messages than this record counts for the turn, or if it has
-        ended, and this record's copy is still open.
+        It lacks the end if ``turn`` has ended, and the record's copy is still open.
         """
         if self.seen.get(key, 0) < len(turn.messages):
             return True
@@ -401,11 +397,10 @@ class Record:
 
     @property
     def logs_from(self) -> int:
-        """Lowest incarnation (number of the conversation's run) whose log is still needed.
+        """Lowest incarnation whose log (list of turns) is still needed.
 
-        Each deletion, expiry or rewind begins a new incarnation with its own log (list of turns). A
-        sweeper (background job) reads the log from before an expiry, but no log from before a
-        deletion or rewind.
+        A deletion, expiry or rewind begins the next incarnation. Logs from before a deletion or
+        rewind are not needed. A sweeper (background job) reads logs from before an expiry.
         """
         return max(self.deleted_below, self.last_rewind)
 
@@ -480,10 +475,10 @@ def missing_turns(record: Record, head: Record) -> set[TurnKey]:
 def head_record(record: Record, unlogged: AbstractSet[TurnKey], before: Record) -> Record:
     """Convert a conversation's record (state) to the head, the form that the durable tier stores.
 
-    The head has the messages only of the turns ``unlogged``, which are incomplete in the log (list
-    of all turns). Its map ``seen`` has the number of messages of each turn. A message that
-    ``record`` does not contain counts only if ``before``, the previous head, counts it, too.
-    Otherwise the table may have lost the message, when it was restored from a backup.
+    The head has only the turns ``unlogged``, which are incomplete in the log (list of all turns).
+    Its map ``seen``, the number of messages of each turn, counts messages that ``record`` contains,
+    or that ``before``, the previous head, counts. A table that was restored from a backup may have
+    lost other messages.
     """
     had = before.seen if before.incarnation == record.incarnation else {}
     seen = {}

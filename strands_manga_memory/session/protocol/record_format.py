@@ -58,7 +58,7 @@ from strands_manga_memory.stores.codec import (
 logger = logging.getLogger(__name__)
 
 HEAD, ENDED = "head", "ended"
-"""Names of the part with a record's version: ``head``; ``ended`` in a record without content."""
+"""Names of a record's main part: ``head``, or ``ended`` in a record without content."""
 
 _APART = ("ids", "manager_state", "redactions")
 """Fields of a record that have parts of their own."""
@@ -234,9 +234,9 @@ def record_to_parts(record: Record) -> dict[str, bytes]:
 
 
 def record_from_parts(parts: Mapping[str, Any]) -> Record:
-    """Convert the parsed parts of ``record_to_parts``, and of turns, back to a record.
+    """Build a record from its parsed JSON parts, keyed by names such as ``head``.
 
-    Turns and state values that ``parts`` lacks are missing in the result.
+    Turns and states without a part are missing in the record.
     """
     fields = {name: one for part in parts if "." not in part for name, one in parts[part].items()}
     text = fields.pop("window")
@@ -268,7 +268,7 @@ def turn_part(key: TurnKey) -> str:
 
 
 def turn_key(part: str) -> TurnKey | None:
-    """Return the key of the turn in a record's part named ``part``; None if it has no turn."""
+    """Return the turn key in a part's name, such as ``turn.<key>``; None for other names."""
     return TurnKey.parse(part.removeprefix("turn.")) if part.startswith("turn.") else None
 
 

@@ -29,9 +29,9 @@ def join(one: Record, other: Record, logged: Lengths | None = None) -> Record:
     author (writer) of the newer record knew them, and so removed them on purpose. For each state
     and each redacted message, the newest value is kept.
 
-    ``logged`` has turns that are too old for ``seen``, the newer record's list of known turns, but
-    were found in the log (list of all turns), with their numbers of messages. They are not added to
-    the history again.
+    ``logged`` has the numbers of messages of turns that are too old for the newer record's list of
+    known turns (``seen``), but are in the log (list of all turns). Such turns are not added to the
+    history again.
     """
     newer, older = _newer_first(one, other)
     if older.incarnation < newer.incarnation:
@@ -82,10 +82,10 @@ def join(one: Record, other: Record, logged: Lengths | None = None) -> Record:
 def keys_older_than_seen(one: Record, other: Record, own: Collection[TurnKey]) -> set[TurnKey]:
     """Return the keys of turns that must be looked up in the log before two records are merged.
 
-    These are unlogged turns of the older record, and this process's unsaved turns (``own``), that
-    are too old for ``seen``, the newer record's list of known turns. If the log (list of all turns)
-    has such a turn, the author (writer) of the newer record knew it. The result is empty if the
-    newer record was written after a deletion.
+    These turns are too old for the newer record's list of known turns (``seen``). The older record
+    lists them as unlogged, or this process has not saved them (``own``). If the log (list of all
+    turns) has such a turn, the newer record's author (writer) knew it. After a deletion, the result
+    is empty.
     """
     newer, older = _newer_first(one, other)
     if newer.deletes(older):
@@ -94,7 +94,7 @@ def keys_older_than_seen(one: Record, other: Record, own: Collection[TurnKey]) -
 
 
 def is_newest(one: Record, other: Record) -> bool:
-    """Return whether ``one`` is at least as new as ``other``, by incarnation (run) and version."""
+    """Return whether ``one`` is newer than or equal to ``other``, by incarnation and version."""
     return (one.incarnation, one.version) >= (other.incarnation, other.version)
 
 
@@ -144,11 +144,11 @@ def insert_in_order(window: Sequence[Slot], slots: Iterable[Slot], order: Sequen
 def new_slots(
     window: Sequence[Slot], other: Sequence[Slot], known: Collection[tuple[TurnKey | None, int]]
 ) -> list[Slot]:
-    """Return the slots (references to messages) that another history adds to an agent's history.
+    """Return the slots (references to messages) of ``other`` to add to the history ``window``.
 
-    These are the slots of all messages that are not in ``known``, which has the turn key and index
-    of each known message. If ``window``, the agent's history, has no message of a turn with such
-    messages, the slots of the turn's known messages in ``other`` are added.
+    These are the slots of messages that ``known``, a set of turn keys and indexes, lacks. If
+    ``window`` has no message of the turn of such a message, all slots of the turn in ``other`` are
+    returned.
     """
     new = {slot.key for slot in other if slot.key is not None and slot[:2] not in known}
     shown = {slot.key for slot in window}
@@ -170,8 +170,8 @@ def rebase_window(
         window: The edited history.
         ancestor: The stored history before the edits.
         stored: The stored history now.
-        own: Keys of this process's turns that were unsaved before ``stored`` was read. The edited
-            history has their messages, except for those that the agent has removed.
+        own: Keys of this process's turns that were unsaved before ``stored`` was read. No message
+            of these turns is added: the agent may have removed it.
 
     Returns:
         The edited history with the added messages. None: the edits cannot be kept, because the
@@ -190,10 +190,10 @@ def rebase_window(
 
 
 def _carried_over(older: Record, newer: Record) -> Record:
-    """Return the part of an ended run's record that the next run (incarnation) keeps.
+    """Return the part of an ended incarnation's record that the next incarnation keeps.
 
-    After a deletion, nothing is kept. After an expiry or a rewind, two things are kept: turns that
-    were not in the log (list of all turns) yet, and redactions of turns that are still known.
+    After a deletion, nothing is kept. After an expiry or rewind, turns that the log (list of all
+    turns) may lack, and redactions of turns that are still known, are kept.
     """
     if not older.incarnation or newer.deletes(older):
         return Record()
@@ -220,8 +220,8 @@ def _carried_over(older: Record, newer: Record) -> Record:
 def _is_known_by_log(newer: Record, older: Record, key: TurnKey, logged: Lengths) -> bool:
     """Return whether the log shows that the author (writer) of the newer record knew a turn.
 
-    Only turns that are too old for the author's list of known turns (``seen``) can give True.
-    ``logged`` has the turns that were looked up and found in the log (list of all turns).
+    True if the turn is too old for ``newer.seen``, and is in the log: ``older`` does not list it as
+    unlogged, or ``logged`` (turns that were found in the log) has it.
     """
     return newer.is_older_than_seen(key) and (key not in older.unlogged or key in logged)
 
