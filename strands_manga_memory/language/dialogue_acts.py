@@ -110,9 +110,9 @@ _LONGEST = 160
 def small_talk_act(text: str, role: str) -> DialogueAct | None:
     """Return the dialogue act (purpose) of a message that is only small talk, such as a greeting.
 
-    Small talk also includes thanks, farewells, and replies such as "okay" or "sounds good". The
-    result is None if the message contains anything else, except for a few words, such as the name
-    in "Thanks, Ken". ``text`` must be normalized by ``normalize_message``.
+    Small talk also includes thanks, farewells, and replies such as "okay" or "sounds good". A few
+    other words are allowed, such as the name in "Thanks, Ken". Otherwise, the result is None.
+    ``text`` must be normalized by ``normalize_message``.
     """
     rules = ANY.small_talk
     if len(text) > _LONGEST or rules.content.search(text):
@@ -190,13 +190,12 @@ def act_of_reply(
 ) -> str:
     """Correct the dialogue act (purpose) of a user's message that replies to the assistant.
 
-    ``act`` was determined from the user's message alone. An unmatched message (act ``"unmatched"``)
-    fits no rule. The act is corrected in these cases:
+    ``act``, the act of the message alone, is replaced in these cases:
 
-    - A constraint, a decision or an unmatched message becomes a correction if the assistant refused
-      and the user proposes something else: "how about eight?" after "there is no table at seven".
-    - A decision with a number or a time becomes a constraint.
-    - An unmatched message with a number, a time or a name becomes a constraint.
+    - A new proposal after a refusal becomes a correction: "how about eight?" after "there is no
+      table at seven".
+    - A decision with a number or a time becomes a constraint. So does a message that fits no rule
+      (act ``"unmatched"``) but has a number, a time or a name.
     - "No, just the address" only declines an offer. It gets the act of "just the address".
     - A Japanese message that only declines, or only withdraws a condition ("any day is fine"),
       becomes unmatched.
@@ -267,10 +266,10 @@ def _changes_declined_request(said: str, before: str, act: str, features: TextFe
 
 
 def _act_of_correction(said: str, before: str) -> DialogueAct:
-    """Return the dialogue act of a user's message that looks like a correction, such as "No, ...".
+    """Return the dialogue act of a user's message that looks like a correction.
 
-    After an offer or a question, the message may only decline: "No, just the address" has the act
-    of "just the address".
+    "No, just the address" after an offer or a question only declines. Its act is the act of "just
+    the address".
     """
     if JA.replies.refuses.search(said) or JA.replies.lets_go.search(said):
         return DialogueAct.UNMATCHED

@@ -95,8 +95,7 @@ class EntityTypes:
     The types are in order of priority. Of two overlapping matches in a text, the match of the type
     with the higher priority wins.
 
-    Most personal data, such as card numbers, account numbers and postal addresses, is never an
-    entity.
+    Card numbers, account numbers, postal addresses and most other personal data are not found.
 
     Args:
         types: Entity types, the type with the highest priority first. Several types may have the
@@ -236,8 +235,8 @@ def find_spoken_entities(text: str, types: EntityTypes) -> list[Entity]:
     """Find the entities that a user mentions in a message, such as prices and order numbers.
 
     Each entity is returned once. Entities that the user rejects ("not volume 3") are left out.
-    Code, JSON and URLs are usually pasted: of their entities, only identifiers, such as order
-    numbers, and the URLs themselves are returned.
+    In code, JSON and URLs, which are usually pasted, only URLs and identifiers, such as order
+    numbers, are found.
     """
     pasted = bytearray(len(text))
     for match in find_matches(_PASTED, text):
@@ -257,7 +256,7 @@ def find_spoken_entities(text: str, types: EntityTypes) -> list[Entity]:
 
 
 def is_referent(entity: Entity) -> bool:
-    """Return whether "it" in a later message may mean an entity, such as a book but not a price."""
+    """Return whether a later "it" may refer to an entity: to a book, but not to a price."""
     return entity.type not in _COUNTS
 
 

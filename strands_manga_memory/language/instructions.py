@@ -104,8 +104,8 @@ def contradicts_instruction(text: str, earlier: str) -> bool:
     said = [each for each in _clauses_with_subject(text) if forbids(each)] or _clauses_with_subject(
         text
     )[:1]
-    sides = _sides(before) if others else _sides(earlier)
-    if any(side != sides.get(topic, side) for each in said for topic, side in _sides(each).items()):
+    sides = _style(before) if others else _style(earlier)
+    if any(side != sides.get(topic, side) for each in said for topic, side in _style(each).items()):
         return True
     replaced = ANY.instructions.replaced.search(text)
     terms = subject_terms(next(filter(None, replaced.groups()))) if replaced else frozenset()
@@ -121,7 +121,7 @@ def contradicts_instruction(text: str, earlier: str) -> bool:
 def _ends_reason(text: str, instruction: str) -> bool:
     """Return whether a text withdraws the reason of an instruction.
 
-    "I don't work nights any more" withdraws that of "never call me in the morning, I work nights".
+    "I don't work nights any more" ends "never call me in the morning, I work nights".
     """
     ended = [
         subject_terms(each)
@@ -146,8 +146,7 @@ def _clauses_with_subject(text: str) -> list[str]:
 def _is_about_same(clause: str, text: str, before: str, earlier: str) -> bool:
     """Return whether an order ("use tables") and a prohibition ("no tables") have the same subject.
 
-    ``clause`` is one of the two, in the later instruction ``text``, and ``before`` the other, in
-    the earlier instruction ``earlier``.
+    ``clause`` is from the later instruction ``text``, and ``before`` from ``earlier``.
     """
     later, first = subject_terms(clause), subject_terms(before)
     forbidden, ordered = (later, first) if forbids(clause) else (first, later)
@@ -155,10 +154,10 @@ def _is_about_same(clause: str, text: str, before: str, earlier: str) -> bool:
     return bool(forbidden) and forbidden <= ordered and 2 * len(shared & ordered) > len(ordered)
 
 
-def _sides(text: str) -> dict[str, bool]:
+def _style(text: str) -> dict[str, bool]:
     """Return the length and politeness that an instruction asks for in all answers.
 
-    The key ``length`` is True for long answers, and ``politeness`` is True for formal answers.
+    ``{"length": True}`` means long answers, and ``{"politeness": True}`` means formal answers.
     """
     if subject_terms(_SIDE_WORDS.sub(" ", text)) - _OF_ANSWERS:
         return {}

@@ -42,10 +42,7 @@ def is_question(text: str) -> bool:
 
 
 def without_interim_answers(lines: Sequence[Line]) -> list[Line]:
-    """Keep only the last of consecutive messages of the assistant, which is the answer.
-
-    The earlier ones often announce a tool call, as in "Let me check".
-    """
+    """Remove assistant messages that directly precede another one, such as "Let me check"."""
     return [
         line
         for role, run in itertools.groupby(lines, key=lambda line: line[0])
@@ -54,9 +51,9 @@ def without_interim_answers(lines: Sequence[Line]) -> list[Line]:
 
 
 def find_open_questions(lines: Sequence[Line]) -> list[str]:
-    """Find the last 5 questions and requests of the user that the assistant has not answered.
+    """Find the user's unanswered questions and requests: at most the last 5, the oldest first.
 
-    The result is in the order of the conversation. A reply such as "I will check" is no answer.
+    A reply such as "I will check" is no answer.
     """
     lines = [(role, head_and_tail(text)) for role, text in without_interim_answers(lines)]
     found: dict[str, None] = {}
@@ -160,19 +157,17 @@ _SAME_SUBJECT = 0.75
 def is_answer(answer: str, question: str, asked: str = "") -> bool:
     """Return whether a message of the assistant certainly answers a question of the user.
 
-    Only two kinds of questions can have a certain answer: yes-or-no questions, and questions for a
-    value such as a price. The answer must meet two conditions:
+    The question must be a yes-or-no question, or ask for a value such as a price. The answer must
+    meet two conditions:
 
     - One of its sentences says yes or no, or gives the value. All other content words of this
       sentence are also in the question.
-    - The answer, together with the user's message before it, contains most content words of the
-      question, and all its numbers and names.
+    - ``asked`` and the answer contain most content words of the question, and all its numbers and
+      names.
 
-    A shorter answer is enough in two cases:
-
-    - The user has just repeated a yes-or-no question, and the answer begins with yes or no.
-    - The user has just asked for news about the question ("What about the parking?"), and the
-      answer is definite.
+    If the user has just repeated a yes-or-no question, an answer that begins with yes or no is
+    enough. If the user has just asked for news ("What about the parking?"), a definite answer is
+    enough.
 
     A message that only asks, or that promises an answer ("I will check"), is no answer.
 
@@ -241,8 +236,8 @@ def _only_repeats_question(asked: str, question: str) -> bool:
 def _answers_reminder(answer: str, question: str, asked: str, kinds: Sequence[str]) -> bool:
     """Return whether the assistant answers a question that the user has asked about again.
 
-    For example, ``question`` is "When does the parking reopen?", and the user then asks "What about
-    the parking?" (``asked``). ``kinds`` are the kinds of values that ``question`` asks for.
+    For example, ``question`` is "When does the parking reopen?", and ``asked`` is "What about the
+    parking?". ``kinds`` is from ``_asked_kinds``.
     """
     clauses = [each for each in _CLAUSES.split(asked) if ANY.questions.asks_for_news.search(each)]
     subject = frozenset[str]().union(
@@ -340,10 +335,10 @@ def complete_answer(text: str, question: str) -> str:
 
 
 def _implied_statement(asked: Sequence[str], answer: str) -> str:
-    """Return the statement that a user makes by a short answer, or an empty text.
+    """Return the statement that a short answer implies: "My name is Kenji." for "Kenji".
 
-    The value is in the answer ("Kenji"), or in the question if the answer is "yes". ``asked`` has
-    the last sentences of the assistant's message.
+    The result is empty if the answer implies none. ``asked`` has the last sentences of the
+    assistant's message.
     """
     for sentence in reversed(asked):
         for rule in () if ANY.asked_about.another.search(sentence) else _RULES:

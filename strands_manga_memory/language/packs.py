@@ -30,11 +30,11 @@ class Rule:
             whole word.
         revokes_instruction: Whether a matching message ends a standing instruction.
         check: Name of the function that validates a match. Empty if every match is valid. In the
-            table ``answers``, whose patterns match questions: name of the pattern in the section
-            ``answered`` that the answer to the question must match.
+            table ``answers``, a match is a question, and ``check`` is the name of the pattern for
+            its answer, in the section ``answered``.
         unless: Name of a pattern of the section ``around``. A match is invalid if this pattern
-            matches the text around the match. In the table ``answers``: name of a pattern of the
-            section ``asked_about``, for questions to which the rule is not applied.
+            matches the text around it. In the table ``answers``, the pattern is in the section
+            ``asked_about``, and questions that match it are skipped.
         others: Maximum number of other words in a matching message of small talk. Each Japanese
             character counts as a word.
     """
@@ -50,10 +50,10 @@ class Rule:
 
 
 class Section:
-    """Section of language packs, such as ``replies``. Its attributes are regular expressions.
+    """Section of language packs, such as ``replies``, with its patterns as attributes.
 
-    An expression is compiled when it is first read. If several packs have an expression of the same
-    name, such as ``declines``, the attribute matches wherever any of them matches.
+    A pattern is compiled when it is first read. If several packs have a pattern of the same name,
+    such as ``declines``, the attribute joins them by ``|``.
     """
 
     def __init__(self, name: str, files: Sequence[_Entry]) -> None:
@@ -144,8 +144,8 @@ def compile_entries(entries: Sequence[tuple[_Entry, _Entry]]) -> re.Pattern[str]
     """Compile the patterns of entries to one regular expression, which matches any of them.
 
     Args:
-        entries: Pairs of the parsed file of a language pack and an entry in this file. The patterns
-            of the entry may name fragments (shared parts of patterns) in the file.
+        entries: Pairs of a parsed language pack and one of its entries. The entry's patterns may
+            name fragments (shared parts of patterns) of the pack.
 
     Raises:
         KeyError: An entry names a fragment that does not exist.
@@ -192,10 +192,10 @@ def load_pack(code: str, **words: Sequence[str]) -> LanguagePack:
 
 
 def in_context(text: str, start: int, end: int, size: int = 60) -> str:
-    """Return a part of a text in angle brackets, with the text around it: ``before<part>after``.
+    """Return the part ``text[start:end]`` with the text around it: ``before<part>after``.
 
-    Patterns for the context of a match, such as ``Rule.unless``, are searched in this form. At most
-    ``size`` characters before the part, and as many after it, are included.
+    Patterns such as ``Rule.unless`` are searched in this form. ``before`` and ``after`` have at
+    most ``size`` characters each.
     """
     return f"{text[max(0, start - size) : start]}<{text[start:end]}>{text[end : end + size]}"
 
@@ -204,7 +204,7 @@ _Result = TypeVar("_Result")
 
 
 def cached_if_short(function: Callable[[str], _Result]) -> Callable[[str], _Result]:
-    """Decorate a function of a text with a cache for texts of at most 400 characters."""
+    """Decorate a function with a cache of its results for texts of at most 400 characters."""
     cached = functools.lru_cache(8_192)(function)
     return functools.wraps(function)(
         lambda text: cached(text) if len(text) <= 400 else function(text)

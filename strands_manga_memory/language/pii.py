@@ -206,7 +206,7 @@ CONTACT = frozenset({"email", "phone"})
 """Kinds of personal data that may be entities, such as a telephone number to call back."""
 
 _LONGEST = 64
-"""Longest invalid match that is searched for a valid match inside."""
+"""Most characters of an invalid match in which a valid match is searched."""
 
 # Each character is replaced by one character, so positions stay the same.
 _HALF_WIDTH = str.maketrans(
@@ -244,9 +244,9 @@ def half_width(text: str) -> str:
 def rule_matches(rule: PiiRule, plain: str) -> Iterator[re.Match[str]]:
     """Yield the parts of a text that are personal data of one kind, such as card numbers.
 
-    If a match fails the rule's check, such as a checksum, the pattern is searched again from its
-    next character: in "2024 4111 1111 1111 1111", the card number begins at the second group of
-    digits. ``plain`` is the text in half-width characters, from ``half_width``.
+    If a match fails the rule's check, such as a checksum, the search continues at its second
+    character: "2024 4111 1111 1111 1111" contains a card number after "2024". ``plain`` is the
+    text in half-width characters, from ``half_width``.
     """
     end = 0
     for match in find_matches(rule.pattern, plain):

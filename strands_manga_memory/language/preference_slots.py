@@ -83,9 +83,9 @@ class Preference:
         slot: Standard key of the preference, such as ``genre``, ``budget``, ``style``, ``likes`` or
             ``name``. Empty for a statement that fits no standard key.
         value: Preferred value, or the whole statement.
-        liked: True if the user wants the value, False if not, None if an earlier preference ends.
-            In the slot ``dislikes``, None ends a dislike of the value; in other slots, it ends a
-            wish for the value. If ``slot`` is empty, None ends all preferences about the value.
+        liked: True if the user wants the value, False if not. None ends an earlier preference: a
+            dislike if ``slot`` is ``dislikes``, all preferences about the value if ``slot`` is
+            empty, and otherwise a wish for the value.
         adds: Whether the value is added to earlier values of the slot instead of replacing them.
     """
 
@@ -173,11 +173,10 @@ def find_values(text: str) -> list[tuple[str, str, int]]:
 def as_preferences(
     named: Sequence[tuple[str, str, int]], *, liked: bool | None, adds: bool
 ) -> list[Preference]:
-    """Convert values found in a text (``named``), such as genres, to preferences.
+    """Convert the values ``named``, which ``find_values`` has found, to preferences.
 
-    Wanted values of one slot become one preference, "horror, romance", because the second of two
-    could replace the first. Unwanted values (``liked=False``), and values whose preference ends
-    (None), become a preference each.
+    Wanted values of one slot become one preference, such as "horror, romance". Unwanted values
+    (``liked=False``), and values whose preference ends (None), become one preference each.
     """
     found: list[Preference] = []
     for slot in dict.fromkeys(slot for slot, _, _ in named):
@@ -194,9 +193,9 @@ def as_preferences(
 
 
 def without_values(text: str, named: Sequence[tuple[str, str, int]]) -> str:
-    """Replace known values in a text by ``*``, so that "horror" does not count as a negative word.
+    """Replace the values ``named``, from ``find_values``, by ``*`` in a text.
 
-    ``named`` has the values, from ``find_values``.
+    For example, the genre "horror" then does not count as a negative word.
     """
     for _, value, _ in named:
         text = text.replace(value, "*")
@@ -214,10 +213,10 @@ def remove_values(text: str, value: str) -> str:
 
 
 def _without_subject(slot: str, text: str, subject: str) -> str:
-    """Remove the values about a subject from the stored text of a slot, and return the rest.
+    """Remove the values about a subject from the stored text of a slot.
 
-    The subject "mechs" removes "anything with mechs", and the subject "son's allergy" removes the
-    value "nuts" of the slot ``son's allergy``.
+    The subject "mechs" removes "anything with mechs". The subject "son's allergy" removes "nuts"
+    from the slot ``son's allergy``.
     """
     gone, terms, named = canonical_value(subject), subject_terms(subject), subject_terms(slot)
     values = split_values(text) if slot in (*TASTES, *_MOST_VALUES, STYLE) else [text]

@@ -76,7 +76,7 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
     Args:
         texts: Texts of the message.
         before: Texts of the user's two previous messages, whose preferences the message may change.
-            If they mention a gift, a budget in ``texts`` is for the gift, and left out.
+            If they mention a gift, a budget in ``texts`` is ignored.
     """
     found: dict[tuple[str, str, bool], Preference] = {}
     earlier = list(before)
@@ -140,8 +140,7 @@ def _changed_budget(
 ) -> list[Preference]:
     """Return the user's new budget if a sentence changes an earlier budget, as in "make that 35".
 
-    ``found`` has the preferences of this message so far, and ``before`` the user's previous
-    messages.
+    The earlier budget is in ``found`` (this message) or ``before`` (previous messages).
     """
     if (amount := BOTH.changes_amount.search(sentence)) is None:
         return []
@@ -160,7 +159,7 @@ def _corrected_value(
     """Return the changes of an earlier preference if a sentence corrects it, as in "X, not Y".
 
     The preference is in ``found`` (this message) or ``before`` (previous messages). A sentence with
-    only the new value corrects the last fact, such as a name, in ``stated`` (previous sentence).
+    only the new value corrects ``stated[-1]``, if that is a fact such as a name.
     """
     last = stated[-1] if stated else None
     has_moved = last is not None and (last.slot, last.liked) == ("home", None)
@@ -186,9 +185,9 @@ def _retraction(said: Preference) -> Preference:
 
 
 def _changed_taste(clause: str, stated: Sequence[Preference]) -> list[Preference]:
-    """Return the preferences that replace the last one in ``stated``, if a clause changes it.
+    """Return the preferences by which a clause replaces the last one in ``stated``.
 
-    Examples of clauses: "scratch that", "no wait, romance", "stuff like Monster", "now I love it".
+    Such clauses are "scratch that", "no wait, romance", "stuff like Monster" and "now I love it".
     """
     last = stated[-1] if stated else None
     if last is None:

@@ -63,7 +63,7 @@ def search_terms(text: str) -> list[str]:
 
 
 def long_numbers(text: str) -> set[str]:
-    """Return the numbers with at least two digits in a text, not normalized, such as "1,200"."""
+    """Return the numbers with at least two digits in a text as written, such as "1,200"."""
     return set(_LONG_NUMBER.findall(text))
 
 
@@ -87,8 +87,8 @@ def content_terms(question: str) -> frozenset[str]:
     A text with one of these terms is relevant. Grammatical words, words that are common in requests
     (such as "recommend"), single digits and most single kanji are left out.
 
-    If a question about the user or the assistant, such as "What do I love?", has no other terms,
-    only the grammatical words are left out.
+    If nothing is left of a question about the user or the assistant ("What do I love?"), only
+    the grammatical words are left out.
     """
     question = unicodedata.normalize("NFKC", question[:_READ]).lower()
     stripped = ANY.search.request_words.sub(" ", question)
@@ -160,7 +160,7 @@ _LEAD_FIELDS, _LEAD_CHARACTERS = 2, 80
 """The first 2 fields of a record, if they have at most 80 characters, are put before its quotes."""
 
 _MOST_MISSES = 50
-"""Number of passages that do not fit, after which no further passage is tried."""
+"""The selection of passages ends after this number of passages that do not fit."""
 
 _CONTEXT = 0.3
 """Share of the previous passage's score that is added to a passage's own score."""
@@ -217,8 +217,8 @@ def excerpt_for_query(
         is_excluded: Function that returns True for passages to omit. Default: none.
         records: Whether each line has named fields, such as ``title: Uzumaki, price: 19.90``. The
             search ignores the names.
-        follows: Whether a passage may be chosen because it follows a passage that shares terms with
-            the question. Without effect if ``records`` is True.
+        follows: Whether passages after a passage that shares terms with the question may be chosen,
+            too. Without effect if ``records`` is True.
     """
     parts = split_passages(text)
     starts: list[int] = []  # of the record of each passage
@@ -255,8 +255,8 @@ def without_field_names(text: str) -> str:
 def _rank_passages(parts: Sequence[str], terms: Collection[str], context: float) -> list[int]:
     """Return the positions of the passages that answer a question, the best passage first.
 
-    Rare terms of the question count more. A passage also gets the share ``context`` of the score of
-    the passage before it.
+    Rare terms of the question count more. The score of the passage before, times ``context``, is
+    added to a passage's score.
     """
     shared = [evidence_terms(part).intersection(terms) for part in parts]
     in_passages = Counter(term for found in shared for term in found)
@@ -271,7 +271,7 @@ def _rank_passages(parts: Sequence[str], terms: Collection[str], context: float)
 def _first_fields(parts: Sequence[str], starts: Sequence[int], at: int) -> str:
     """Return the first two fields of a passage's line, such as ``title: Uzumaki, price: 19.90``.
 
-    They show which item the passage is about. The first passage of a line needs none.
+    The result is empty for the first passage of a line, which has these fields itself.
     """
     if at == starts[at]:
         return ""
@@ -285,8 +285,8 @@ def _join_passages(
 ) -> str:
     """Join the passages at the positions ``chosen``, with ``[...]`` in place of omitted passages.
 
-    With ``records``, each line of the text describes one item by named fields. A passage from the
-    middle of a line then follows the first fields of its line.
+    With ``records``, the first fields of a line, such as its title, are put before a passage from
+    the middle of the line.
     """
     text, before = "", -1
     for at in chosen:
@@ -354,8 +354,8 @@ class LexicalIndex(Generic[_Name]):
     """Index in memory that finds texts by their words. Thread-safe.
 
     Each text has a name, and optionally the text of its neighbors, such as the turns before and
-    after. The neighbors' words count less, with weight 0.3. An answer is thus also found by the
-    words of its question, which is in the turn before.
+    after. The neighbors' words count with weight 0.3, so that the words of a question also find the
+    answer in the next turn.
     """
 
     def __init__(self) -> None:

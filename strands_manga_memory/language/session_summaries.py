@@ -158,9 +158,9 @@ class SessionSummaryError(ValueError):
 class RuleSessionSummarizer:
     """Summarizer of sessions that uses rules, without a model.
 
-    The summary quotes two requests of the user, and the answer to the later one. They are the two
-    most specific requests or, in a long session, its first wish and the most specific request.
-    Topics are titles and names. The user's words determine the sentiment.
+    The summary quotes the user's two most specific requests, and the answer to the later one. In a
+    long session, it quotes the first wish and the most specific request. Topics are titles and
+    names. The user's words determine the sentiment.
     """
 
     def __call__(self, lines: Sequence[Line], *, max_tokens: int) -> SessionSummary:
@@ -183,8 +183,7 @@ class RuleSessionSummarizer:
 def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
     """Return a summary that quotes two requests of the user, and the answer to the later one.
 
-    A preference or personal data are quoted only if there is no other request: ``SessionSummary``
-    has a field for preferences.
+    Preferences and personal data are quoted only if there are no other requests.
     """
     lines = without_interim_answers(lines)
     said = [
@@ -455,14 +454,14 @@ def summarize_session(
 ) -> SessionSummary:
     """Summarize a session with a summarizer or, if the summarizer fails, by rules.
 
-    After an error or an unusable summary, the summarizer is called once more. Preferences, open
-    questions and important facts that its summary lacks are added.
+    After an error or an unusable summary, but not after a timeout, the summarizer is called once
+    more. Missing preferences, open questions and important facts are added to its summary.
 
     Args:
         summarizer: Summarizer to use.
         lines: Role and text of each message.
         max_tokens: Maximum number of tokens of the summary's text.
-        timeout: Seconds to wait for a call of the summarizer. After a timeout, rules are used.
+        timeout: Seconds to wait for a call of the summarizer. Default 30.
     """
     ruled = RuleSessionSummarizer()(lines, max_tokens=max_tokens)
     if isinstance(summarizer, RuleSessionSummarizer):

@@ -46,7 +46,7 @@ def split_clauses(sentence: str) -> list[str]:
 
 
 def lasting_text(text: str) -> str:
-    """Return a text without sentences that are true for a time only, as with "until Friday"."""
+    """Remove sentences that are true only for a time ("until Friday") from a text."""
     return "\n".join(each for each in split_sentences(text) if not ANY.subjects.until.search(each))
 
 
@@ -56,8 +56,7 @@ class SubjectTracker:
     Sentences are read in order, because "she prefers horror" may follow "I have a sister".
 
     Args:
-        before: Texts of the user's earlier messages. They are only searched for the purchase of a
-            gift, and for its recipient.
+        before: Texts of the user's earlier messages, searched only for a gift and its recipient.
     """
 
     def __init__(self, before: Sequence[str] = ()) -> None:
@@ -76,12 +75,9 @@ class SubjectTracker:
     def own_part(self, sentence: str) -> str:
         """Read the next sentence of a message, and return the part to search for preferences.
 
-        Call this method for all sentences of a message in order.
-
-        - If the sentence mentions another person and has clauses about the user, only these clauses
-          are returned.
-        - Otherwise, the whole sentence is returned. After a sentence about the user's sister, "She
-          likes horror" becomes "my sister likes horror".
+        Call this method for all sentences of a message in order. If a sentence about another person
+        has clauses about the user, only these clauses are returned. Otherwise, the whole sentence
+        is returned: after "My sister is ten", "She likes horror" becomes "My sister likes horror".
 
         ``is_own`` returns whether a preference in the returned part is to be stored.
         """
@@ -131,12 +127,11 @@ class SubjectTracker:
         return sentence if named else f"{self._person}は{JA.subjects.pronoun.sub('', sentence)}"
 
     def is_own(self, slot: str) -> bool:
-        """Return whether a preference in a slot, such as ``genre``, is a lasting one of the user.
+        """Return whether to store a preference in a slot, such as ``genre``, as the user's own.
 
-        Only such preferences should be stored. First call ``own_part`` with the sentence of the
-        preference. The budget for a gift, the name of a pet, and a wish for today or until Friday
-        are not the user's lasting preferences. A taste of another person counts only if the slot
-        names the person, such as "sister's likes".
+        First call ``own_part`` with the sentence of the preference. The budget for a gift, the name
+        of a pet, and a wish for today or until Friday are not stored. A taste of another person is
+        stored only in a slot that names the person, such as "sister's likes".
         """
         if self._has_end and slot not in _PERMANENT and ALLERGY not in slot:
             return False

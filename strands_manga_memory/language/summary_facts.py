@@ -59,9 +59,9 @@ class Fact:
         kind: Kind of the fact.
         text: Short text of the fact, such as "I want 3 books".
         source: ``tracking_id`` of the message that contains the fact.
-        key: Subject of the fact, or empty. A later fact with the same subject and of the same kind
-            replaces this fact. Corrections, preferences, decisions and statements count as one kind
-            here.
+        key: Subject of the fact, such as ``budget``, or empty. A later fact of the same kind and
+            subject replaces this fact. Corrections, preferences, decisions and statements count as
+            one kind.
         weight: Amount of specific information in the fact, from ``information_weight``.
         corrects: ``tracking_id`` of each message that this fact corrects.
     """
@@ -141,13 +141,13 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
 
     Example: "not 3 books, 4 books" changes the earlier fact "I want 3 books".
 
-    A correction changes only a fact with a value of the same entity type and unit. An identifier
-    (such as an order number) or a quantity with a unit is changed in any earlier message. Another
-    value is changed only in the user's previous message that has facts. If several facts qualify,
-    the one that shares most words with the correction is changed. If the changed fact is itself a
-    correction, the facts that it changed are changed, too.
+    A value is replaced only by a value of the same entity type and unit. Identifiers, such as order
+    numbers, and quantities with a unit are replaced in any earlier message. Other values are
+    replaced only in the user's previous message that has facts. Of several such facts, the one that
+    shares most words with the correction is changed. If it is a correction itself, the facts that
+    it changed are changed, too.
 
-    ``facts`` begin with the oldest, and ``since`` is the position of the first correction to apply.
+    ``facts`` begin with the oldest. Corrections before the position ``since`` are not applied.
     """
     changed = list(facts)
     for at in range(since, len(changed)):
@@ -179,8 +179,8 @@ def _find_corrected_fact(
 ) -> tuple[int, Entity | None]:
     """Return the position and the old value of the fact that the correction at ``at`` changes.
 
-    ``kind`` is the entity type of the value, and its unit, which may be empty. Without such a fact,
-    the results are ``at`` and None.
+    If there is no such fact, the result is ``at`` and None. ``kind`` is the entity type and the
+    unit, which may be empty.
     """
     topic = _topic(facts[at].text)
     is_exact = types[kind[0]].is_exact
@@ -268,7 +268,7 @@ class RuleFactExtractor:
         """Return the facts in messages, the oldest first.
 
         Instructions that the user revoked later are left out. Values that the user corrected later
-        stay, because ``merge_facts`` replaces them. Questions that are still open come last.
+        are included; ``merge_facts`` replaces them. Questions that are still open come last.
         """
         found: list[Fact] = []
         asked: list[Fact] = []
@@ -405,10 +405,10 @@ def merge_facts(
 ) -> list[Fact]:
     """Return the facts of a conversation that are still valid, the oldest fact first.
 
-    Outdated values are first replaced by the values of later corrections. Then a fact is removed if
-    a later fact contains all its words, or has the same kind and the same subject (``key``).
-    Corrections, preferences, decisions and statements count as one kind here. A fact of the user
-    stays, even if the assistant repeats it.
+    Values of later corrections replace outdated values. Then a fact is removed if a later fact
+    contains all its words, or has the same kind and the same subject (``key``). Corrections,
+    preferences, decisions and statements count as one kind. A fact of the user stays if the
+    assistant repeats it.
 
     Args:
         facts: New facts.

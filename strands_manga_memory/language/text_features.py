@@ -22,7 +22,7 @@ _WORK, _PAUSE = 0.001, 0.000_1
 
 
 def with_pauses(items: Iterable[_T]) -> Iterator[_T]:
-    """Yield items, with a pause after each millisecond of work, in which other threads can run."""
+    """Yield items, and pause after each millisecond of work so that other threads can run."""
     began = time.perf_counter()
     for item in items:
         yield item

@@ -31,7 +31,7 @@ _CHARACTERS_OF_A_TOKEN = 24
 
 
 class SearchableText:
-    """Text, such as a summary, in which statements can be searched, with values in any spelling.
+    """Text, such as a summary, to search for statements, and for values in any spelling.
 
     Args:
         text: Text to search.

@@ -65,9 +65,9 @@ class ResultCache:
     def keep(self, key: Key, result: Mapping[str, Any]) -> None:
         """Store the result of a successful tool call, in place of the result of an equal call.
 
-        Equal calls have the same ``key``: tenant, user, server, tool and arguments. The outdated
-        result of the equal call is always deleted. The new result is stored unless it is too large,
-        or has other blocks than text and JSON.
+        Equal calls have the same ``key``: tenant, user, server, tool and arguments. A result that
+        is too large, or has other blocks than text and JSON, is not stored, but the earlier result
+        is deleted.
         """
         try:
             content = list(result.get("content") or ())
@@ -224,8 +224,8 @@ def error_result(
 ) -> dict[str, Any]:
     """Return a tool result with the status ``error``, which describes a failed tool call.
 
-    The fields ``isError`` and ``metadata`` of ``original``, the tool's own error result, are
-    copied. ``text`` is the tool's error text, from which the caller has removed secrets.
+    ``original`` is the tool's own error result, whose fields ``isError`` and ``metadata`` are
+    copied. ``text`` is the tool's error text, without secrets.
     """
     rest = {
         name: original[name]

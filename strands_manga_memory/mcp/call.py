@@ -87,8 +87,8 @@ class Call:
         cancel_signal: Event that is set when the agent is cancelled, or None.
         result: Final event of the call. None before the end, and after an interrupt by the tool.
         verdict: Classification of the call. None if the call was rejected or interrupted.
-        replaceable_failure: Failure of the call, if the result of a fallback tool or a cached
-            result may be returned instead; otherwise None.
+        replaceable_failure: Failure of the call, if a cached result or the result of a fallback
+            tool may replace it; otherwise None.
     """
 
     def __init__(
@@ -156,10 +156,9 @@ class Call:
     async def events(
         self, start: Callable[[], AsyncGenerator[Any, None]], *, check_arguments: bool
     ) -> AsyncGenerator[Any, None]:
-        """Call the tool, and yield the events of the call before the final event.
+        """Call the tool, and yield its events, except the final event, which ``result`` then has.
 
-        The final event is stored in ``result``. A rejected call yields no events. ``start`` starts
-        the call, and returns the stream of its events.
+        A rejected call yields no events. ``start`` starts the call, and returns its events.
         """
         permit = await self._admit(check_arguments=check_arguments)
         if permit is None:
@@ -346,9 +345,9 @@ def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str]:
     exists is used:
 
     1. The keys ``user_id`` and ``tenant`` of the invocation state.
-    2. The user in the id of the agent's session.
-    3. A substitute for an unknown user: the id of the session or, without a session, a random id of
-       the agent. All calls outside agents have the same substitute.
+    2. The user in the id of the agent's session, or the whole id if it contains no user.
+    3. A random id of an agent without a session.
+    4. A constant for all calls outside agents.
     """
     user = invocation_state.get("user_id")
     if isinstance(user, str):
@@ -371,7 +370,7 @@ def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str]:
 def known_user(user: tuple[str, str]) -> tuple[str, str] | None:
     """Return ``user``, a result of ``user_of_call``, or None if it identifies no user.
 
-    A session without a user counts as one user. None: an agent without a session manager, or a call
-    without an agent.
+    The id of a session identifies a user. The random id of an agent and the constant for calls
+    outside agents do not.
     """
     return None if user == _NOBODY or user[1].startswith(_AGENT) else user

@@ -67,7 +67,7 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class CallOutcome:
-    """End of a tool call: a result, an exception, or a timeout.
+    """Result, exception or timeout with which a tool call ended.
 
     Args:
         tool: Name of the tool at its server.
@@ -161,9 +161,7 @@ _DECORATED_ARGUMENTS_TEXT = (  # error of a function decorated with @tool
     "Validation failed for input parameters"
 )
 _FAILED_PREFIX = "Tool execution failed: "
-"""First words of the results to which Strands converts exceptions of an MCP client, such as an
-answer that is not a tool result.
-"""
+"""First words of the error result that Strands makes of an exception of an MCP client."""
 
 
 def classify(call: CallOutcome, *, tool_errors: str = "failure") -> Verdict:

@@ -56,11 +56,11 @@ class BreakerPolicy:
         tool_errors: Meaning of a result with ``isError``. ``"failure"`` (default) counts the result
             as a failure, ``"ignore"`` does not. Use ``"ignore"`` for tools that report findings as
             errors.
-        users: Number of different users who must have got errors from the tool before errors open
-            the breaker. Default 2, because one user's errors may come from wrong arguments, such as
-            unknown order ids. While fewer users have called the tool, the breaker opens if all of
-            them got errors; the first call of another user closes it again. Timeouts, other
-            failures, and errors of unknown users count regardless of the number of users.
+        users: Number of different users who must get errors from the tool before errors open the
+            breaker. Default 2, because one user's errors may come from wrong arguments, such as
+            unknown order ids. While fewer users have called the tool, errors of all of them open
+            the breaker, and the first call of another user closes it again. Timeouts, other
+            failures, and errors of unknown users always count.
         classify: Function that takes a ``CallOutcome`` and returns a ``Verdict``, or None to apply
             the built-in rules. Default: the built-in rules.
         read_only: Whether the tool only reads, so that an earlier result may replace a failed call.
@@ -219,8 +219,8 @@ def summarize_latency(seconds: list[float]) -> dict[str, float | None]:
 class ArgumentSchema:
     """JSON Schema of a tool's arguments, against which calls are checked before they are sent.
 
-    Without a valid schema, all arguments are accepted, and the server checks them. The same applies
-    to a schema that refers to another document, because other documents are never read.
+    If the schema is invalid or refers to another document, which is never read, all arguments are
+    accepted, and the server checks them.
 
     Args:
         schema: JSON Schema of the arguments. Default draft: 2020-12, as in MCP.
@@ -362,9 +362,8 @@ class Guard:
     def acquire_permit(self, user: Hashable | None) -> Permit | None:
         """Return a permit of the tool's circuit breaker, or None if the breaker rejects the call.
 
-        An open breaker rejects calls, with one exception. The first call of a new user closes the
-        breaker, if fewer than ``policy.users`` users have called the tool before, and only their
-        errors have opened the breaker.
+        The first call of a new user closes an open breaker if fewer than ``policy.users`` users
+        have called the tool before, and only their errors have opened the breaker.
         """
         permit = self.breaker.try_acquire()
         is_new = user is not None and user not in self._callers
@@ -377,7 +376,7 @@ class Guard:
     def report_outcome(self, verdict: Verdict, permit: Permit, user: Hashable | None) -> None:
         """Report the outcome of a user's call to the circuit breaker of the tool.
 
-        Whether errors of few users open the breaker depends on ``BreakerPolicy.users``.
+        ``BreakerPolicy.users`` decides whether the errors of few users open the breaker.
         """
         if user is not None and len(self._callers) < self.policy.users:
             self._callers.add(user)

@@ -25,10 +25,10 @@ from strands_manga_memory.mcp.guard import BreakerPolicy, Guard, ToolStatus, can
 
 
 class ToolOwner(Protocol):
-    """Owner of guarded tools, such as their provider, which is notified of calls."""
+    """Receiver of notifications about calls of guarded tools, such as their provider."""
 
     def on_call(self, invocation_state: Mapping[str, Any]) -> None:
-        """Handle the start of a guarded tool's call: for example, update the agent's tools.
+        """Handle the start of a guarded tool's call.
 
         ``invocation_state`` contains the calling agent.
         """
@@ -41,10 +41,10 @@ class ToolOwner(Protocol):
 class GuardedTool(AgentTool):
     """Tool with a circuit breaker and a deadline, created by ``guard_tool`` or ``GuardedMCPTools``.
 
-    While the tool is unavailable, the model gets a substitute result. A call ends at most a quarter
-    of a second after the ``timeout`` of the tool's policy. If a lost connection to the server must
-    be restored first, the call may take up to ``timeout`` seconds longer. Only a tool that blocks
-    the event loop can delay the result further.
+    While the tool is unavailable, the model gets a substitute result. A call takes at most 0.25
+    seconds longer than the ``timeout`` of the tool's policy: by default 2.25 seconds, or 4.25 if a
+    lost connection to the server must be restored first. Only a tool that blocks the event loop
+    takes longer.
 
     Args:
         tool: The wrapped tool.
@@ -240,8 +240,8 @@ def guard_tool(
             state.
 
     Returns:
-        A ``GuardedTool``; a list of guarded tools for a list, or for a module or file with several
-        tools; or a provider of guarded tools for a provider. ``Agent(tools=[...])`` accepts each.
+        A ``GuardedTool``; for a list, or for a module or file with several tools, a list of these;
+        for a provider, a provider of these. ``Agent(tools=[...])`` accepts each.
 
     Raises:
         ValueError: ``tool`` is not a tool or is guarded already, or ``stale_ttl`` is not over 0.

@@ -31,8 +31,8 @@ class BreakerMiddleware:
     Unlike ``guard_tool`` and ``GuardedMCPTools``, this middleware has no fallbacks and no cached
     results, and does not follow changes of a server's tools. It cannot be removed from an agent.
 
-    Middleware that is added after this middleware gets a ``GuardedTool``, whose attribute ``tool``
-    is the agent's tool. The deadline of a call limits only the tool, not such middleware.
+    Middleware that is added later gets a ``GuardedTool``, whose attribute ``tool`` is the agent's
+    tool. The deadline of a call does not limit such middleware.
 
     Args:
         policy: Policy of tools without an override. Default: ``BreakerPolicy()``.

@@ -31,7 +31,7 @@ Fallbacks = AgentTool | str | Sequence[AgentTool | str]
 """A tool, the name of another tool of the same server, or several of them in order."""
 
 _REFRESH_AT_MOST_EVERY = 5.0
-"""Minimum seconds between a read of the tool list and a read because of an unknown tool."""
+"""Minimum seconds from any read of the tool list to a read because of an unknown tool."""
 
 
 class GuardedMCPTools(ToolProvider, HookProvider):
@@ -279,9 +279,9 @@ class GuardedMCPTools(ToolProvider, HookProvider):
     # --- notifications of tools (ToolOwner)--------------------------------------------------------
 
     def on_call(self, invocation_state: Mapping[str, Any]) -> None:
-        """Update the tools of an agent that calls a tool of this provider for the first time.
+        """Update an agent's tools at its first call of a tool of this provider.
 
-        Later changes of the server's tools update the agent, too.
+        Later changes of the server's tools then update the agent, too.
         """
         agent = invocation_state.get("agent")
         if isinstance(agent, Agent) and agent not in self._agents:

@@ -251,20 +251,19 @@ class ServerSupervisor:
             return self._asked
 
     def record_answer(self) -> None:
-        """Record that the server answered a call, so no running call blocks the server.
+        """Record that the server answered a call, and so was not blocked by a running call.
 
-        If a call that is running now times out later, ``record_timeout`` returns False for it,
-        because no other tool was the cause.
+        If a call that is running now times out later, ``record_timeout`` returns False for it.
         """
         with self._lock:
             self._unanswered = {}
 
     def record_lost_answer(self) -> bool:
-        """Record that a response stream ended without an answer. Return whether the server failed.
+        """Record that a response stream ended without answer, and return whether the server failed.
 
-        The server counts as failed if another stream ended without an answer within the half second
-        before. With version 1.x of the MCP SDK, a server that dies ends all its calls at once,
-        while a proxy that cuts off a slow answer ends only this call.
+        The result is True if another stream ended so within the half second before. With version
+        1.x of the MCP SDK, a server that dies ends all its calls at once, while a proxy that cuts
+        off a slow answer ends only this call.
         """
         with self._lock:
             now = self._clock()
@@ -280,9 +279,8 @@ class ServerSupervisor:
     def record_timeout(self, number: int) -> bool:
         """Record that a call timed out, and return whether another tool probably blocks the server.
 
-        The result is True if a call of another tool was waiting for its answer when the timed-out
-        call began, and the server has answered no call since then. ``number`` is the result of
-        ``record_call``.
+        The result is True if the call began while a call of another tool was running, and the
+        server has answered no call since then. ``number`` is the result of ``record_call``.
         """
         with self._lock:
             return self._unanswered.pop(number, ("", False))[1]

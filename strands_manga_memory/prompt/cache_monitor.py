@@ -62,10 +62,9 @@ OF_PREFIX = frozenset({Cause.PROMPT, Cause.CONSTRAINTS, Cause.TOOLS, Cause.VARIA
 
 @dataclass(frozen=True)
 class CacheMiss:
-    """Model call that missed the provider's prompt cache, or whose prefix has changed.
+    """Model call with less than half of its input tokens from the cache, or with a changed prefix.
 
-    A call misses the cache if less than half of its input tokens are read from the cache. The
-    prefix is the system prompt, the tools, the model and the prompt variant.
+    The prefix is the system prompt, the tools, the model and the prompt variant.
 
     Attributes:
         at: Time of the call, in seconds since 1970.
@@ -107,14 +106,14 @@ class CacheStats(CacheUse):
     Attributes:
         by_hour: Cache use in the last 31 days, keyed by hour in UTC, such as ``2026-11-03 14:00``.
         worst_day: Day with the lowest hit rate, and its hit rate. None without calls.
-        saved_tokens: Cost that the cache saved, as the number of uncached input tokens that cost
-            the same. Reading a token from the cache costs 0.1 of an uncached token, and writing it
-            costs 1.25. Negative if writing cost more than reading saved.
+        saved_tokens: Cost that the cache saved, in uncached input tokens. Reading a token from the
+            cache costs 0.1 of an uncached token, and writing it costs 1.25. Negative if writing
+            cost more than reading saved.
         drops: Number of calls that missed the cache or had a changed prefix, for each cause.
         prefix_changes: Number of calls with a changed prefix.
         prefix_stability: Share of calls with an unchanged prefix. 1 without calls.
-        whole_prefixes: Share of requests that began with all messages of the previous request,
-            apart from text that plugins add to a single request. 1 without calls.
+        whole_prefixes: Share of requests that began with all messages of the previous request. Text
+            that plugins add to a single request is ignored. 1 without calls.
     """
 
     by_hour: dict[str, CacheUse]
@@ -323,11 +322,7 @@ class PromptCacheMonitor(Plugin):
 
     @property
     def drops(self) -> list[CacheMiss]:
-        """Last 200 model calls that the prompt cache did not serve, or whose prefix has changed.
-
-        The prefix is the system prompt, the tools, the model and the prompt variant. The oldest
-        call comes first.
-        """
+        """Last 200 model calls with a cache miss or a changed prefix, the oldest first."""
         with self._lock:
             return list(self._drops)
 

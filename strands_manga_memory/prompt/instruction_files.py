@@ -43,7 +43,7 @@ class InstructionFiles:
 
     - Files with several hard links, and symbolic links that leave the folder or lead to a hidden
       file or folder.
-    - Files that this process can change, if the agent has a tool that is not read-only: an attacker
+    - Files that this process can change, if the agent has a tool that is not read-only. An attacker
       could use the tool to rewrite the model's instructions.
 
     A tool is read-only if ``read_only`` contains its name, or if its MCP server declares
@@ -76,9 +76,8 @@ class InstructionFiles:
         """Read all instruction files, and return their text; empty if no file can be used.
 
         Args:
-            tools: Specifications of the agent's tools. Leave out the tools of this package, which
-                write no files. A file that a tool could change is not read, because a user could
-                make the model write instructions into it.
+            tools: Specifications of the agent's tools, without the tools of this package. A file
+                that one of the tools could change is not read.
         """
         folders = self._folders
         if folders is None:
@@ -267,9 +266,9 @@ def access_of(path: Path) -> Access:
 def can_change(path: Path, *, look: Callable[[Path], Access] = access_of) -> bool:
     """Return whether this process can change or replace the file at an absolute path.
 
-    The result is True if the process owns or may write to the file or a folder above the file, or
-    if the path cannot be inspected. The right to write to a folder with the sticky bit, such as
-    ``/tmp``, does not count. The function ``look`` returns the permissions on a path.
+    The result is True if the process owns, or may write to, the file or a folder above it. It is
+    also True if the path cannot be inspected. The right to write to a folder with the sticky bit,
+    such as ``/tmp``, does not count. ``look`` returns the permissions on a path.
     """
     try:
         file, *folders = map(look, (path, *path.parents))

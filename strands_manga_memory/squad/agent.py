@@ -71,9 +71,9 @@ class SessionStrandsAgent(SquadAgent):
         build: Function that returns a new Strands agent for a scope, with the scope's ``agent_id``
             and with new session and conversation managers. Called on a thread for each request.
         streaming: Whether to stream responses. Default False.
-        hot: Hot store in which a running request holds a lease (lock with an expiry), so that
-            requests in other processes wait. With None (default), only requests in this process
-            wait, and the session managers merge turns that two processes save at the same time.
+        hot: Hot store for leases (locks with an expiry), so that requests in other processes wait.
+            None (default): only requests in this process wait, and the session managers merge
+            turns that two processes save at the same time.
         handoffs: Store of the messages that other agents leave for this agent, read once per
             request. Default: None.
         tenant: Tenant of all users. None (default): no tenant; the users are separate from those of

@@ -93,9 +93,9 @@ class SessionChatStorage(ChatStorage):
         tenant: Tenant of all users. None (default): no tenant; the users are separate from those of
             every tenant.
         pairs: Whether the roles of returned messages alternate, as Agent Squad's supervisor and
-            most models require: the placeholder ``UNANSWERED`` follows a question without an
-            answer, and ``UNASKED`` precedes an answer without a question. False returns real
-            messages only, to show the conversation to its user. Default True.
+            most models require. The placeholder ``UNANSWERED`` then follows a question without an
+            answer, and ``UNASKED`` precedes an answer without a question. Use False to show the
+            real conversation to its user. Default True.
 
     Raises:
         ValueError: ``memory`` is not a ``MangaMemory``.
@@ -134,9 +134,9 @@ class SessionChatStorage(ChatStorage):
             agent_id: Id of the agent.
             new_message: Message to store. Only its text is stored.
             max_history_size: Maximum number of messages to return, in this call and in later calls
-                for the agent. All messages are stored in any case. Odd numbers are rounded down,
-                numbers below 2 count as 2, and numbers above 100 as 100. Default: the maximum of
-                the agent's previous call, or else 100.
+                for the agent: an even number from 2 to 100, so that 7 counts as 6 and 500 as 100.
+                Default: the maximum of the agent's previous call, or else 100. All messages are
+                stored.
 
         Returns:
             The latest messages of the agent, oldest first.
@@ -183,9 +183,9 @@ class SessionChatStorage(ChatStorage):
             user_id: Id of the user.
             session_id: Id of the session, unique within the user.
             agent_id: Id of the agent.
-            max_history_size: Maximum number of messages; odd numbers are rounded down. Default: the
-                maximum in the agent's last call of ``save_chat_message``, or else 100. A number
-                above the default has no effect.
+            max_history_size: Maximum number of messages; odd numbers are rounded down. Default and
+                upper limit: the maximum in the agent's last call of ``save_chat_message``, or else
+                100.
 
         Raises:
             ValueError: An id is not allowed.
@@ -210,12 +210,11 @@ class SessionChatStorage(ChatStorage):
     async def fetch_all_chats(self, user_id: str, session_id: str) -> list[ConversationMessage]:
         """Return the latest messages of all agents of a session, oldest first.
 
-        Each answer begins with ``[agent_id]``. The agents are those that the durable store lists
-        for the session, and those that this object has used, which the durable store may not list
-        yet.
+        Each answer begins with ``[agent_id]``. The agents are those that this object has used, and
+        those that the durable store lists for the session.
 
         While the durable store is unavailable, the result contains only agents that this object has
-        used, and of each agent only the messages in its window (the messages that its model sees).
+        used, and only messages in the window of an agent (the messages that its model sees).
 
         Raises:
             ValueError: An id is not allowed.

@@ -35,14 +35,13 @@ class Event:
     """Kind of telemetry event, with its metrics and its span.
 
     Args:
-        name: Name of the event in the statistics, such as ``turn``. The span has the same name with
-            a prefix: ``manga_memory.turn``. Calls of stores have other names: for example,
+        name: Name of the event in the statistics, such as ``turn``. Its span is then
+            ``manga_memory.turn``. Calls of stores are named by their operation instead:
             ``hot.write`` in the statistics, and ``write conversations`` for the span.
         duration: Histogram of the event's duration in seconds; None for events without a duration.
         counts: Metrics of the values that the event records besides its duration, keyed by the name
             of the value, such as ``tokens``.
-        labels: Names of the attributes that become labels of the metrics. The span has all
-            attributes.
+        labels: Names of the event's attributes that its metrics have. The span has all attributes.
         has_span: Whether the event creates a span.
     """
 

@@ -177,10 +177,7 @@ def _export_span(entry: _QueuedEvent) -> None:
 
 
 class Measurement(NamedTuple):
-    """Attributes and values of an event that is being measured.
-
-    The code in the ``with`` block of ``measured`` may add attributes and values.
-    """
+    """Attributes and values of an event, to which the ``with`` block of ``measured`` may add."""
 
     attributes: dict[str, Any]
     counts: dict[str, float]
@@ -230,9 +227,9 @@ def observe_backlog() -> Iterator[_Sample]:
 
 
 def observe_tiers() -> Iterator[_Sample]:
-    """Yield the availability of the hot and of the durable stores, for an OpenTelemetry gauge.
+    """Yield the availability of the hot and of the durable tier, for an OpenTelemetry gauge.
 
-    The value is 1 if all stores of the kind are available, and 0 otherwise.
+    The value is 1 if all stores of the tier are available, and 0 otherwise.
     """
     for number, tier in enumerate(("hot", "durable")):
         known = [writer for writer in writers() if writer.stores[number] is not None]
@@ -283,10 +280,10 @@ atexit.register(flush)
 
 
 def with_turn_timing(registry: HookRegistry) -> HookRegistry:
-    """Return a wrapper of a hook registry that measures the callbacks registered through it.
+    """Wrap a hook registry, to measure the callbacks that are registered through the wrapper.
 
-    At the end of each turn, a telemetry event records the duration of the turn, and the total
-    duration of this package's callbacks. If telemetry is disabled, ``registry`` itself is returned.
+    A telemetry event at the end of each turn has the duration of the turn, and the total duration
+    of these callbacks. If telemetry is disabled, ``registry`` itself is returned.
     """
     if not recorder.enabled:
         return registry
@@ -433,7 +430,7 @@ def _timed(labels: dict[str, str], call: Callable[..., _T], *args: Any) -> _T:
 class LogHistogram:
     """Histogram of positive values, with bucket bounds that grow by a constant factor.
 
-    The relative error of a quantile is therefore limited.
+    Quantiles are at most ``growth`` times too high.
 
     Args:
         growth: Factor between the bounds of consecutive buckets, over 1. Default 1.25.
