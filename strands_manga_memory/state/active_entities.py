@@ -61,11 +61,15 @@ class ActiveEntity(StateItem):
     def display_text(self) -> str:
         """Text that the model sees for the entity, such as ``One Piece`` for ``one piece``.
 
-        It is ``text`` for a date, and if ``text`` and ``value`` differ only in case, quotation
-        marks or other details that ``normalized`` removes. Otherwise, it is ``value``.
+        It is ``text`` for a date or a reference (such as the name of a table), and if ``text`` and
+        ``value`` differ only in case, quotation marks or other details that ``normalized`` removes.
+        Otherwise, it is ``value``.
         """
         written = self.text.strip(_QUOTATION_MARKS)
-        is_shown = self.type == "date" or self.value in (written.casefold(), normalized(written))
+        is_shown = self.type in ("date", "reference") or self.value in (
+            written.casefold(),
+            normalized(written),
+        )
         return (is_shown and written) or self.value
 
 

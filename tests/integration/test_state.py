@@ -317,6 +317,14 @@ def test_a_message_that_a_hook_changes_leaves_nothing_in_the_state(*, is_in_plac
     assert [each.value for each in coordinator.entities.active()] == ["B07X1234"]
 
 
+@pytest.mark.parametrize("name", ["sales_2026_q3", "mia_li_3668", "SV7QZT1A", "x7k2pq"])
+def test_a_reference_is_shown_as_the_user_wrote_it(name: str) -> None:
+    """The case of a table's or user's name matters."""
+    agent = agent_with(StateCoordinator(), model := ScriptedModel())
+    agent(f"Please look at {name}.")
+    assert f"Mentioned lately: reference {name}\n" in told(model)
+
+
 @pytest.mark.parametrize("asked", ["Hello!", "Goodbye!"])
 def test_redaction_of_a_message_leaves_the_phase(asked: str) -> None:
     agents = [
