@@ -293,12 +293,13 @@ class ImportanceWeightedConversationManager(ConversationManager):
 
         Args:
             agent: The agent. Its list of messages is changed in place.
-            e: The overflow error, or None. With an error, at least half of the history is evicted.
-                Without an error, a quarter is evicted, or less if too many messages must stay.
+            e: The overflow error, or None. With an error, half of the history is evicted, or at
+                least a quarter if too many messages must stay. Without an error, a quarter is
+                evicted, or less if too many messages must stay.
             **kwargs: Not used.
 
         Raises:
-            ContextWindowOverflowException: ``e`` is given, and half of the history cannot be freed.
+            ContextWindowOverflowException: ``e`` is given, and a quarter cannot be evicted.
                 Either pinned messages are too large, or other parts of the request fill the window.
                 The history is unchanged.
         """

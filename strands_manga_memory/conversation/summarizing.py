@@ -255,8 +255,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
         Args:
             agent: The agent. Its list of messages is changed in place.
-            e: The overflow error, or None. With an error, at least half of the history should be
-                freed. Without an error, a summary or facts that free any tokens are enough.
+            e: The overflow error, or None. With an error, a summary or facts must free a quarter of
+                the history. Without an error, any freed tokens are enough.
             **kwargs: Passed to the trimmer.
 
         Raises:
@@ -267,14 +267,14 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         if self._history.tokens(agent.messages) == before:
             self.replace_by_facts(agent, before // 2)
         freed = before - self._history.tokens(agent.messages)
-        if freed * 2 >= before or (e is None and freed > 0):
+        if freed * 4 >= before or (e is None and freed > 0):
             return
         try:
             self.trimmer.reduce_context(agent, e, **kwargs)
         except ContextWindowOverflowException:
             if freed <= 0:
                 raise
-            logger.debug("freed=<%d> | less than half could be freed, trying with that", freed)
+            logger.debug("freed=<%d> | less than a quarter could be freed, trying with that", freed)
 
     # --- Installation of summaries ----------------------------------------------------------------
 

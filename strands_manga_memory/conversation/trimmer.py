@@ -284,16 +284,18 @@ class Trimmer:
     def reduce(self, agent: Agent, e: Exception | None) -> None:
         """Make the history smaller because the model's context window is full or almost full.
 
-        After an overflow error, at most half of the tokens stay. Even the user's message in the
-        current turn may be truncated then, unless it is short. Without an error, at most three
-        quarters stay, unless the messages that always stay (such as pinned messages) need more.
+        After an overflow error, at most half of the tokens stay, or up to three quarters if
+        messages that always stay (such as pinned messages) need them. Even the user's message in
+        the current turn may be truncated then, unless it is short. Without an error, at most three
+        quarters stay, unless the messages that always stay need more.
 
         Args:
             agent: The agent. Its list of messages is changed in place.
             e: The overflow error, or None.
 
         Raises:
-            ContextWindowOverflowException: ``e`` is given, and the history cannot be halved.
+            ContextWindowOverflowException: ``e`` is given, and over three quarters of the history
+                must stay.
         """
         budget = self.calibration.to_local_tokens(self.limit)
         with self._lock:
@@ -309,7 +311,8 @@ class Trimmer:
                 selection = self._select(
                     history, min(budget, before // 2), keeps_request_whole=is_short
                 )
-                if selection.tokens > selection.budget or not selection.kept:
+                # Any clear progress is worth another request, as the real limit is unknown.
+                if selection.tokens > max(selection.budget, before * 3 // 4) or not selection.kept:
                     problem = f"of {before} tokens {selection.tokens} must stay"
                     raise ContextWindowOverflowException(
                         f"the window is full and the history cannot be halved: {problem}"

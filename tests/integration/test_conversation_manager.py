@@ -24,6 +24,7 @@ from strands.agent import _continuation
 from strands.agent.conversation_manager.compression.pin_message import pin_message, unpin_message
 from strands.hooks import BeforeModelCallEvent
 from strands.multiagent import GraphBuilder, Swarm
+from strands.types.content import Messages
 from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory import MangaMemory
@@ -320,6 +321,27 @@ def test_short_user_message_stays_whole_in_an_overflow(tmp_path: Path, history: 
     assert len(sent) > 1
     assert all(said in text for text in sent)
     assert sorted(map(len, sent), reverse=True) == [*map(len, sent)]
+
+
+@pytest.mark.parametrize("history", ["importance", "summarize", "compact"])
+@pytest.mark.parametrize("window", [150, 400, 1_500])
+def test_a_window_smaller_than_its_model_states_fails_no_turn(
+    tmp_path: Path, history: str, window: int
+) -> None:
+    """A summary may take over half of the window: the turns behind it make room."""
+
+    def reply(messages: Messages) -> str | BaseException:
+        size = len(json.dumps([message["content"] for message in messages])) // 4
+        full = ContextWindowOverflowException("full")
+        return full if size > window else "It costs 12.50 EUR, order A-77120. " * 5
+
+    with MangaMemory.open("memory://", f"sqlite:///{tmp_path}/s.sqlite3") as memory:
+        agent = memory.agent(
+            ScriptedModel(reply), user_id="u", session_id="s", history=history, max_tokens=3_000
+        )
+        for number in range(25):
+            answer = agent(f"Question {number} about volume {number} of Akira? I like paperbacks.")
+            assert "A-77120" in str(answer)
 
 
 async def test_apply_management_makes_a_small_history_fit_on_an_event_loop() -> None:
