@@ -165,8 +165,8 @@ class MemoryReader:
         The text contains in this order:
 
         - Preferences, the most important first; of equal importance, the latest first. The first 10
-          are written in full, the rest as ``key=value``. Subjects without a stored preference, such
-          as ``genre``, get their value from the user's profile in another service.
+          are written in full, the rest as ``key=value``. Without a stored preference, a subject
+          such as ``genre`` gets its value from the user's profile in another service.
         - Open questions of the last 7 days.
         - Up to 5 session summaries with an importance of 0.5 or more, the latest first.
         - Weekly and monthly summaries.

@@ -68,7 +68,7 @@ class PartitionContent:
         is_partial: Whether the table may have more records than were read.
         expired: Ids of expired records that the store has not deleted yet.
         latest: Ids of the latest memories of the types fact and feedback, the latest first.
-        since: Time in seconds since 1970. All memories updated since then were read. 0 if all were
+        since: All memories updated after this time (seconds since 1970) were read. 0 if all were
             read.
     """
 
@@ -178,8 +178,8 @@ class UserPartition:
     ) -> PartitionContent:
         """Read the memories in ranges of sort keys, and the memories with the given ids.
 
-        By default, all memories of the user are read. With ``are_all=False``, ``ids`` are only some
-        of a type. The result is then partial.
+        By default, all memories of the user are read. ``are_all=False`` means that ``ids`` lacks
+        memories of a type. The result is then partial.
 
         Raises:
             CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong

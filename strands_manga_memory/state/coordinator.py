@@ -148,9 +148,9 @@ class StateCoordinator(Plugin):
         hot: Hot store for the state that the session's agents share. None: the agent shares no
             state.
         codec: Codec of the shared state.
-        is_stored: Function from an agent's id to whether the session still has the agent's
-            conversation. If it returns False for all agents that wrote the shared state, a new
-            agent ignores this state. None: no check.
+        is_stored: Function that takes an agent's id and returns whether the session still has its
+            conversation. A new agent ignores shared state if the result is False for all agents
+            that wrote this state. None: no check.
         deadline: Seconds that a turn waits for the hot store. Default 0.05.
         clock: Function that returns monotonic seconds.
         wall_clock: Function that returns seconds since 1970.

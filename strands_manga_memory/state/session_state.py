@@ -232,9 +232,9 @@ class SessionState:
         wall: Function that returns seconds since 1970.
         hot: Hot store for the shared state. None: the agent shares no state.
         scope: Scope of the session; required with ``hot``.
-        is_stored: Function from an agent's id to whether the session still has the agent's
-            conversation. If it returns False for all agents that wrote the shared state, a new
-            agent ignores this state. None: no check.
+        is_stored: Function that takes an agent's id and returns whether the session still has its
+            conversation. A new agent ignores shared state if the result is False for all agents
+            that wrote this state. None: no check.
         deadline: Seconds that a turn waits for the shared state.
 
     Attributes:
