@@ -448,6 +448,7 @@ def _replacement_wishes(clause: str) -> list[Preference]:
 
 def _evaluation_preferences(said: str) -> list[Preference]:
     """Return the preferences in a clause such as "horror is great" or "horror is dull"."""
+    said = EN.tastes.contrast.sub("", said)
     text = EN.tastes.instead.sub("", said)
     named = find_values(text)
     if not named or BOTH.shop.search(text):
