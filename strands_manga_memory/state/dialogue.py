@@ -238,7 +238,14 @@ class Dialogue(StatePart):
             base: Values of the dialogue before the changes of both agents.
             other: Values of the dialogue of the other agent.
         """
-        super().merge(base, other)
+        theirs, known = other["slots"], base["slots"]
+        # Slots that both agents added, for example by setting one intent. Only their values count.
+        empty = {
+            name: slot.cleared()
+            for name, slot in self.slots.items()
+            if name in theirs and name not in known and theirs[name].cleared() == slot.cleared()
+        }
+        super().merge({**base, "slots": {**known, **empty}}, other)
         self.slots = dict(list(self.slots.items())[:MAX_SLOTS])
         self.clarifications = self.clarifications[:MAX_CLARIFICATIONS]
 

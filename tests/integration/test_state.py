@@ -740,6 +740,39 @@ def test_a_change_between_two_turns_is_shared_and_survives_a_restart(tmp_path: P
         assert "Goal: find a gift" not in told(model)
 
 
+def test_two_agents_that_set_one_intent_at_once_keep_each_others_values(tmp_path: Path) -> None:
+    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.db") as memory:
+
+        def build(agent_id: str, replies: Any) -> Agent:
+            return memory.agent(
+                ScriptedModel(replies),
+                user_id="u1",
+                session_id="s1",
+                agent_id=agent_id,
+                task_state={"intents": REORDER},
+            )
+
+        def updates(**values: str) -> list[Any]:
+            given = {"intent": "reorder", "values": values, "confirmed": True}
+            return [[use("update_slots", "c1", **given)], "noted"]
+
+        inner = build("inner", updates(format="digital"))
+        replies = iter(updates(volume="3"))
+
+        def answer(messages: Any) -> Any:
+            if not inner.messages:
+                inner("digital, please")
+            return next(replies)
+
+        build("outer", answer)("another volume")
+        later = build("later", ["ok"])
+        later("and now?")
+        coordinator = coordinator_of(later)
+        assert coordinator is not None
+        values = {name: slot.value for name, slot in coordinator.dialogue.slots.items()}
+        assert values == {"volume": "3", "format": "digital"}
+
+
 def test_new_intent_fills_no_slot_from_a_retracted_message() -> None:
     coordinator = StateCoordinator(intents=REORDER)
     agent = agent_with(coordinator)
