@@ -75,7 +75,7 @@ class Entity:
 
     Attributes:
         type: Name of the entity type.
-        value: Canonical form of the entity, which is the same for all its spellings.
+        value: Canonical form of the entity, the same for all its spellings.
         text: Text of the entity as it was written.
         start: Position of the first character.
         end: Position after the last character.

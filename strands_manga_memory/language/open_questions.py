@@ -155,15 +155,15 @@ _SAME_SUBJECT = 0.75
 
 
 def is_answer(answer: str, question: str, asked: str = "") -> bool:
-    """Return whether a message of the assistant certainly answers a question of the user.
+    """Return whether an assistant's message certainly answers a question of the user.
 
     The question must be a yes-or-no question, or ask for a value such as a price. The answer must
     meet two conditions:
 
     - One of its sentences says yes or no, or gives the value. All other content words of this
       sentence are also in the question.
-    - ``asked`` and the answer contain most content words of the question, and all its numbers and
-      names.
+    - Together, ``asked`` and the answer contain most content words of the question, and all its
+      numbers and names.
 
     If the user has just repeated a yes-or-no question, an answer that begins with yes or no is
     enough. If the user has just asked for news ("What about the parking?"), a definite answer is
@@ -356,7 +356,7 @@ def _implied_statement(asked: Sequence[str], answer: str) -> str:
 
 
 def complete_answers(lines: Iterable[Line]) -> list[str]:
-    """Return the user's messages, with short answers expanded as by ``complete_answer``."""
+    """Return the user's messages, with short answers expanded by ``complete_answer``."""
     texts, question = [], ""
     for role, text in lines:
         if role == "user":

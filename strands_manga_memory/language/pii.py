@@ -310,8 +310,8 @@ _IDENTIFIER_RULES = tuple(rule for rule in DEFAULT_RULES if rule.name in IDENTIF
 def redact_identifiers(text: str) -> str:
     """Replace identifiers in a text, such as card numbers, by names such as ``[card]``.
 
-    Identifiers are passwords, and numbers of cards, accounts and official documents. Contact data
-    stays, because a request may be about an address.
+    Identifiers are passwords, and numbers of cards, accounts and official documents. Contact data,
+    such as an address, is not replaced.
     """
     if next(find_matches(_MAY_IDENTIFY, half_width(text)), None) is None:
         return text

@@ -164,7 +164,7 @@ class RuleSessionSummarizer:
     """
 
     def __call__(self, lines: Sequence[Line], *, max_tokens: int) -> SessionSummary:
-        """Return a summary of a session, which rules write without a model."""
+        """Return a summary of a session, written by rules."""
         lines = [(role, said) for role, text in lines if (said := strip_placeholders(text))]
         topics = extract_topics([text for _, text in lines])
         preferences = collect_preferences(complete_answers(lines))

@@ -1,4 +1,4 @@
-"""Execution of one call of a guarded tool, which is a tool with a circuit breaker."""
+"""Execution of one call of a guarded tool (tool with a circuit breaker)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Progress(NamedTuple):
 
 
 class Call:
-    """One call of a guarded tool, which is a tool with a circuit breaker.
+    """One call of a guarded tool (tool with a circuit breaker).
 
     Args:
         guard: Circuit breaker, argument schema and statistics of the tool.
@@ -156,9 +156,10 @@ class Call:
     async def events(
         self, start: Callable[[], AsyncGenerator[Any, None]], *, check_arguments: bool
     ) -> AsyncGenerator[Any, None]:
-        """Call the tool, and yield its events, except the final event, which ``result`` then has.
+        """Call the tool, and yield its events except for the last one.
 
-        A rejected call yields no events. ``start`` starts the call, and returns its events.
+        The last event is stored in ``result``. A rejected call yields no events. ``start`` starts
+        the call, and returns its events.
         """
         permit = await self._admit(check_arguments=check_arguments)
         if permit is None:

@@ -49,8 +49,8 @@ class ServerSupervisor:
     in a thread, and waits for its end; other calls are rejected meanwhile. If the reconnection
     fails, the next pause is longer.
 
-    A timeout of a call causes no reconnection, because a reconnection would end the calls of all
-    other tools. Use ``of`` to share one supervisor per client.
+    A timeout of a call causes no reconnection, which would end the calls of all other tools. Use
+    ``of`` to share one supervisor per client.
 
     Args:
         client: Client whose connection is supervised.
@@ -251,7 +251,7 @@ class ServerSupervisor:
             return self._asked
 
     def record_answer(self) -> None:
-        """Record that the server answered a call, and so was not blocked by a running call.
+        """Record that the server answered a call, and is therefore not blocked.
 
         If a call that is running now times out later, ``record_timeout`` returns False for it.
         """

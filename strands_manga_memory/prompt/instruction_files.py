@@ -165,8 +165,7 @@ class StableTexts(Plugin):
     """Plugin that adds instruction files to the system prompt.
 
     The files are read once, so that the provider can cache the prompt. Files that a tool of the
-    agent could write are not used. The used files therefore depend on the agent's tools, and each
-    agent needs a plugin of its own.
+    agent could write are not used. Each agent therefore needs a plugin of its own.
 
     Example::
 
