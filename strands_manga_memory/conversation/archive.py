@@ -123,8 +123,8 @@ class MessageArchive:
     with BM25. All data is in memory. A message takes about 700 bytes in addition to its text. Each
     message has a number, counted from 1.
 
-    With ``embed``, a search also finds those of the latest 5,000 messages that are closer in
-    meaning to the question than the average. A message is embedded (turned into a vector) at the
+    With ``embed``, a search also finds those of the latest 5,000 messages whose meaning has an
+    above-average similarity to the question. A message is embedded (turned into a vector) at the
     first search after it was added. If ``embed`` fails, the messages are searched by words alone.
 
     The method ``update`` copies new and changed messages from an agent's history into the archive.

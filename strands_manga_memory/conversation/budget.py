@@ -92,9 +92,9 @@ def budget_plan(
 ) -> BudgetPlan:
     """Plan the number of tokens for each part of a model request.
 
-    The current message and the tool results for its answer count twice: in ``history``, and in
-    ``current`` and ``tool_results``. They thus fit even if earlier messages fill the history. The
-    total is an upper bound of the size of a request.
+    The current message and the tool results for its answer count in ``history``, and again in
+    ``current`` and ``tool_results``, so that they fit even if earlier messages fill the history.
+    The total is thus an upper bound of a request's size.
 
     Args:
         window: Tokens of the model's context window, for the default of ``history``. None if
@@ -152,10 +152,10 @@ def window_of(model: Any) -> int | None:
 def thresholds(window: PositiveInt | None, *, trigger: PositiveShare = 0.80) -> Thresholds:
     """Return the sizes of a request, in tokens, that control the compaction of a history.
 
-    Compaction makes the history smaller. It starts at the smaller of two sizes: the share
-    ``trigger`` of the context window, and the window without 33,000 reserved tokens (a safety
-    margin of 13,000, and 20,000 for writing a summary). In a window of less than 100,000 tokens,
-    33 % are reserved. Example: in a window of 128,000 tokens, compaction starts at 95,000.
+    Compaction makes the history smaller. It starts when a request fills the share ``trigger`` of
+    the context window, or earlier, to keep 33,000 tokens free: a safety margin of 13,000, and
+    20,000 for writing a summary. Of a window below 100,000 tokens, 33 % are kept free. Example: in
+    a window of 128,000 tokens, compaction starts at 95,000.
 
     Args:
         window: Size of the context window in tokens. None if unknown; 128,000 are then assumed.

@@ -168,8 +168,8 @@ class MicroCompaction:
     (protected) messages stay unchanged.
 
     Args:
-        characters: Maximum characters of the tool results of a message, for each result. Default
-            400: two results have at most 800 characters in total.
+        characters: Maximum characters of a message's tool results, multiplied by their number.
+            Default 400: two results have at most 800 characters in total.
 
     Raises:
         ValueError: ``characters`` is less than 200.
@@ -376,14 +376,14 @@ class TieredCompactionConversationManager(StackedConversationManager):
     Args:
         stages: The stages in their order. Default: all five.
         trigger: Share of the context window at which the history is compacted. Default 0.80.
-            Compaction starts earlier if otherwise fewer than 33,000 tokens would stay free (33 % of
-            a window below 100,000 tokens).
+            Compaction starts earlier if that is needed to keep 33,000 tokens free (33 % of a window
+            below 100,000 tokens).
         untouched: Number of latest messages that stay unchanged, apart from truncated tool results.
             Default 10.
         window: Tokens of the context window. Default: as the model states, or 128,000.
         trimmer: Manager that evicts messages if the stages cannot make the history small enough.
-            Its budget is set from the context window. Default: the ``trimmer`` of the manager in
-            the ``VerifiedSummary`` stage, or an ``ImportanceWeightedConversationManager``.
+            Its budget is set from the context window. Default: the trimmer of the stage
+            ``VerifiedSummary``; without this stage, an ``ImportanceWeightedConversationManager``.
 
     Raises:
         ValueError: An argument is out of range or has the wrong type. From the agent's constructor:
@@ -491,7 +491,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
         return self._history.tokens(agent.messages[:])
 
     def _set_limits(self, agent: Agent) -> Thresholds:
-        """Set the limits of the wrapped managers. Return them, without system prompt and tools."""
+        """Set and return the wrapped managers' limits, minus the size of prompt and tools."""
         window, *sizes = astuple(self.thresholds(agent))
         overhead = self.trimmer.prompt_tokens(agent)
         trigger, target, hard = (max(1, size - overhead) for size in sizes)

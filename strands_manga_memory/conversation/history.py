@@ -3,8 +3,7 @@
 Session managers such as ``FileSessionManager`` and ``S3SessionManager`` write every message once to
 a log. The history differs from the log: messages may have been evicted, truncated, pinned or
 edited. The conversation manager saves this difference, the layout of the history, in its state. The
-layout has the ids of the history's messages, and in full each message that a restart cannot read
-from the log.
+layout has the id of each message, or the full message if a restart cannot read it from the log.
 
 The module also has ``LogTail``, which keeps recently evicted messages so that they can return. This
 module does no I/O.
@@ -141,14 +140,14 @@ class Layout:
         raise CorruptRecordError(problem, record="conversation manager state")
 
     def replay(self, restored: Sequence[Message]) -> list[Message] | None:
-        """Rebuild the agent's history from the messages that a session manager restored.
+        """Rebuild the agent's history from the messages that a session manager ``restored``.
 
         Most session managers restore the log (all messages of the conversation) from the index
         ``skip`` of this layout on. Some restore the trimmed history instead.
 
         Returns:
-            The trimmed history. None if ``restored`` is the history already, or lacks a message of
-            the history. The caller then uses ``restored`` unchanged.
+            The trimmed history. None if ``restored`` already is this history, or lacks one of its
+            messages. The caller then uses ``restored`` unchanged.
         """
         ids = [message.get("tracking_id") for message in restored]
         found = dict(zip(ids, restored, strict=True)) | self.bodies
@@ -296,9 +295,8 @@ class LogTail:
     copy, and cannot return.
 
     Attributes:
-        discarded_until: Tracking id of the newest message at the time of the latest removal or
-            insertion by other code. Evicted messages up to this message never return. None if there
-            was no such change.
+        discarded_until: Tracking id of the newest message at the latest removal or insertion by
+            other code, or None. Evicted messages up to this one never return.
     """
 
     def __init__(self) -> None:
@@ -348,10 +346,9 @@ class LogTail:
     def restore(self, log: Sequence[Message]) -> None:
         """Add messages from the session's log that were evicted or truncated before a restart.
 
-        ``log`` has the latest logged messages, oldest first. Nothing is added unless ``log`` and
-        this ``LogTail`` have a message in common, and agree on all messages from the first to the
-        last common one. A tool result at the beginning of ``log`` is not added, because its call is
-        missing.
+        ``log`` has the latest logged messages, oldest first. Nothing is added if ``log`` has no
+        message of this ``LogTail``, lacks one between two that it has, or has them in another
+        order. A tool result at its beginning is not added, because its call is missing.
         """
         logged = {id_of(message): message for message in log}
         known, order = list(self._messages), list(logged)
@@ -389,9 +386,9 @@ class LogTail:
     ) -> list[Message]:
         """Return the current and evicted messages, from which a new history can be selected.
 
-        Evicted messages of up to three times ``budget`` (the budget of the history in tokens) are
-        kept, at most 32,768 tokens. If they exceed this limit by over a fifth, the largest are
-        removed for good.
+        The limit of evicted messages is three times ``budget`` (that of the history, in tokens),
+        but at most 32,768 tokens. If they exceed it by over a fifth, the largest are removed for
+        good.
         """
         ids = {*self._window}
         found = list(self if len(ids) == len(history) and ids <= self._messages.keys() else history)

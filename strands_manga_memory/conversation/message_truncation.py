@@ -48,7 +48,7 @@ def short_name(message: Message) -> str:
 
 
 def shows_short_name(messages: Iterable[Message]) -> bool:
-    """Return whether a message shows a short name, by which the model can read the full text."""
+    """Return whether any message shows the name with which the model can read its full text."""
     texts = (text for message in messages for text in _shown_texts(message))
     return any(found[2] for text in texts for found in CUT_MARKER.finditer(text))
 
@@ -75,7 +75,7 @@ def size_limit(sizes: Iterable[int], excess: int, floor: int) -> int:
     Args:
         sizes: Sizes of the blocks before truncation, each above ``floor``.
         excess: Number of tokens to free.
-        floor: Smallest result. It is returned even if it frees less than ``excess`` tokens.
+        floor: Smallest result, even if it frees less than ``excess`` tokens.
     """
     left = excess
     ordered = sorted(sizes, reverse=True)
@@ -89,9 +89,8 @@ def size_limit(sizes: Iterable[int], excess: int, floor: int) -> int:
 class MessageTruncator:
     """Makes the messages of a history smaller, until they have at most a given number of tokens.
 
-    Locked messages, such as pinned ones, stay unchanged. Other messages are replaced by smaller
-    copies in ``messages``. ``messages`` and ``sizes`` (in tokens) are keyed by position in the
-    history, and changed in place.
+    The dicts ``messages`` and ``sizes`` (in tokens) are keyed by position in the history, and
+    changed in place: smaller copies replace messages. Locked messages, such as pinned ones, stay.
     """
 
     def __init__(
@@ -272,7 +271,7 @@ _LONGEST_SMALL_TALK = 200
 
 
 def condensed_message(message: Message) -> Message | None:
-    """Return a short form of a user message or of a message with tool results.
+    """Return a short form of a user message, which may contain tool results.
 
     The short form stays in the history if there is no room for the full message. These rules apply:
 
@@ -280,8 +279,8 @@ def condensed_message(message: Message) -> Message | None:
     - Of a long text of the user, only the important passages stay, such as a wish or a correction.
     - In a message with several content blocks, ``[…]`` replaces each text that is only small talk.
 
-    The result is None if these rules do not make the message shorter, or if the message is the
-    assistant's or was truncated before.
+    The result is None if these rules do not make the message shorter, for messages of the
+    assistant, and for truncated messages.
     """
     content = cast("list[Any]", message["content"])
     name = short_name(message)

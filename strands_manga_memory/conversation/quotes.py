@@ -25,7 +25,7 @@ _RESULT_SHARE = 0.08
 """Share of the budget for one tool result, small because the tool can be called again."""
 
 _COMPARED = 4
-"""Number of best messages with whose scores a message is compared, for the size of its excerpt."""
+"""Number of best messages. The share of a message's score in theirs sets its excerpt's size."""
 
 _LEAST_ROOM = 50
 """Divisor: no further quote is added if less than 1/50 of the budget is left."""
@@ -112,7 +112,7 @@ class QuoteFormatter:
     ) -> tuple[str, int]:
         """Return the text to quote from a message, and the tokens that the quote adds.
 
-        No quote fits if the tokens exceed ``room``.
+        If no quote fits, the tokens exceed ``room``.
         """
         text, size = hit.message.text, self._tokens("\n" + _line(hit.message, hit.message.text))
         is_whole = size <= max(_WHOLE_TOKENS, self.max_tokens * _WHOLE_SHARE)
@@ -155,9 +155,9 @@ def _render(quotes: Mapping[RecallHit, str]) -> str:
 
 
 def _latest_passages(hits: Iterable[RecallHit], shown: Mapping[str, int | None]) -> dict[str, int]:
-    """Return the position of the latest message with each passage that has numbers.
+    """Map each passage with numbers to the position of the latest message with it.
 
-    "Volume 2 costs 480 yen" and "Volume 2 costs 500 yen" are versions of one passage, with the key
+    "Volume 2 costs 480 yen" and "Volume 2 costs 500 yen" are one passage, with the key
     "Volume # costs # yen".
     """
     texts = [(hit.message.text, hit.number) for hit in hits if hit.message.speaker != "user"]
@@ -174,7 +174,7 @@ def _is_omitted(
 ) -> bool:
     """Return whether a passage is left out of a quote, because it is known or outdated.
 
-    ``known`` is all text that the request shows, and ``own`` the part of it from the same message.
+    ``known`` is all text in the request, and ``own`` the text in it from the quoted message.
     """
     plain = passage.strip()
     is_outdated = (
@@ -197,7 +197,7 @@ def _keys(text: str) -> tuple[str, ...]:
 
 
 def _without_numbers(passage: str) -> str:
-    """Return a passage with ``#`` in place of each number. Empty if short or without a number."""
+    """Replace numbers in a passage by ``#``. Return "" if it is short or has no number."""
     plain = passage.strip()
     key, found = _NUMBER.subn("#", plain) if _is_long(plain) else ("", 0)
     return key if found else ""

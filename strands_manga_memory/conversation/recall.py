@@ -93,11 +93,10 @@ class HistoryRecall(Plugin):
     and the time in UTC.
 
     A message fits if it contains a content word of the question (a word about its subject, not
-    "what" or "please"). A message directly before or after such a message fits if both share a
-    content word. If a question of the assistant fits, the user's reply fits, too. With ``embed``,
-    further messages are found by their meaning. Small talk, failed tool results, and messages that
-    the history contains in full are not quoted. No quotes are added after a greeting, thanks or a
-    farewell.
+    "what" or "please"). The message before or after it fits, too, if both share a content word. If
+    a question of the assistant fits, the user's reply fits, too. With ``embed``, further messages
+    are found by their meaning. Small talk, failed tool results, and messages that the history
+    contains in full are not quoted. No quotes are added after a greeting, thanks or a farewell.
 
     The plugin works with any conversation manager. A thread indexes the messages, by default in
     memory only. A message is indexed after its turn, and again if it changes later, so redacted
@@ -315,10 +314,10 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
 def _search_expanded(
     archive: MessageArchive, question: str, first: Sequence[RecallHit]
 ) -> tuple[dict[int, float], dict[int, ArchivedMessage]]:
-    """Search again, with the question and the best hits of a first search.
+    """Search with the question and the words of the first search's best hits.
 
-    Return scores and messages by number. Neighbours share their scores: an answer often lacks the
-    words of the question before it.
+    Return scores and messages, both keyed by message number. The neighbours of a hit get a part of
+    its score.
     """
     scores = {hit.number: hit.score for hit in first}
     found = {hit.number: hit.message for hit in first}
@@ -376,9 +375,9 @@ def _subject_terms(text: str) -> frozenset[str]:
 def _corrections(found: Mapping[int, ArchivedMessage], related: set[int]) -> dict[int, int]:
     """Map the number of each correction of the user to the number of the corrected message.
 
-    "13,870, not 14,720" corrects the latest message with one of the numbers, and "Move Thursday to
-    Friday" the latest with a word of it. Without such a message, the user's previous message is
-    corrected. The corrected message must be in ``related``.
+    Only the user's messages in ``related`` can be corrected: by "13,870, not 14,720" the latest
+    with one of these numbers, by "Move Thursday to Friday" the latest with one of these words, and
+    otherwise the user's previous message.
     """
     users = [number for number in sorted(found) if found[number].speaker == "user"]
     candidates = related.intersection(users)

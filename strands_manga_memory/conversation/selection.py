@@ -11,7 +11,8 @@ messages are optional: the most important ones stay. Among equally important mes
 the highest value in relation to their size stay, then the newest.
 
 A tool call and its result stay together or are evicted together. A question may stay without its
-answer. An answer may stay without its question, unless it is unimportant, such as "you're welcome".
+answer, and an answer without its question, unless the answer is unimportant, such as "you're
+welcome".
 """
 
 from __future__ import annotations
@@ -66,12 +67,12 @@ class SelectionBudget:
             exceed this number.
         service_style: Style of the assistant, from 0 (companion) to 1 (help desk). Old messages of
             a help desk are worth less.
-        fill_to: Total tokens up to which optional messages are added. Only messages that always
-            stay may exceed this number, up to ``tokens``. None: same as ``tokens``.
+        fill_to: Total tokens up to which optional messages are added to those that always stay.
+            None: same as ``tokens``.
         headroom: Part of ``tokens`` that is reserved for the user's message of the current turn.
         keeps_request_whole: Whether the user's message of the current turn must not be truncated.
-        turns_until_next: Number of turns until the next selection, which is added to the age of
-            each message.
+        turns_until_next: Number of turns until the next selection. Each message is rated as older
+            by this number.
     """
 
     tokens: int
@@ -122,7 +123,7 @@ class MessageOutcome:
         tokens: Size of the message in tokens.
         outcome: ``"kept"``, ``"dropped"`` (evicted) or ``"shortened"`` (truncated).
         reason: Reason for the outcome, in words.
-        signals: Properties of the message that raise (above 0) or lower its value, such as
+        signals: Properties that are reasons to keep (above 0) or evict the message, such as
             ``number``. ``SIGNAL_WEIGHTS`` lists them.
     """
 
@@ -169,7 +170,7 @@ def select(
     fill_to = budget.tokens if budget.fill_to is None else min(budget.tokens, budget.fill_to)
     cycles = [unit.positions for unit in units if unit.is_cycle and unit.turn == units[-1].turn]
     full, filled = max(1, budget.tokens - reserved), max(1, fill_to - reserved)
-    _make_room(truncator, required, cycles, others, full, filled, budget.headroom)
+    _truncate_required(truncator, required, cycles, others, full, filled, budget.headroom)
     reasons |= dict.fromkeys(required.keys() - must_stay.keys(), NO_ROOM)
     opened = {unit.turn for unit in units if not must_stay.keys().isdisjoint(unit.positions)}
     items = _rank_items(messages, features, budget, others, units[-1].turn if units else 0, count)
@@ -200,7 +201,7 @@ def select(
 class _Unit(NamedTuple):
     """Group of messages that stay in the history together, or are evicted together.
 
-    A group is one text message, one tool call with its result, or all other tool messages of a
+    A group is one text message, one tool call with its result, or the remaining tool messages of a
     turn.
 
     Attributes:
@@ -262,8 +263,7 @@ def _find_required(
     """Find the messages of a history that always stay, and those that must not be truncated.
 
     Returns:
-        The reason why each message always stays, and the messages that must not be truncated, both
-        by position.
+        The reasons to stay, keyed by message position, and the positions not to truncate.
     """
     found = turns(messages)
     if found and not is_turn_start(messages[0]):
@@ -292,7 +292,7 @@ def _find_required(
 # --- Room -----------------------------------------------------------------------------------------
 
 
-def _make_room(
+def _truncate_required(
     truncator: MessageTruncator,
     required: Mapping[int, str],
     cycles: Sequence[Sequence[int]],
@@ -301,12 +301,11 @@ def _make_room(
     fill_to: int,
     headroom: int,
 ) -> None:
-    """Truncate the messages that always stay, to fit the budget and leave room for other messages.
+    """Truncate messages that always stay, to fit ``budget`` and leave the room ``others`` need.
 
-    No more room is made than the other messages (``others``) need. ``budget`` limits the messages
-    that always stay, and ``fill_to`` all kept messages. ``headroom`` is the part of ``fill_to`` for
-    the user's message of the current turn. ``cycles`` are the current turn's tool calls with
-    results.
+    All kept messages may have ``fill_to`` tokens in total, of which ``headroom`` is for the user's
+    message of the current turn. ``cycles`` are the current turn's tool calls with results. Those
+    without the last message are removed, one by one, if truncated results do not fit.
     """
     demand = dict.fromkeys(Band, 0)
     for unit in others:
@@ -361,7 +360,7 @@ class _Item:
         rank: Importance level, benefit per token, and position. The highest rank is selected first.
         tokens: Tokens that the item adds to the selection.
         last: Last message of the group, in the form that the item keeps.
-        needs: First item of the group, without which an upgrade cannot be selected.
+        needs: Of an upgrade: the item with the short form. Otherwise None.
     """
 
     unit: _Unit
@@ -415,8 +414,8 @@ def _select_items(
 ) -> list[_Item]:
     """Select the items that fit into ``room`` tokens, in their order.
 
-    ``opened`` has the numbers of the turns of which a message stays. ``opened`` and ``reasons``
-    (why a message stays or is evicted, by position) are updated in place.
+    ``opened`` (numbers of the turns with a kept message) and ``reasons`` (why a message stays or is
+    evicted, by position) are updated in place.
     """
     selected: dict[_Item, None] = {}
     for item in items:

@@ -142,8 +142,8 @@ def split_history(history: Sequence[Message], keep_recent_turns: int) -> Summary
 def split_at(history: Sequence[Message], split: int) -> SummarySpan:
     """Divide a history at position ``split`` into old messages, to be summarized, and recent ones.
 
-    Old messages with a summary, which stay because a message of their turn is pinned, are not
-    summarized again. Those directly before ``split`` count as recent.
+    Messages that are summarized already but stay, because their turn has a pinned message, are not
+    summarized again. Directly before ``split``, they count as recent.
 
     Raises:
         CorruptRecordError: The summary record is malformed, or has another format version.
@@ -204,7 +204,7 @@ class CoveredRange(NamedTuple):
 
 
 class SummaryRun(NamedTuple):
-    """One summary of a conversation that is being written, or that is finished.
+    """Work on one summary of a conversation, in progress or finished.
 
     Attributes:
         task: Background task that writes the summary.

@@ -104,8 +104,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         trimmer: Manager that evicts messages when there is nothing to summarize. Its budget is the
             budget of the history after a summary. Default:
             ``ImportanceWeightedConversationManager`` with 4,096 tokens, or ``trigger.tokens`` if
-            that is less. A given manager without a fixed budget (``max_tokens=None``) gets at most
-            this default budget.
+            that is less. A manager with ``max_tokens=None`` gets at most this default budget.
         log: Function that returns all raw messages of the conversation, as a session stores them,
             such as ``session_manager.history``. When older parts of a summary are merged, their
             text is rewritten from these messages. Without a log, older parts lose sentences when
@@ -370,9 +369,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         Args:
             agent: The agent. Its list of messages is changed in place.
             budget: Maximum tokens of the new history. The list of facts is limited accordingly.
-            only_unsummarized: If true, turns are replaced if some of them have no summary yet, even
-                if the history does not become smaller. If false, turns are replaced if the history
-                becomes smaller, even if all of them have a summary.
+            only_unsummarized: True: replace the turns only if one of them has no summary yet, even
+                if the history does not become smaller. False (default): replace them only if the
+                history becomes smaller.
         """
         with logged_errors(logger, "the facts could not be written, leaving the history unchanged"):
             history = agent.messages[:]

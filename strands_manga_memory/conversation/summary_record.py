@@ -154,14 +154,13 @@ def render_summary(
 
     The messages are, in this order:
 
-    1. If item 2 has no room for all facts: a user message with earlier facts, and an
-       acknowledgement of the assistant.
+    1. A user message with earlier facts, and an acknowledgement of the assistant. They are left out
+       if item 2 has room for all facts.
     2. A user message with the summary text and the latest facts, and an acknowledgement.
 
-    The messages list the facts that the text does not mention, and all corrections. If there is no
-    room for all of them, the least important are left out, such as statements, and among equally
-    important ones the oldest. They stay in the summary's record, up to ``summary_tokens +
-    facts_tokens`` tokens.
+    The messages list all corrections, and the facts that the text does not mention. Without room
+    for all, the least important facts, such as statements, are left out, the oldest first. Up to
+    ``summary_tokens + facts_tokens`` tokens of them stay in the summary's record.
 
     Args:
         summary: The summary.
@@ -204,17 +203,17 @@ def render_summary(
     )
     record = replace(summary, facts=tuple(fact for fact in summary.facts if fact in kept))
     shown = render_section(_SECTION, [*head, *([_APPENDED, latest] if latest else [])])
-    messages = _synthesized(shown, record.to_state(_render_facts(fitting)))
+    messages = _with_acknowledgement(shown, record.to_state(_render_facts(fitting)))
     if earlier:
         facts = render_section(_FACTS_SECTION, [_FACTS_HEADING, earlier])
-        messages = [*_synthesized(facts), *messages]
+        messages = [*_with_acknowledgement(facts), *messages]
     return messages
 
 
-def _synthesized(text: str, record: Any = PART) -> list[Message]:
-    """Create a pinned user message with ``text``, and a pinned acknowledgement of the assistant.
+def _with_acknowledgement(text: str, record: Any = PART) -> list[Message]:
+    """Create a pinned user message and a pinned acknowledgement of the assistant.
 
-    ``record`` is the summary as JSON values, or ``PART`` if another message contains the summary.
+    ``record`` is stored in the user message: the summary as JSON values, or ``PART`` for none.
     """
     parts: list[tuple[Role, str, Any]] = [("user", text, record), ("assistant", "Noted.", PART)]
     return [

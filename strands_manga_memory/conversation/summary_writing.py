@@ -412,8 +412,8 @@ class _DraftWriter:
         """Ask the summarizer for a text about messages. Return the best of at most three drafts.
 
         The best draft lacks the fewest required facts. The text is empty if no draft is usable.
-        ``context`` is the summary of earlier messages. The more texts the summary has
-        (``text_count``), the shorter each.
+        ``context`` is the summary of earlier messages. With more texts in the summary
+        (``text_count``), each is shorter.
         """
         count, types, cache = self.writer.count, self.writer.types, self.writer.cache
         source = self._render_source(messages)

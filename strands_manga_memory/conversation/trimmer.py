@@ -170,12 +170,12 @@ class Trimmer:
         return self.calibration.to_model_tokens(self.features.total(messages))
 
     def headroom(self, messages: Sequence[Message], limit: int) -> int:
-        """Return the tokens that may be added to ``limit`` because of a large message of the user.
+        """Return the tokens by which the user's latest message raises ``limit``, if it is large.
 
-        ``limit`` is a size of the history, such as its budget. The result is the size of the user's
-        latest message minus half of ``limit``, and at least 0. For example, a message of 3,000
-        tokens raises a limit of 4,000 by 3,000 - 2,000 = 1,000 tokens. The limit is raised to at
-        most 3/4 of the model's context window. All numbers are tokens as the model counts.
+        ``limit`` is a size of the history, such as its budget. It is raised by the part of the
+        message that exceeds half of ``limit``, to at most 3/4 of the model's context window. For
+        example, a message of 3,000 tokens raises a limit of 4,000 by 3,000 - 2,000 = 1,000 tokens.
+        All numbers are tokens as the model counts.
         """
         tokens, _ = self._headroom(messages, self.calibration.to_local_tokens(limit))
         return self.calibration.to_model_tokens(tokens)
@@ -184,8 +184,8 @@ class Trimmer:
         """Return whether a history of ``tokens`` tokens must be trimmed now.
 
         Trimming is due if the history has too many tokens or turns. With ``trim_every``, it is also
-        due at the start of a turn if the history fills more than about half of its budget, and the
-        previous turn had large tool results, which are no longer needed in full.
+        due at the start of a turn if the previous turn had large tool results, which are no longer
+        needed in full, and the history fills over about half of its budget.
         """
         in_tokens = self.calibration.to_local_tokens
         full = in_tokens(max(self.limit, self.high_water_mark - self.reserved))
@@ -203,7 +203,7 @@ class Trimmer:
         return self.features.total(list(filter(tool_result_ids, before))) >= in_tokens(large)
 
     def _headroom(self, messages: Sequence[Message], budget: int) -> tuple[int, bool]:
-        """Return :meth:`headroom` in local tokens, and whether the user's message then fits."""
+        """Return :meth:`headroom` in local tokens, and whether it suffices for the message."""
         latest, agent = next(filter(is_turn_start, reversed(messages)), None), self.agent
         if latest is None or agent is None:
             return 0, False
@@ -449,9 +449,9 @@ class Trimmer:
 def _apply_selection(
     history: Sequence[Message], selection: Selection, candidates: Sequence[Message]
 ) -> tuple[list[Message], list[int]]:
-    """Return the messages that a selection keeps, and the positions of those that it evicts.
+    """Return the messages that a selection keeps, and the positions of newly evicted messages.
 
-    The positions are those in ``candidates``, the messages from which the selection was made.
+    The positions are those in ``candidates``, from which the selection was made.
     """
     # Messages may have equal ids, so a copy must not stand for another.
     key: Callable[[Message], Any] = id if same_objects(candidates, history) else id_of

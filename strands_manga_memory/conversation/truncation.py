@@ -249,7 +249,7 @@ class _Rank(IntEnum):
 
 @dataclass(eq=False, slots=True)
 class _Node:
-    """Value in JSON: an object, a list, or a leaf such as a number.
+    """Value in JSON: object, list, or leaf (a number, string or the like).
 
     Attributes:
         parent: Object or list that contains the value. None for a document.
@@ -257,8 +257,7 @@ class _Node:
         order: Priority of the list item that contains the value. The lowest numbers are kept first.
         has_key: Whether an id or a name identifies the list item that contains the value.
         has_error: Whether the list item that contains the value reports an error.
-        left_out: Number of neighboring list items, always left out, that this node represents.
-            Usually 0.
+        left_out: Number of left-out list items that this node replaces. 0 for a value.
         members: Values in an object or list, by name or position.
     """
 
@@ -317,7 +316,7 @@ _SHORT_VALUE = 24
 class _JsonText:
     """Text with JSON in it, which can be shortened to the most important JSON values.
 
-    An excerpt has no values of the rank ``PROSE``, such as sentences.
+    With ``is_excerpt``, values of the rank ``PROSE`` are left out.
     """
 
     def __init__(
@@ -344,9 +343,9 @@ class _JsonText:
         return cls(source, found, max_characters, is_excerpt=is_excerpt)
 
     def _add_leaves(self, node: _Node, shared: Collection[str] = ()) -> None:
-        """Rank all numbers, strings and the like in a JSON value, and add them to ``_leaves``.
+        """Rank and collect the leaves of a JSON value: numbers, strings and the like.
 
-        ``shared`` are the members that are equal in all items of the list, such as a shop id.
+        Members in ``shared``, such as a shop id, are equal in all items of the surrounding list.
         """
         value = node.value
         if not value or not isinstance(value, dict | list):
@@ -396,8 +395,8 @@ class _JsonText:
     def shorten_to_fit(self, fits: Callable[[str], bool]) -> str | None:
         """Return the text with as many leaves (numbers, strings and the like) as fit, or None.
 
-        The keys, which identify list items, stay first. If the keys of all items do not fit, only
-        some items of each list stay, but with their details.
+        Ids and names of list items are kept first. If those of all items do not fit, only some
+        items of each list stay, but with their details.
         """
 
         def is_too_long(count: int) -> bool:
@@ -422,7 +421,7 @@ class _JsonText:
         return sum(size <= self._max_characters for size in accumulate(sizes))
 
     def render(self, count: int | None = None, characters: int = _STRINGS[0]) -> str:
-        """Return the text with only the first ``count`` leaves. None for ``count``: all leaves.
+        """Return the text with the first ``count`` leaves, such as numbers, or with all.
 
         Strings have at most ``characters`` characters.
         """
@@ -506,9 +505,9 @@ def _shared_members(items: Sequence[Any]) -> frozenset[str]:
 
 
 def _ranks(value: dict[str, Any], shared: Collection[str], *, has_key: bool) -> dict[str, _Rank]:
-    """Return the rank of each member of an object. If needed, an id or a name becomes the key.
+    """Return the rank of each member of an object. Without ``has_key``, an id or a name is ``KEY``.
 
-    Members in ``shared`` are equal in all objects of the list, so they cannot be the key.
+    Members in ``shared`` are equal in all objects of the list, so none of them is ``KEY``.
     """
     ranks = {name: _member_rank(name, each) for name, each in value.items()}
     for name in shared:

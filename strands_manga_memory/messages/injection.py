@@ -188,10 +188,10 @@ def message_text(message: Message) -> str:
 
 
 def preceding_texts(messages: Iterable[Message]) -> dict[str, str]:
-    """Return the assistant's text before each message that can begin a turn, keyed by message id.
+    """Map the id of each message that can begin a turn to the assistant's text before it.
 
-    Messages without text, such as tool calls, are skipped. The text is empty if the user wrote the
-    nearest earlier message with text, or if there is none.
+    Messages without text, such as tool calls, are skipped. The text is empty after a message of the
+    user, and at the start of the conversation.
     """
     texts, before = {}, ""
     for message in messages:
@@ -225,8 +225,8 @@ CONTEXT_FRAME = f"{_HEAD}\n{_FOOT}\n\n"
 def opening_position(messages: Sequence[Message]) -> int | None:
     """Return the position of the user's message that began the current turn.
 
-    None if there is no such message, or if the history ends with an assistant message, because no
-    message of the user then waits for an answer.
+    None if there is no such message, or if the history ends with an assistant message, because the
+    turn has then ended.
     """
     if not messages or messages[-1]["role"] != "user":
         return None
@@ -267,11 +267,10 @@ class InjectedBlocks(NamedTuple):
 
 
 def without_injected(context: InvokeModelContext) -> tuple[list[Message], InjectedBlocks]:
-    """Return the messages of a request without injected blocks, and the removed blocks.
+    """Remove content blocks that plugins added for one request. Return the messages and the blocks.
 
-    Injected blocks are content that plugins added for this request only. ``with_injected`` inserts
-    them again. If the request ends with tool results, all blocks are returned in ``before``,
-    because Llama and Mistral on Bedrock refuse text next to tool results.
+    ``with_injected`` inserts the blocks again. If the request ends with tool results, all blocks
+    are in ``before``, because Llama and Mistral on Bedrock refuse text next to tool results.
     """
     messages = list(context.messages)
     opening = opening_position(messages)

@@ -62,8 +62,7 @@ GUARD = "guard"
 def guard_details(result: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the data that a tool guard added to the result of a failed call, such as ``code``.
 
-    A guard is a wrapper of a tool with a deadline and a fallback. For any other result, an empty
-    mapping is returned.
+    A guard is a wrapper of a tool with a deadline and a fallback. Empty for any other result.
     """
     metadata = result.get("metadata")
     details = metadata.get(GUARD) if isinstance(metadata, Mapping) else None
@@ -130,7 +129,7 @@ def blocks_of(content: Any) -> list[dict[str, Any]]:
     """Return the content of a tool result as a list of blocks.
 
     Each item of a list becomes a block. Content that is not a list becomes one block. A dict stays
-    unchanged, a text becomes a text block, and any other value a JSON block. None is left out.
+    unchanged, a text becomes a text block, any other value a JSON block. ``None`` becomes no block.
     """
     return [
         item if isinstance(item, dict) else {"text" if isinstance(item, str) else "json": item}
@@ -197,8 +196,8 @@ def mark_within_turn(message: Message) -> None:
 def starts_turn(message: Message, previous: Message | None) -> bool:
     """Return whether a message begins a turn, given the previous message of the history.
 
-    A user message without tool results begins a turn, unless it follows another such message.
-    Consecutive user messages belong to one turn.
+    The message must satisfy ``is_turn_start``, and the previous message must not. Consecutive user
+    messages thus belong to one turn.
     """
     return is_turn_start(message) and (previous is None or not is_turn_start(previous))
 
@@ -243,9 +242,9 @@ _MOST_PARTS = 1_000_000
 
 
 def _parts(value: Any) -> Iterator[tuple[type, Any]]:
-    """Yield the items of a nested value as pairs of type and content, to compute the value's hash.
+    """Yield the type and content of each item of a nested value, to compute the value's hash.
 
-    For a container, such as a list, the pair has the type and length, and its items follow.
+    For example, ``["a"]`` yields ``(list, 1)``, for the type and length, and ``(str, "a")``.
     """
     remaining = [value]
     while remaining:

@@ -156,7 +156,7 @@ def _valid_result_block(block: dict[str, Any]) -> dict[str, Any] | None:
 def _unique_names(max_characters: int, suffix: str) -> Callable[[str], str]:
     """Return a function that truncates names, such as ids of tool calls, and makes them unique.
 
-    If it has returned the same name before, it adds ``suffix``, with a number in place of ``{}``.
+    A repeated name gets the suffix, with a number in place of ``{}``: ``_2`` for ``_{}``.
     """
     used: set[str] = set()
     numbers: dict[str, int] = {}
@@ -205,11 +205,10 @@ def _pair_results(messages: list[Message]) -> list[Message]:
 
 
 def _calls_with_results(messages: list[Message]) -> dict[int, list[tuple[str, deque[Any]]]]:
-    """Find the tool calls of each message of a history, and their results.
+    """Map the position of each message with tool calls to the calls' new unique ids and results.
 
-    Each call gets an id that is unique in the history, and a queue of results with positions. A
-    result belongs to the latest earlier message with a call of the same id. Calls of one message
-    with the same id share a queue.
+    A result belongs to the latest earlier message with a call of the same id. Results are queued
+    with their positions. Calls of one message with the same id share a queue.
     """
     unique = _unique_names(_MOST_IN_ID, "_{}")
     calls: dict[int, list[tuple[str, deque[Any]]]] = {}
@@ -243,9 +242,9 @@ def _with_id(block: Any, kind: str, id_: str) -> Any:
 
 
 def _result_message(results: list[Any], following: Sequence[Message]) -> Message:
-    """Return the user message with the results of tool calls, which must follow the calls.
+    """Return the user message with the results of tool calls, to insert after the calls.
 
-    It replaces the message in ``following``, if that has tool results, and keeps its cache points.
+    If the next message (``following``) has tool results, its cache points are kept.
     """
     for message in following:
         if message["role"] == "user" and not is_user_input(message):
@@ -368,9 +367,9 @@ def limit_media(messages: Sequence[Message]) -> list[Message]:
 def _map_media(
     owner: Any, change: Callable[[dict[str, Any]], dict[str, Any]], step: int = 1
 ) -> Any:
-    """Apply ``change`` to each image or other medium in a message, with ``step=-1`` the last first.
+    """Apply ``change`` to each medium in a message and in its tool results.
 
-    Media in tool results are included.
+    With ``step=-1``, the last medium is changed first.
     """
     after = []
     for block in owner["content"][::step]:
@@ -397,9 +396,9 @@ _CACHED_TOKENS_APART = frozenset(
 def prompt_tokens(usage: Mapping[str, Any], model_class: type) -> int:
     """Return the number of tokens of a whole prompt, including cached tokens; 0 if not reported.
 
-    Cached tokens are added to ``inputTokens`` if the provider reports them separately:
+    Cached tokens are added to ``inputTokens`` in any of these cases:
 
-    - ``model_class`` is known to do so.
+    - ``model_class`` is known to report them separately.
     - There are more cached tokens than ``inputTokens``.
     - ``inputTokens`` and ``outputTokens`` do not add up to ``totalTokens``.
 

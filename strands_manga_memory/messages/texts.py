@@ -25,9 +25,8 @@ matches may extend.
 def head_and_tail(text: str, max_characters: int = MAX_EXCERPT, gap: str = "\n") -> str:
     """Shorten a text to ``max_characters`` characters by removing its middle.
 
-    Pasted material usually is in the middle. About three quarters of the result are from the
-    beginning. ``gap`` replaces the middle, and is never shortened. A short text is returned
-    unchanged.
+    About three quarters of the result are from the beginning. ``gap`` replaces the middle, and is
+    never shortened. A short text is returned unchanged.
     """
     if len(text) <= max_characters:
         return text
@@ -84,8 +83,8 @@ def _find_in_parts(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str
 def map_parts(change: Callable[[str], str], text: str) -> str:
     """Apply a function to a long text part by part, so that no call blocks other threads for long.
 
-    A part of at most 4,000 characters may end in the middle of a word, so the function must treat
-    each character on its own.
+    Parts of at most 4,000 characters may end within a word, so the function must treat each
+    character on its own.
     """
     if len(text) <= _PART:
         return change(text)
@@ -214,8 +213,8 @@ def _word(first: str, last: str, length: int) -> float:
 def truncate_to_tokens(text: str, max_tokens: int) -> str:
     """Shorten a text to at most ``max_tokens`` estimated tokens by removing its end.
 
-    If a sentence ends in the second half of the remaining text, the result ends with the last such
-    sentence, and otherwise with ``…``. A text that fits is returned unchanged.
+    The result ends with a whole sentence if that removes at most half of the remaining text, and
+    otherwise with ``…``. A text that fits is returned unchanged.
     """
     if estimate_tokens(text) <= max_tokens:
         return text
