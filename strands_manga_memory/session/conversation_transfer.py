@@ -73,7 +73,8 @@ def fork(source: ConversationStorage, *, at_turn: int, to: ConversationStorage) 
         CorruptRecordError: A turn to copy cannot be read.
         StoreUnavailableError: A tier does not answer.
     """
-    source.load(touch=False)
+    if error := source.load(touch=False):
+        raise error  # the other tier alone may lack turns
     content = content_at(source, at_turn)
     if source.durable is not None:
         source.read_head()  # a deletion may have removed turns while the log was read
@@ -107,7 +108,8 @@ def rewind(storage: ConversationStorage, *, at_turn: int) -> None:
         CorruptRecordError: A turn to keep cannot be read.
         StoreUnavailableError: A tier does not answer; call ``rewind`` again.
     """
-    storage.load(touch=False)
+    if error := storage.load(touch=False):
+        raise error  # turns that were not read would be kept, as new ones
     if at_turn == 0 and not storage.local.base.is_empty:
         storage.delete()
         return

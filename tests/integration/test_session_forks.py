@@ -19,8 +19,9 @@ from strands_manga_memory.exceptions import ConflictError, StoreUnavailableError
 from strands_manga_memory.state import coordinator_of
 from strands_manga_memory.stores import Item
 from strands_manga_memory.testing import ScriptedModel
+from tests.faulty_stores import FaultyHotStore
 from tests.support import run
-from tests.unit.session.support import texts
+from tests.unit.session.support import SurvivingHotStore, texts
 
 SCOPE = ConversationScope("u1", "s1")
 
@@ -457,6 +458,31 @@ def test_session_in_the_middle_of_a_turn_is_not_rewound(memory: MangaMemory) -> 
     assert logged(memory, ConversationScope("u1", "s2")) == said(1, 2)
     memory.rewind(SCOPE, 2)
     assert logged(memory) == said(1, 2)
+
+
+@pytest.mark.parametrize("does", ["rewind", "fork"])
+def test_no_turn_is_overlooked_because_a_tier_does_not_answer(url: str, does: str) -> None:
+    """The hot tier alone has the turns 2 and 3, and does not answer the first read."""
+    hot = FaultyHotStore(SurvivingHotStore())
+    with MangaMemory.open(hot, url, hot_deadline=20, durable_deadline=20) as memory:
+        talk(memory, 1, 2, 3)
+        session = memory.session(SCOPE)
+
+        def change() -> None:
+            if does == "rewind":
+                session.rewind(1)
+            else:
+                session.fork(3, session_id="s2")
+
+        hot.fail_next()
+        with pytest.raises(StoreUnavailableError):
+            change()
+        assert logged(memory) == said(1, 2, 3)
+        change()
+        if does == "rewind":
+            assert logged(memory) == texts(build(memory).messages) == said(1)
+        else:
+            assert logged(memory, ConversationScope("u1", "s2")) == said(1, 2, 3)
 
 
 def test_rewind_in_an_outage_is_safe(memory: MangaMemory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -671,7 +671,8 @@ class World:
         next_version = storage.local.next_version
 
         def work() -> None:
-            storage.load(touch=False)
+            if error := storage.load(touch=False):
+                raise error
             log = dict(storage.history())
             with suppress(ConflictError, ValueError):  # a turn is open, or there is none
                 content = content_at(storage, max(1, len(log) - which))
