@@ -110,7 +110,8 @@ def rewind(storage: ConversationStorage, *, at_turn: int) -> None:
     """
     if error := storage.load(touch=False):
         raise error  # turns that were not read would be kept, as new ones
-    if at_turn == 0 and not storage.local.base.is_empty:
+    base = storage.local.base
+    if at_turn == 0 and (base.deleted_below or not base.is_empty):  # perhaps deleted in part
         storage.delete()
         return
     if not begin_with(storage, content_at(storage, at_turn), replaces=True):

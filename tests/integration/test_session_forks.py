@@ -504,6 +504,31 @@ def test_rewind_in_an_outage_is_safe(memory: MangaMemory, monkeypatch: pytest.Mo
     assert logged(memory) == said(1)
 
 
+def test_rewind_to_no_turn_can_be_repeated(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call has deleted the turns in the durable tier only."""
+    hot, table = SurvivingHotStore(), SQLiteTable(url.removeprefix("sqlite:///"))
+
+    def turns() -> list[str]:
+        rows = table.query(SCOPE.storage_session_id, attributes=[])
+        return [row["sk"] for row in rows if "TURN" in row["sk"]]
+
+    with MangaMemory.open(hot, url, hot_deadline=20, durable_deadline=20) as memory:
+        talk(memory, 1, 2)._session_manager.flush()
+        assert len(turns()) == 2
+        with monkeypatch.context() as patch:
+
+            def fail(*_: Any, **__: Any) -> Any:
+                raise StoreUnavailableError("down")
+
+            patch.setattr(hot, "write", fail)
+            with pytest.raises(StoreUnavailableError):
+                memory.rewind(SCOPE, 0)
+        memory.rewind(SCOPE, 0)
+        memory.rewind(SCOPE, 0)
+        assert turns() == []
+        assert logged(memory) == texts(build(memory).messages) == []
+
+
 # Pages
 
 
