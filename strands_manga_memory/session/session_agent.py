@@ -163,8 +163,11 @@ class SessionAgent:
         conversation = self.conversation
         conversation.saver.check()
         await self._await_redactions()
-        is_silent = conversation.storage.is_silent
-        if conversation.tiers.refresh == "turn" or is_silent:
+        tiers, last_used = conversation.tiers, conversation.local.base.last_used
+        # A flush of an idle agent ends its silence, but does not use the session.
+        has_ended = 0 < last_used <= tiers.clock() - tiers.ttl.session
+        is_silent = conversation.storage.is_silent or has_ended
+        if tiers.refresh == "turn" or is_silent:
             await conversation.saver.wait(conversation.saver.request_refresh())
         if is_silent and not conversation.local.base.is_empty:
             await asyncio.to_thread(conversation.end_if_expired)

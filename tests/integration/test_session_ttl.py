@@ -270,6 +270,21 @@ def test_a_live_agent_begins_anew_after_the_session_has_ended(*, hot: bool, refr
     assert texts(timed.agent().messages) == ["two", "ok"]
 
 
+@pytest.mark.parametrize("hot", [True, False])
+def test_flush_of_an_idle_agent_does_not_prolong_the_session(*, hot: bool) -> None:
+    timed = Timed.made(hot=hot)
+    live = timed.agent()
+    live("t1")
+    live._session_manager.flush()
+    timed.clock.advance(86_400 + 3_600)
+    live._session_manager.flush()
+    timed.clock.advance(600)
+    live("t2")
+    timed.settle()
+    assert texts(live.messages) == ["t2", "ok"]
+    assert texts(timed.agent().messages) == ["t2", "ok"]
+
+
 def test_a_live_agent_begins_anew_after_the_stores_have_let_the_session_go(timed: Timed) -> None:
     """The agent's data are not stored again, because the session may be deleted."""
     live = timed.agent(flush_every=1)
