@@ -500,7 +500,7 @@ def _shared_members(items: Sequence[Any]) -> frozenset[str]:
     return frozenset(
         name
         for name, value in (objects[0].items() if len(objects) > 1 else ())
-        if all(each.get(name) == value for each in objects)
+        if all(name in each and each[name] == value for each in objects)
     )
 
 

@@ -219,3 +219,10 @@ def test_the_end_of_a_list_starts_with_a_whole_line(text: str) -> None:
     for budget in range(90, 300, 13):
         end = READER.split(received(text, budget))[-1]
         assert set(end.splitlines()) <= set(text.splitlines()), budget
+
+
+@pytest.mark.parametrize("later", [0, 3])
+def test_a_null_in_the_first_record_that_others_lack_is_no_error(later: int) -> None:
+    """Without a truncation, the whole request would be sent as it is."""
+    records = [{"id": 1, "note": None}, *[{"id": at, "text": "story " * 9} for at in range(2, 99)]]
+    assert READER.search(received(json.dumps(records), 400, later))
