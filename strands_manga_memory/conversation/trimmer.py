@@ -242,9 +242,10 @@ class Trimmer:
         """
         history = for_model(messages)
         tokens = self.features.total(history)
-        if self.is_trim_due(messages, tokens):
-            history = for_model(self.select(messages).messages)
-            tokens = self.features.total(history)
+        with logged_errors(logger, "the request could not be trimmed, sending it whole"):
+            if self.is_trim_due(messages, tokens):
+                history = for_model(self.select(messages).messages)
+                tokens = self.features.total(history)
         return history, tokens
 
     def _select(self, messages: Sequence[Message], tokens: int, **changes: Any) -> Selection:

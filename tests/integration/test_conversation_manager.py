@@ -29,6 +29,7 @@ from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory import MangaMemory
 from strands_manga_memory.conversation import (
+    EstimateCounter,
     ImportanceWeightedConversationManager,
     SummarySchedule,
     SummaryTrigger,
@@ -342,6 +343,27 @@ def test_a_window_smaller_than_its_model_states_fails_no_turn(
         for number in range(25):
             answer = agent(f"Question {number} about volume {number} of Akira? I like paperbacks.")
             assert "A-77120" in str(answer)
+
+
+def test_a_request_that_cannot_be_trimmed_is_still_in_the_format_of_the_provider() -> None:
+    class FailingCounter(EstimateCounter):
+        def text(self, text: str) -> int:
+            if "characters cut" in text:
+                raise RuntimeError("no count")
+            return super().text(text)
+
+    history: Messages = [
+        {"role": "user", "content": [{"text": "river " * 900}]},
+        {"role": "user", "content": [{"text": " "}]},
+    ]
+    manager = ImportanceWeightedConversationManager(max_tokens=100, counter=FailingCounter())
+    model = ScriptedModel()
+    agent = Agent(
+        model=model, messages=history, conversation_manager=manager, callback_handler=None
+    )
+    agent("moon " * 900)
+    for provider in PROVIDERS:
+        assert provider_problems(model.requests[-1].messages, provider) == []
 
 
 async def test_apply_management_makes_a_small_history_fit_on_an_event_loop() -> None:
