@@ -242,7 +242,7 @@ class OverflowReduction:
             Always None, because the agent's list of messages is changed in place.
 
         Raises:
-            ContextWindowOverflowException: The history cannot be halved.
+            ContextWindowOverflowException: A quarter of the history cannot be evicted.
         """
         if compaction.overflow is not None:
             compaction.history.reduce(compaction.agent, compaction.overflow)

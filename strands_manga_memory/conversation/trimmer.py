@@ -314,9 +314,9 @@ class Trimmer:
                 )
                 # Any clear progress is worth another request, as the real limit is unknown.
                 if selection.tokens > max(selection.budget, before * 3 // 4) or not selection.kept:
-                    problem = f"of {before} tokens {selection.tokens} must stay"
                     raise ContextWindowOverflowException(
-                        f"the window is full and the history cannot be halved: {problem}"
+                        "the window is full and less than a quarter of the history can be evicted:"
+                        f" of {before} tokens {selection.tokens} must stay"
                     ) from e
             self._commit(agent, history, selection, history)
         logger.debug(

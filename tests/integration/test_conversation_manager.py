@@ -316,7 +316,7 @@ def test_short_user_message_stays_whole_in_an_overflow(tmp_path: Path, history: 
         for number in range(8):
             agent(f"tag{number} What is the price of edition {number} of this series, please?")
         del model.requests[:]
-        with pytest.raises(ContextWindowOverflowException, match="cannot be halved"):
+        with pytest.raises(ContextWindowOverflowException, match="less than a quarter"):
             agent(said)
     sent = [json.dumps(request.messages) for request in model.requests]
     assert len(sent) > 1

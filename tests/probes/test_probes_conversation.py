@@ -243,8 +243,8 @@ def test_one_huge_result_bricks_no_session(deployment: Deployment) -> None:
 
 
 def test_a_real_overflow_is_answered() -> None:
-    """After an overflow error of the model, the window is halved and the call is repeated. If that
-    cannot help, the error is raised.
+    """After an overflow error of the model, the window is halved, or made a quarter smaller, and
+    the call is repeated. If that cannot help, the error is raised.
     """
 
     agent = Agent(

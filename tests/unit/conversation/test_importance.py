@@ -169,7 +169,7 @@ def test_upstream_3338_an_overflow_that_cannot_be_reduced_raises_instead_of_recu
     model = ScriptedModel(lambda _: OVERFLOW)
     agent = made(4_096, messages=chat(20), model=model)
     with pytest.raises(
-        ContextWindowOverflowException, match="the history cannot be halved"
+        ContextWindowOverflowException, match="less than a quarter of the history"
     ) as caught:
         agent("and now?")
     assert caught.value.__cause__ is OVERFLOW
