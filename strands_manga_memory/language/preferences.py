@@ -522,10 +522,20 @@ def _japanese_clause_preferences(clause: str, *, is_last: bool) -> list[Preferen
         return []
     liked = None if has_ended else side > 0
     found = as_preferences(named, liked=liked, adds=BOTH.adds.search(clause) is not None)
-    thing = JAPANESE.thing.search(clause) if not found else None
-    if thing is not None and not JAPANESE.no_thing.search(thing[1]):
-        found = [Preference(LIKES, thing[1], liked, adds=True)]
+    thing = _japanese_thing(clause) if not found else ""
+    if thing and not JAPANESE.no_thing.search(thing):
+        found = [Preference(LIKES, thing, liked, adds=True)]
     return _with_ended_dislikes(found, rest) if has_ended else found
+
+
+def _japanese_thing(clause: str) -> str:
+    match = JAPANESE.thing.search(clause)
+    if match is None:
+        return ""
+    thing, before = match[1], clause[: match.start(1)]
+    if start := JAPANESE.thing_start.search(before):
+        return f"{start[1]}{thing}"
+    return "" if JAPANESE.cut_thing.search(f"{before}<{thing}>") else thing
 
 
 def _japanese_score(clause: str, *, is_last: bool) -> int:
