@@ -123,31 +123,29 @@ class MessageArchive:
     with BM25. All data is in memory. A message takes about 700 bytes in addition to its text. Each
     message has a number, counted from 1.
 
-    With ``embed``, a search also finds those of the latest 5,000 messages whose meaning has an
-    above-average similarity to the question. A message is embedded (turned into a vector) at the
-    first search after it was added. If ``embed`` fails, the messages are searched by words alone.
+    With ``embed``, a search also compares the meaning of the latest 5,000 messages with the
+    question, and finds those of above-average similarity. A message is embedded (turned into a
+    vector) at the first search after it was added. If ``embed`` fails, only words are searched.
 
     The method ``update`` copies new and changed messages from an agent's history into the archive.
     A message is copied after the end of its turn, because a guardrail may redact the message until
     then.
 
-    If the history has no message in common with the archive, the session was deleted or the history
-    belongs to another conversation. ``update`` then empties the archive, so that no user can find
-    the messages of another user.
+    ``update`` empties the archive if the history has no archived message, for example because the
+    session was deleted. No user can thus find the messages of another user.
 
     Args:
-        embed: Function that turns a list of texts into vectors of one length. It may block. A
-            message found by its meaning gets up to 0.25 in addition to its BM25 score, which is 0
-            if no word matches. None: search by words alone.
-        source: Function that returns the messages from before the start of this process. It is
-            called once, and once more after the archive was emptied. A failed call is repeated at
-            most twice.
+        embed: Function that turns a list of texts into vectors of one length. It may block.
+            Similarity of meaning adds up to 0.25 to the BM25 score, which is 0 if no word matches.
+            None: search by words alone.
+        source: Function that returns the messages from before the start of this process. ``update``
+            calls it once, and again after it emptied the archive. After an error, later updates try
+            again, at most twice.
 
     Attributes:
-        version: Function that returns a version of the session, which changes when a message is
-            redacted or removed. If the version has changed since the last call of ``update``,
-            ``update`` empties the archive. The default function returns None: changes are not
-            detected.
+        version: Function that returns the session's version, which changes when a message is
+            redacted or removed. ``update`` empties the archive after each change. The default
+            function returns None: changes are not detected.
     """
 
     def __init__(self, embed: Embed | None = None, *, source: Source | None = None) -> None:
@@ -347,10 +345,9 @@ def archived_messages(
 ) -> Iterator[ArchivedMessage]:
     """Yield messages of an agent, oldest first, in the form that the archive stores and searches.
 
-    Identifiers, such as card numbers, are redacted. These messages are skipped: summaries,
-    truncated messages (unless ``with_truncated``), quotes of earlier messages, small talk,
-    announcements of tool calls, failed tool results, and the assistant's message after tool results
-    that all failed.
+    Identifiers, such as card numbers, are redacted. Left out are summaries, quotes of earlier
+    messages, small talk, announcements of tool calls, failed tool results, the assistant's message
+    after tool results that all failed and, without ``with_truncated``, truncated messages.
     """
     has_failed = False
     for message, at in messages:

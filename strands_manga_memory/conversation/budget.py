@@ -92,9 +92,9 @@ def budget_plan(
 ) -> BudgetPlan:
     """Plan the number of tokens for each part of a model request.
 
-    The current message and the tool results for its answer count in ``history``, and again in
-    ``current`` and ``tool_results``, so that they fit even if earlier messages fill the history.
-    The total is thus an upper bound of a request's size.
+    ``current`` and ``tool_results`` have tokens of their own, although they are also part of the
+    history: they fit even if earlier messages fill ``history``. The total is thus an upper bound of
+    a request's size.
 
     Args:
         window: Tokens of the model's context window, for the default of ``history``. None if
@@ -117,7 +117,7 @@ UNKNOWN_WINDOW = 128_000
 CUSHION = 13_000
 RESERVED_FOR_SUMMARY = 20_000
 FULL_RESERVES_FROM = 100_000
-"""Window, in tokens, below which ``CUSHION`` and ``RESERVED_FOR_SUMMARY`` shrink with its size."""
+"""Smallest context window, in tokens, with the full ``CUSHION`` and ``RESERVED_FOR_SUMMARY``."""
 
 _TARGET = 0.75
 _HARD = 0.95
@@ -152,15 +152,14 @@ def window_of(model: Any) -> int | None:
 def thresholds(window: PositiveInt | None, *, trigger: PositiveShare = 0.80) -> Thresholds:
     """Return the sizes of a request, in tokens, that control the compaction of a history.
 
-    Compaction makes the history smaller. It starts when a request fills the share ``trigger`` of
-    the context window, or earlier, to keep 33,000 tokens free: a safety margin of 13,000, and
-    20,000 for writing a summary. Of a window below 100,000 tokens, 33 % are kept free. Example: in
-    a window of 128,000 tokens, compaction starts at 95,000.
+    Compaction makes the history smaller. It starts at the share ``trigger`` of the context window,
+    or 33,000 tokens below the window if that is less. In a window of 128,000 tokens, these are
+    102,400 and 95,000: it starts at 95,000. Below 100,000 tokens, 33 % of the window replace the
+    33,000 tokens.
 
     Args:
         window: Size of the context window in tokens. None if unknown; 128,000 are then assumed.
-        trigger: Share of the window, above 0 and at most 1, that a request may fill before
-            compaction.
+        trigger: Share of the window, above 0 and at most 1, that a request may fill. Default 0.80.
 
     Raises:
         ValueError: ``trigger`` is not above 0 and at most 1, or ``window`` is not positive.

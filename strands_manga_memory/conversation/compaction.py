@@ -55,12 +55,12 @@ class Compaction:
     Attributes:
         agent: The agent.
         messages: The agent's history. A stage must not change a message in place.
-        untouched: Number of messages at the end of the history that a stage must neither remove nor
-            change, except that it may truncate their tool results.
+        untouched: Number of latest messages that a stage must not remove or change. Only their tool
+            results may be truncated.
         goal: Size of the history to reach, in tokens.
         overflow: Error that the model raised because its context window overflowed. None without an
             overflow.
-        history: Trimmer of the agent's history, which counts tokens and keeps the full texts of
+        history: Trimmer, which counts the tokens of the history and keeps the full texts of
             truncated messages.
     """
 
@@ -97,8 +97,8 @@ class Stage(Protocol):
         """Make the history of an agent smaller.
 
         Returns:
-            The new history, which replaces the agent's messages. None if there is nothing to
-            replace: the history is unchanged, or the agent's list was changed in place.
+            The new history, for the manager to use. None if the stage changed nothing, or changed
+            the agent's list in place.
         """
 
 
@@ -236,13 +236,13 @@ class OverflowReduction:
     name = "overflow reduction"
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Keep the most important half of the history if the context window has overflowed.
+        """Evict half of the history after an overflow, or at least a quarter if too much must stay.
 
         Returns:
-            Always None, because the agent's list of messages is changed in place.
+            Always None: the agent's list of messages is changed in place.
 
         Raises:
-            ContextWindowOverflowException: A quarter of the history cannot be evicted.
+            ContextWindowOverflowException: Over three quarters of the history must stay.
         """
         if compaction.overflow is not None:
             compaction.history.reduce(compaction.agent, compaction.overflow)
@@ -266,7 +266,8 @@ def _truncate_results(
 ) -> Sequence[Message] | None:
     """Truncate the tool results in the first ``until`` messages, except in pinned messages.
 
-    With ``until_enough``, stop as soon as the history is small enough. None: nothing was truncated.
+    With ``until_enough``, stop as soon as the history is small enough. If nothing was truncated,
+    return None.
     """
     history, messages = compaction.history, list(compaction.messages)
     excess = compaction.excess
@@ -376,14 +377,14 @@ class TieredCompactionConversationManager(StackedConversationManager):
     Args:
         stages: The stages in their order. Default: all five.
         trigger: Share of the context window at which the history is compacted. Default 0.80.
-            Compaction starts earlier if that is needed to keep 33,000 tokens free (33 % of a window
-            below 100,000 tokens).
+            Compaction starts earlier to keep 33,000 tokens free: in a window of 128,000, at 95,000.
+            Of a window below 100,000, 33 % are kept free.
         untouched: Number of latest messages that stay unchanged, apart from truncated tool results.
             Default 10.
         window: Tokens of the context window. Default: as the model states, or 128,000.
-        trimmer: Manager that evicts messages if the stages cannot make the history small enough.
-            Its budget is set from the context window. Default: the trimmer of the stage
-            ``VerifiedSummary``; without this stage, an ``ImportanceWeightedConversationManager``.
+        trimmer: Manager that evicts messages if the stages free too little. Its budget follows from
+            the context window. Not with the stage ``VerifiedSummary``, which has a trimmer.
+            Default: an ``ImportanceWeightedConversationManager``.
 
     Raises:
         ValueError: An argument is out of range or has the wrong type. From the agent's constructor:
@@ -491,7 +492,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
         return self._history.tokens(agent.messages[:])
 
     def _set_limits(self, agent: Agent) -> Thresholds:
-        """Set and return the wrapped managers' limits, minus the size of prompt and tools."""
+        """Set the wrapped managers' limits, reduced by prompt and tools. Return these limits."""
         window, *sizes = astuple(self.thresholds(agent))
         overhead = self.trimmer.prompt_tokens(agent)
         trigger, target, hard = (max(1, size - overhead) for size in sizes)

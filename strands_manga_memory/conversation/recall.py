@@ -75,7 +75,7 @@ _SHORT_NUMBER = re.compile(r"\d{1,3}")
 _QUESTION_ENDS = ("?", "？", "か", "か。")
 
 _EXPANDED_WEIGHT, _EXPANDED_HITS = 0.7, 5
-"""Weight of a second search, and number of found messages whose words it adds to the question."""
+"""Weight of the second search, and number of hits whose words are added to its question."""
 
 _CANDIDATES = 250
 _EXPANDED_AROUND = 30
@@ -92,11 +92,11 @@ class HistoryRecall(Plugin):
     user's text in the message that began the turn. Each quote is escaped, and names the speaker
     and the time in UTC.
 
-    A message fits if it contains a content word of the question (a word about its subject, not
-    "what" or "please"). The message before or after it fits, too, if both share a content word. If
-    a question of the assistant fits, the user's reply fits, too. With ``embed``, further messages
-    are found by their meaning. Small talk, failed tool results, and messages that the history
-    contains in full are not quoted. No quotes are added after a greeting, thanks or a farewell.
+    A message fits if it contains a content word of the question (such as "price", not "what" or
+    "please"). A neighbour of this message fits, too, if both share a content word, or if it is the
+    user's reply to the assistant's question. With ``embed``, messages are also found by meaning.
+    Small talk, failed tool results, and messages that the history contains in full are not quoted.
+    No quotes are added after a greeting, thanks or a farewell.
 
     The plugin works with any conversation manager. A thread indexes the messages, by default in
     memory only. A message is indexed after its turn, and again if it changes later, so redacted
@@ -111,7 +111,8 @@ class HistoryRecall(Plugin):
             quarter of the history's budget.
         embed: Function that turns texts into vectors, for a search by meaning in addition to the
             search by words. Messages that both searches find come first. None: search by words
-            alone, which is BM25 in memory, for English and Japanese, among at most 50,000 messages.
+            alone, with BM25 in memory, in English and Japanese. At most 50,000 messages are
+            searched.
         history: Function that returns the messages from before this process started, oldest first.
             Each is a plain message, or a record with ``message`` and ``at`` (its time), such as
             those of ``TieredSessionManager.records``. It is called in a thread at the first
@@ -246,19 +247,16 @@ class HistoryRecall(Plugin):
 def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
     """Return the earlier messages in an archive that fit a question, the best first.
 
-    A content word is a word about the subject of a question, not "what" or "please". A related
-    message shares a content word with the question. A message fits if at least one of these rules
-    applies:
+    A message fits if at least one of these rules applies:
 
-    - It is related.
-    - It is the user's reply to a related question of the assistant. The question then precedes the
-      reply in the result.
-    - It is a short message next to a related message, and both share a content word.
+    - It is related: it shares a content word with the question, not only "what" or "please".
+    - It is the user's reply to a related question of the assistant, and follows it in the result.
+    - It is a short message next to a related message, and both share a content word. It is no tool
+      result and no mere confirmation.
     - It corrects a related message of the user.
     - The archive found it by its meaning.
 
-    The first three rules exclude messages of the user that only ask a question. The third rule also
-    excludes tool results and mere confirmations.
+    The first three rules exclude messages of the user that only ask a question.
     """
     question = head_and_tail(question)
     first = archive.search(question, _CANDIDATES)
@@ -373,11 +371,11 @@ def _subject_terms(text: str) -> frozenset[str]:
 
 
 def _corrections(found: Mapping[int, ArchivedMessage], related: set[int]) -> dict[int, int]:
-    """Map the number of each correction of the user to the number of the corrected message.
+    """Map the number of each correction by the user to the number of the corrected message.
 
-    Only the user's messages in ``related`` can be corrected: by "13,870, not 14,720" the latest
-    with one of these numbers, by "Move Thursday to Friday" the latest with one of these words, and
-    otherwise the user's previous message.
+    "13,870, not 14,720" corrects the user's latest message with one of these numbers, "Move
+    Thursday to Friday" the latest with one of these words, and another correction the user's
+    previous message. Messages outside of ``related`` are not corrected.
     """
     users = [number for number in sorted(found) if found[number].speaker == "user"]
     candidates = related.intersection(users)

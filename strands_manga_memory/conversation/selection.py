@@ -11,8 +11,7 @@ messages are optional: the most important ones stay. Among equally important mes
 the highest value in relation to their size stay, then the newest.
 
 A tool call and its result stay together or are evicted together. A question may stay without its
-answer, and an answer without its question, unless the answer is unimportant, such as "you're
-welcome".
+answer. An answer may stay without its question, unless it is unimportant, such as "you're welcome".
 """
 
 from __future__ import annotations
@@ -67,12 +66,11 @@ class SelectionBudget:
             exceed this number.
         service_style: Style of the assistant, from 0 (companion) to 1 (help desk). Old messages of
             a help desk are worth less.
-        fill_to: Total tokens up to which optional messages are added to those that always stay.
-            None: same as ``tokens``.
+        fill_to: Total tokens up to which optional messages are selected. None: same as ``tokens``.
         headroom: Part of ``tokens`` that is reserved for the user's message of the current turn.
         keeps_request_whole: Whether the user's message of the current turn must not be truncated.
-        turns_until_next: Number of turns until the next selection. Each message is rated as older
-            by this number.
+        turns_until_next: Number of turns until the next selection. It is added to the age of each
+            message.
     """
 
     tokens: int
@@ -301,11 +299,11 @@ def _truncate_required(
     fill_to: int,
     headroom: int,
 ) -> None:
-    """Truncate messages that always stay, to fit ``budget`` and leave the room ``others`` need.
+    """Truncate messages that always stay, to ``budget`` tokens, or less if ``others`` need room.
 
-    All kept messages may have ``fill_to`` tokens in total, of which ``headroom`` is for the user's
-    message of the current turn. ``cycles`` are the current turn's tool calls with results. Those
-    without the last message are removed, one by one, if truncated results do not fit.
+    ``others`` are optional messages. With them, the history has ``fill_to`` tokens, of which
+    ``headroom`` is for the current user message. ``cycles`` are the current turn's tool calls with
+    results. If truncation frees too little, all but the latest are removed, one by one.
     """
     demand = dict.fromkeys(Band, 0)
     for unit in others:
@@ -353,14 +351,14 @@ def _truncate_required(
 class _Item:
     """Group of messages that a selection keeps or leaves out, such as a tool call and its result.
 
-    If the last message of a group has a short form (an excerpt), the group becomes two items: the
-    group with the short form, and an upgrade that replaces the short form by the full message.
+    A group whose last message has a short form (an excerpt) becomes two items: the group with the
+    short form, and an upgrade that replaces this form by the full message.
 
     Attributes:
         rank: Importance level, benefit per token, and position. The highest rank is selected first.
         tokens: Tokens that the item adds to the selection.
-        last: Last message of the group, in the form that the item keeps.
-        needs: Of an upgrade: the item with the short form. Otherwise None.
+        last: Last message of the group, short or in full.
+        needs: Item that an upgrade needs: its group with the short form. Otherwise None.
     """
 
     unit: _Unit
@@ -378,7 +376,7 @@ def _rank_items(
     last_turn: int,
     count: Callable[[Message], int],
 ) -> list[_Item]:
-    """Divide messages that may be evicted into items (see ``_Item``), in the order of selection."""
+    """Create the items from which messages are selected, the most important first."""
     items: list[_Item] = []
     for unit in units:
         first, last = unit.positions[0], unit.positions[-1]
@@ -414,8 +412,8 @@ def _select_items(
 ) -> list[_Item]:
     """Select the items that fit into ``room`` tokens, in their order.
 
-    ``opened`` (numbers of the turns with a kept message) and ``reasons`` (why a message stays or is
-    evicted, by position) are updated in place.
+    Two arguments are updated in place: ``opened``, the numbers of the turns with a kept message,
+    and ``reasons``, the reasons for evictions by message position.
     """
     selected: dict[_Item, None] = {}
     for item in items:

@@ -54,8 +54,8 @@ class SummaryTrigger:
 
     Attributes:
         tokens: Size of the history, in tokens, at which older turns are summarized. Default 8,000.
-            None: nearly twice the size that the history may have after a summary, but at most half
-            of the model's context window.
+            None: nearly twice the budget of the manager's ``trimmer``, but at most half of the
+            model's context window.
         turns: Number of turns without a summary at which older turns are summarized. Default 20.
         keep_recent_turns: Number of latest turns that are not summarized, including the current
             turn. Default 3.
@@ -102,8 +102,8 @@ class SummarySpan:
 
     Attributes:
         summary: The summary in the history. None if there is no summary.
-        old: Messages of the old turns, and the messages that show the summary to the model.
-        unsummarized: Those messages of the old turns that are not summarized yet.
+        old: Messages that show the summary to the model, then those of the old turns.
+        unsummarized: Messages in ``old`` that are not summarized yet.
         recent: Messages of the recent turns.
     """
 
@@ -142,8 +142,8 @@ def split_history(history: Sequence[Message], keep_recent_turns: int) -> Summary
 def split_at(history: Sequence[Message], split: int) -> SummarySpan:
     """Divide a history at position ``split`` into old messages, to be summarized, and recent ones.
 
-    Messages that are summarized already but stay, because their turn has a pinned message, are not
-    summarized again. Directly before ``split``, they count as recent.
+    A summarized turn stays if it has a pinned message. It is not summarized again, and counts as
+    recent if it ends directly before ``split``.
 
     Raises:
         CorruptRecordError: The summary record is malformed, or has another format version.

@@ -101,14 +101,14 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             Japanese.
         types: Types of values, such as prices, that a summary must not invent. Default: those of a
             book shop.
-        trimmer: Manager that evicts messages when there is nothing to summarize. Its budget is the
-            budget of the history after a summary. Default:
+        trimmer: Manager that evicts messages when there is nothing to summarize. Its ``max_tokens``
+            is the budget of the history after a summary. Default:
             ``ImportanceWeightedConversationManager`` with 4,096 tokens, or ``trigger.tokens`` if
-            that is less. A manager with ``max_tokens=None`` gets at most this default budget.
+            that is less. ``max_tokens=None`` means at most this default.
         log: Function that returns all raw messages of the conversation, as a session stores them,
-            such as ``session_manager.history``. When older parts of a summary are merged, their
-            text is rewritten from these messages. Without a log, older parts lose sentences when
-            the summary is full, and the facts in these sentences are listed below the text.
+            such as ``session_manager.history``. From these messages, the summarizer rewrites older
+            parts of a summary as one shorter text. Without a log, older parts lose sentences when
+            the summary is full. The facts in these sentences are listed below the text.
         cache: Cache of summary texts, for equal requests to the summarizer. Default: no cache.
         clock: Function that returns monotonic seconds.
         proactive_compression: Whether to reduce the history when the model's context window is
@@ -323,8 +323,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _swap_in(self, agent: Agent) -> None:
         """Replace old turns by a finished summary, if these turns have not changed meanwhile.
 
-        Without a new summary, the previous one replaces its turns again if they are back in the
-        history, for example after a restore.
+        If the turns of the last summary return to the history, for example by a restore, that
+        summary replaces them again.
         """
         self._jobs.resume(agent)
         with logged_errors(logger, "the summary could not be used, leaving the history unchanged"):
@@ -369,9 +369,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         Args:
             agent: The agent. Its list of messages is changed in place.
             budget: Maximum tokens of the new history. The list of facts is limited accordingly.
-            only_unsummarized: True: replace the turns only if one of them has no summary yet, even
-                if the history does not become smaller. False (default): replace them only if the
-                history becomes smaller.
+            only_unsummarized: Condition for the replacement. True: at least one old turn has no
+                summary yet. False (default): the history becomes smaller.
         """
         with logged_errors(logger, "the facts could not be written, leaving the history unchanged"):
             history = agent.messages[:]
@@ -391,7 +390,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     ) -> list[Message]:
         """Return the messages that replace the first ``split`` messages of a history.
 
-        These are the summary, then the old turns with pinned messages. If possible, the new history
+        The summary is followed by the old turns with pinned messages. If possible, the new history
         has at most ``room`` tokens.
         """
         covered = [message for message in history[:split] if not is_synthesized(message)]
@@ -477,10 +476,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def begin(self, agent: Agent) -> None:
         """Put the finished summary, if any, into the history, and start to write the next one.
 
-        The caller decides when a summary is due: the next one is started even if the history is
-        smaller than ``trigger_tokens``. No summary is started while another one is being written,
-        or if the part of the history without a summary is smaller than an eighth of
-        ``trigger_tokens``.
+        The next one is started even if the history is smaller than ``trigger_tokens``. It is not
+        started while another is being written, or if the old turns without a summary have less than
+        an eighth of ``trigger_tokens``.
         """
         self._swap_in(agent)
         self._begin(agent, is_wanted=True, patience=self.schedule.wait_seconds)

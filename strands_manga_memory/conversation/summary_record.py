@@ -159,8 +159,8 @@ def render_summary(
     2. A user message with the summary text and the latest facts, and an acknowledgement.
 
     The messages list all corrections, and the facts that the text does not mention. Without room
-    for all, the least important facts, such as statements, are left out, the oldest first. Up to
-    ``summary_tokens + facts_tokens`` tokens of them stay in the summary's record.
+    for all, the least important facts, such as old statements, are left out. The summary's record
+    keeps left-out facts of up to ``summary_tokens + facts_tokens`` tokens.
 
     Args:
         summary: The summary.
@@ -213,7 +213,7 @@ def render_summary(
 def _with_acknowledgement(text: str, record: Any = PART) -> list[Message]:
     """Create a pinned user message and a pinned acknowledgement of the assistant.
 
-    ``record`` is stored in the user message: the summary as JSON values, or ``PART`` for none.
+    ``record``, the summary as JSON values, is stored in the user message. Default: no summary.
     """
     parts: list[tuple[Role, str, Any]] = [("user", text, record), ("assistant", "Noted.", PART)]
     return [

@@ -236,9 +236,9 @@ def _lines(message: Message, limit: int | None) -> Iterator[str]:
 def split_chunks(
     messages: Sequence[Message], *, max_tokens: int, count: Callable[[str], int]
 ) -> list[list[Message]]:
-    """Split messages into chunks of whole turns, each small enough for one summarizer request.
+    """Split messages into chunks of whole turns, one for each request to the summarizer.
 
-    A chunk has at most ``max_tokens`` tokens. A turn with more tokens is a chunk of its own.
+    A chunk has at most ``max_tokens`` tokens, or is a single larger turn.
     """
     found: list[list[Message]] = []
     room = 0
@@ -291,11 +291,11 @@ class SummaryWriter:
     async def write(
         self, earlier: Summary | None, messages: Sequence[Message], summarizer: Summarizer | None
     ) -> Summary:
-        """Add text and facts about further messages to a summary, and return the new summary.
+        """Add text and facts about messages to the ``earlier`` summary, and return the new summary.
 
-        If ``summarizer`` is None, only facts are added. The new text is one or more segments (parts
-        of the text, each about some turns). Four neighbouring segments may be replaced by one, for
-        which the summarizer writes a new text.
+        If ``summarizer`` is None, only facts are added. The text consists of segments, each about
+        some turns. The summarizer may merge four neighbouring segments, including earlier ones,
+        into a shorter segment.
         """
         earlier = earlier or Summary(version=0)
         # From the log if possible, because messages of the history may be truncated.
@@ -391,7 +391,7 @@ class SummaryWriter:
 
 @dataclass
 class _DraftWriter:
-    """Asks one summarizer for the texts of one summary, and checks its drafts."""
+    """Asks a summarizer for the segments of a summary (parts of its text), and checks them."""
 
     writer: SummaryWriter
     summarizer: Summarizer
@@ -412,8 +412,8 @@ class _DraftWriter:
         """Ask the summarizer for a text about messages. Return the best of at most three drafts.
 
         The best draft lacks the fewest required facts. The text is empty if no draft is usable.
-        ``context`` is the summary of earlier messages. With more texts in the summary
-        (``text_count``), each is shorter.
+        ``context`` is the summary of earlier messages. The more segments the summary has
+        (``text_count``), the shorter is the text.
         """
         count, types, cache = self.writer.count, self.writer.types, self.writer.cache
         source = self._render_source(messages)
@@ -488,7 +488,7 @@ class _DraftWriter:
         return select_facts(own, max_tokens=max_tokens, count=self.writer.count)
 
     async def merge_segments(self, segments: list[Segment]) -> None:
-        """Replace four neighbouring segments of the same ``level`` by one, as often as possible.
+        """Merge each four neighbouring segments of one ``level`` (number of merges).
 
         The summarizer writes the new text from the original turns. Without a log, nothing is
         merged.

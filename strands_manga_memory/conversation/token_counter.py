@@ -329,7 +329,7 @@ class Calibration:
         self._model_class = type(context.model)
 
     def record_response(self, event: AfterModelCallEvent) -> None:
-        """Update ``ratio`` with the token count of the last request as the model reported it.
+        """Update the ratio of token counts, after the model has reported its count of a request.
 
         Nothing changes if the model reported no count.
         """

@@ -61,7 +61,7 @@ _LARGE = 50_000
 """Number of characters and bytes above which messages are counted and selected in a thread."""
 
 _SHORT_REQUEST = 256
-"""Most tokens of a user's message that is never truncated because the context window overflowed."""
+"""Most tokens of a user's message that stays whole after an overflow of the context window."""
 
 REMEMBERED_OUTCOMES = 1_000
 """Least number of latest messages whose outcome (kept, truncated, evicted) is remembered."""
@@ -172,10 +172,10 @@ class Trimmer:
     def headroom(self, messages: Sequence[Message], limit: int) -> int:
         """Return the tokens by which the user's latest message raises ``limit``, if it is large.
 
-        ``limit`` is a size of the history, such as its budget. It is raised by the part of the
-        message that exceeds half of ``limit``, to at most 3/4 of the model's context window. For
-        example, a message of 3,000 tokens raises a limit of 4,000 by 3,000 - 2,000 = 1,000 tokens.
-        All numbers are tokens as the model counts.
+        A message is large if it exceeds half of ``limit``, a size of the history. Example: a
+        message of 3,000 tokens raises a limit of 4,000 by 3,000 - 2,000 = 1,000 tokens. The limit
+        rises at most to 3/4 of the model's context window. All numbers are tokens as the model
+        counts.
         """
         tokens, _ = self._headroom(messages, self.calibration.to_local_tokens(limit))
         return self.calibration.to_model_tokens(tokens)
@@ -184,8 +184,8 @@ class Trimmer:
         """Return whether a history of ``tokens`` tokens must be trimmed now.
 
         Trimming is due if the history has too many tokens or turns. With ``trim_every``, it is also
-        due at the start of a turn if the previous turn had large tool results, which are no longer
-        needed in full, and the history fills over about half of its budget.
+        due at the start of a turn if the history fills over about half of its budget and the
+        previous turn had large tool results, which are no longer needed in full.
         """
         in_tokens = self.calibration.to_local_tokens
         full = in_tokens(max(self.limit, self.high_water_mark - self.reserved))
@@ -203,7 +203,7 @@ class Trimmer:
         return self.features.total(list(filter(tool_result_ids, before))) >= in_tokens(large)
 
     def _headroom(self, messages: Sequence[Message], budget: int) -> tuple[int, bool]:
-        """Return :meth:`headroom` in local tokens, and whether it suffices for the message."""
+        """Return :meth:`headroom` in local tokens, and whether it is enough for the message."""
         latest, agent = next(filter(is_turn_start, reversed(messages)), None), self.agent
         if latest is None or agent is None:
             return 0, False
@@ -219,9 +219,9 @@ class Trimmer:
     def select(self, messages: Sequence[Message], *, trim_to: int | None = None) -> Selection:
         """Select the messages that stay within the history's budget. The history does not change.
 
-        ``trim_to`` is the size to which the history should be trimmed, in tokens as the model
-        counts. Only a large message of the user, and messages that always stay (such as pinned
-        ones), may exceed this size. None means the whole budget.
+        ``trim_to`` is the target size of the history, in tokens as the model counts. Messages that
+        always stay (such as pinned ones) and a large message of the user may exceed it. None means
+        the whole budget.
         """
         budget = self.calibration.to_local_tokens(self.limit)
         headroom, is_enough = self._headroom(messages, budget)
@@ -285,10 +285,10 @@ class Trimmer:
     def reduce(self, agent: Agent, e: Exception | None) -> None:
         """Make the history smaller because the model's context window is full or almost full.
 
-        After an overflow error, at most half of the tokens stay, or up to three quarters if
-        messages that always stay (such as pinned messages) need them. Even the user's message in
-        the current turn may be truncated then, unless it is short. Without an error, at most three
-        quarters stay, unless the messages that always stay need more.
+        After an overflow error, half of the tokens are evicted, otherwise a quarter. Less is
+        evicted if messages that always stay (such as pinned messages) need more room. After an
+        overflow error, even the user's message in the current turn may be truncated, unless it is
+        short.
 
         Args:
             agent: The agent. Its list of messages is changed in place.
@@ -450,10 +450,7 @@ class Trimmer:
 def _apply_selection(
     history: Sequence[Message], selection: Selection, candidates: Sequence[Message]
 ) -> tuple[list[Message], list[int]]:
-    """Return the messages that a selection keeps, and the positions of newly evicted messages.
-
-    The positions are those in ``candidates``, from which the selection was made.
-    """
+    """Return the new history, and the positions in ``candidates`` of newly evicted messages."""
     # Messages may have equal ids, so a copy must not stand for another.
     key: Callable[[Message], Any] = id if same_objects(candidates, history) else id_of
     shown = {key(message): message for message in history}

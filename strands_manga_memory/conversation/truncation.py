@@ -103,9 +103,9 @@ def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str
 def excerpt_text(text: str, characters: int, name: str = "") -> str:
     """Return an excerpt of at most about ``characters`` characters, with a truncation marker.
 
-    The marker shows ``name``, under which the full text can be read. An excerpt of JSON has only
-    field names and short values, such as ids, names, numbers and dates, and the sentences of list
-    items that report an error. If no excerpt is shorter than the text, the text is returned
+    The marker shows ``name``, under which the full text can be read. An excerpt of JSON has field
+    names and short values, such as ids, names, numbers and dates. Longer sentences stay only in
+    list items that report an error. If no excerpt is shorter than the text, the text is returned
     unchanged.
     """
     json_text = None
@@ -176,10 +176,10 @@ def _head_length(text: str, size: int) -> int:
     """
     if size >= len(text):
         return len(text)
-    if _is_of_rows(text, text.rfind("\n", 0, size) + 1, size):
+    if _is_in_rows(text, text.rfind("\n", 0, size) + 1, size):
         end = text.rfind("\n", 0, size) + 1
         return end if end >= size // 4 else size
-    near, far = _spared_lengths(size)
+    near, far = _search_lengths(size)
     boundaries = (_SENTENCE_END, near), (_SPACE, near), (_PHRASE_END, near), (_SPACE, far)
     for boundary, spared in boundaries:
         ends = [match.end() for match in boundary.finditer(text, size - spared, size + 1)]
@@ -197,10 +197,10 @@ def _tail_length(text: str, size: int) -> int:
     if size <= 0 or size >= len(text):
         return max(0, min(size, len(text)))
     start = len(text) - size
-    if _is_of_rows(text, text.rfind("\n", 0, start) + 1, start):
+    if _is_in_rows(text, text.rfind("\n", 0, start) + 1, start):
         at = text.find("\n", start - 1) + 1
         return len(text) - at if at else 0
-    near, far = _spared_lengths(size)
+    near, far = _search_lengths(size)
     boundaries = (_SENTENCE_END, near), (_LINE_END, far), (_SPACE, near), (_PHRASE_END, near)
     for boundary, spared in (*boundaries, (_SPACE, far)):
         match = boundary.search(text, start - 1, start + spared)
@@ -209,13 +209,13 @@ def _tail_length(text: str, size: int) -> int:
     return 0 if _WITHIN_WORD.match(text, start) else size
 
 
-def _spared_lengths(size: int) -> tuple[int, int]:
-    """Return how much of a text is removed to reach a boundary: usually, and at most."""
+def _search_lengths(size: int) -> tuple[int, int]:
+    """Return how many characters to search for a boundary: at first, and at most."""
     near = int(size * _SPARED)
     return near, max(near, min(int(size * _MOST_SPARED), _MOST_SPARED_CHARACTERS))
 
 
-def _is_of_rows(text: str, line_start: int, position: int) -> bool:
+def _is_in_rows(text: str, line_start: int, position: int) -> bool:
     """Return whether a position is in a table or in code, of which only whole lines are kept."""
     if "\n" not in text:
         return False
@@ -254,10 +254,10 @@ class _Node:
     Attributes:
         parent: Object or list that contains the value. None for a document.
         rank: Rank of a leaf, or of the leaves in a list.
-        order: Priority of the list item that contains the value. The lowest numbers are kept first.
-        has_key: Whether an id or a name identifies the list item that contains the value.
-        has_error: Whether the list item that contains the value reports an error.
-        left_out: Number of left-out list items that this node replaces. 0 for a value.
+        order: Rank of the surrounding list item. Items with low numbers are kept first.
+        has_key: Whether the surrounding list item has an id or a name.
+        has_error: Whether the surrounding list item reports an error.
+        left_out: Number of list items that this node replaces in a long list. 0 for a value.
         members: Values in an object or list, by name or position.
     """
 
@@ -343,9 +343,9 @@ class _JsonText:
         return cls(source, found, max_characters, is_excerpt=is_excerpt)
 
     def _add_leaves(self, node: _Node, shared: Collection[str] = ()) -> None:
-        """Rank and collect the leaves of a JSON value: numbers, strings and the like.
+        """Collect the leaves (numbers, strings and the like) of a JSON value, each with its rank.
 
-        Members in ``shared``, such as a shop id, are equal in all items of the surrounding list.
+        ``shared`` names the members that are equal in all items of a list, such as a shop id.
         """
         value = node.value
         if not value or not isinstance(value, dict | list):
@@ -393,10 +393,10 @@ class _JsonText:
             self._add_leaves(item, shared)
 
     def shorten_to_fit(self, fits: Callable[[str], bool]) -> str | None:
-        """Return the text with as many leaves (numbers, strings and the like) as fit, or None.
+        """Return the text with as many of its JSON values as fit, or None if no value fits.
 
-        Ids and names of list items are kept first. If those of all items do not fit, only some
-        items of each list stay, but with their details.
+        Ids and names of list items are kept first. If not all of them fit, only some items of each
+        list stay, but with their details.
         """
 
         def is_too_long(count: int) -> bool:
@@ -421,7 +421,7 @@ class _JsonText:
         return sum(size <= self._max_characters for size in accumulate(sizes))
 
     def render(self, count: int | None = None, characters: int = _STRINGS[0]) -> str:
-        """Return the text with the first ``count`` leaves, such as numbers, or with all.
+        """Return the text with its first ``count`` leaves (such as numbers), or with all leaves.
 
         Strings have at most ``characters`` characters.
         """
@@ -443,7 +443,7 @@ class _JsonText:
 
 
 def _pruned(node: _Node, kept: Collection[_Node], characters: int) -> Any:
-    """Return a copy of a JSON value with only the members in ``kept``.
+    """Return the JSON value of a node, with only those members that are in ``kept``.
 
     A note counts the items left out of a list. Strings have at most ``characters`` characters.
     """
@@ -505,9 +505,10 @@ def _shared_members(items: Sequence[Any]) -> frozenset[str]:
 
 
 def _ranks(value: dict[str, Any], shared: Collection[str], *, has_key: bool) -> dict[str, _Rank]:
-    """Return the rank of each member of an object. Without ``has_key``, an id or a name is ``KEY``.
+    """Return the rank of each member of an object.
 
-    Members in ``shared`` are equal in all objects of the list, so none of them is ``KEY``.
+    Unless ``has_key``, an id or else a name gets the rank ``KEY``. Members in ``shared`` never get
+    it, because they are equal in all objects of a list.
     """
     ranks = {name: _member_rank(name, each) for name, each in value.items()}
     for name in shared:

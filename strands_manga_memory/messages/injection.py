@@ -188,10 +188,10 @@ def message_text(message: Message) -> str:
 
 
 def preceding_texts(messages: Iterable[Message]) -> dict[str, str]:
-    """Map the id of each message that can begin a turn to the assistant's text before it.
+    """Return the assistant's text before each message that can begin a turn, by message id.
 
-    Messages without text, such as tool calls, are skipped. The text is empty after a message of the
-    user, and at the start of the conversation.
+    Messages without text, such as tool calls, are skipped. The text is empty if a message of the
+    user, or no message, comes before.
     """
     texts, before = {}, ""
     for message in messages:
@@ -208,10 +208,10 @@ INJECTED = "injected_blocks"
 """Metadata key of the number of added blocks before the user's text."""
 
 SECTIONS = ("conversation_state", "user_memory", "recalled_history")
-"""Names of the sections, in their order in the block. Quotes come last, next to the user's text."""
+"""Sections of the ``<context>`` block, in order. Quotes come last, next to the user's text."""
 
 MAX_CONTEXT_TOKENS = 4_096
-"""Most estimated tokens of the whole block.
+"""Most estimated tokens of the ``<context>`` block.
 A larger block loses the last lines of its sections, quotes first.
 """
 
@@ -269,8 +269,8 @@ class InjectedBlocks(NamedTuple):
 def without_injected(context: InvokeModelContext) -> tuple[list[Message], InjectedBlocks]:
     """Remove content blocks that plugins added for one request. Return the messages and the blocks.
 
-    ``with_injected`` inserts the blocks again. If the request ends with tool results, all blocks
-    are in ``before``, because Llama and Mistral on Bedrock refuse text next to tool results.
+    ``with_injected`` inserts the blocks again: all before the user's text if the request ends with
+    tool results, because Llama and Mistral on Bedrock refuse text next to tool results.
     """
     messages = list(context.messages)
     opening = opening_position(messages)

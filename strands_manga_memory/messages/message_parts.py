@@ -181,14 +181,14 @@ def is_user_input(message: Message) -> bool:
 def is_turn_start(message: Message) -> bool:
     """Return whether a message can begin a turn.
 
-    The message must be a user message without tool results. A user message that Strands adds within
-    a turn, see :func:`mark_within_turn`, cannot begin a turn.
+    It can if it is a user message without tool results, and Strands has not added it within a turn
+    (see :func:`mark_within_turn`).
     """
     return is_user_input(message) and not custom_metadata(message).get(_WITHIN_TURN)
 
 
 def mark_within_turn(message: Message) -> None:
-    """Mark a user message that Strands adds within a turn, such as to get structured output."""
+    """Mark a user message that Strands adds in a turn, such as a request for structured output."""
     metadata: Any = message.setdefault("metadata", {})
     metadata["custom"] = {**custom_metadata(message), _WITHIN_TURN: True}
 
@@ -196,8 +196,8 @@ def mark_within_turn(message: Message) -> None:
 def starts_turn(message: Message, previous: Message | None) -> bool:
     """Return whether a message begins a turn, given the previous message of the history.
 
-    The message must satisfy ``is_turn_start``, and the previous message must not. Consecutive user
-    messages thus belong to one turn.
+    It does if it can (``is_turn_start``) and the previous message cannot: of consecutive user
+    messages, only the first begins a turn.
     """
     return is_turn_start(message) and (previous is None or not is_turn_start(previous))
 

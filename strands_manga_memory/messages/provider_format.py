@@ -45,11 +45,10 @@ _MOST_IN_ID = 40
 def for_model(messages: list[Message]) -> list[Message]:
     """Return the messages of a request in a format that every model provider accepts.
 
-    Consecutive messages of one role are merged. The last of several consecutive user messages stays
-    separate, after a placeholder message of the assistant, so that the model answers only this
-    message. Placeholder messages also precede a history that starts with the assistant, and
-    separate tool results from the user's next text. An empty message gets a placeholder as its
-    text.
+    Consecutive messages of one role are merged, except for the last of several user messages: a
+    placeholder message of the assistant precedes it, so that the model answers only this message.
+    Placeholder messages also precede a history that starts with the assistant, and separate tool
+    results from the user's next text. An empty message gets a placeholder as its text.
 
     Each tool call gets exactly one result: its last result, or an error if it has none. Other
     results are left out. A repeated id of a tool call gets a suffix, in the call and in the result.
@@ -156,7 +155,7 @@ def _valid_result_block(block: dict[str, Any]) -> dict[str, Any] | None:
 def _unique_names(max_characters: int, suffix: str) -> Callable[[str], str]:
     """Return a function that truncates names, such as ids of tool calls, and makes them unique.
 
-    A repeated name gets the suffix, with a number in place of ``{}``: ``_2`` for ``_{}``.
+    Example: with the ``suffix`` ``_{}``, the second ``call`` becomes ``call_2``.
     """
     used: set[str] = set()
     numbers: dict[str, int] = {}
@@ -205,7 +204,7 @@ def _pair_results(messages: list[Message]) -> list[Message]:
 
 
 def _calls_with_results(messages: list[Message]) -> dict[int, list[tuple[str, deque[Any]]]]:
-    """Map the position of each message with tool calls to the calls' new unique ids and results.
+    """Return a new unique id and the results of each tool call, by position of its message.
 
     A result belongs to the latest earlier message with a call of the same id. Results are queued
     with their positions. Calls of one message with the same id share a queue.

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from html import unescape
 
 MAX_EXCERPT = 8_000
-"""Most characters of an excerpt."""
+"""Default limit of ``head_and_tail``, in characters."""
 
 PIECE = 2_000
-"""Most characters of a piece."""
+"""Most characters of a piece of ``split_pieces``."""
 
 _PART, _BEYOND = 4_000, 500
 """Characters of a part in which matches may begin, and characters behind the part into which
@@ -130,7 +130,7 @@ _MARKUP = {
         r" ?</?!?[a-z][^<>]*> ?": "\n",
     }.items()
 }
-"""Patterns of HTML that is not visible, and its replacement, in the order of their use."""
+"""Patterns of invisible HTML with their replacements, in the order of use."""
 
 
 def without_pasted(text: str) -> str:
@@ -213,8 +213,8 @@ def _word(first: str, last: str, length: int) -> float:
 def truncate_to_tokens(text: str, max_tokens: int) -> str:
     """Shorten a text to at most ``max_tokens`` estimated tokens by removing its end.
 
-    The result ends with a whole sentence if that removes at most half of the remaining text, and
-    otherwise with ``…``. A text that fits is returned unchanged.
+    The result ends with a whole sentence if one ends in its second half, and otherwise with ``…``.
+    A text that fits is returned unchanged.
     """
     if estimate_tokens(text) <= max_tokens:
         return text

@@ -15,13 +15,11 @@ _LONG = (0.05, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 2700.0, 3600.0, 7200.
 class Metric:
     """Definition of an OpenTelemetry metric: a histogram, a counter or a gauge.
 
-    A metric with ``buckets`` is a histogram.
-
     Args:
         name: Name from the semantic conventions of OpenTelemetry, or with the prefix
             ``manga_memory.``.
         unit: Unit of the values, such as ``s``, ``{message}`` or ``{token}``.
-        buckets: Upper bounds of the histogram's buckets, in ``unit``.
+        buckets: Upper bounds of a histogram's buckets, in ``unit``. Only a histogram has buckets.
     """
 
     name: str
@@ -35,13 +33,13 @@ class Event:
     """Kind of telemetry event, with its metrics and its span.
 
     Args:
-        name: Name of the event in the statistics, such as ``turn``. Its span is then
-            ``manga_memory.turn``. Calls of stores are named by their operation instead:
-            ``hot.write`` in the statistics, and ``write conversations`` for the span.
+        name: Name of the event in the statistics, such as ``turn``. Its span is
+            ``manga_memory.turn``. Each call of a store has the name of its operation instead:
+            ``hot.write`` in the statistics, ``write conversations`` as a span.
         duration: Histogram of the event's duration in seconds; None for events without a duration.
         counts: Metrics of the values that the event records besides its duration, keyed by the name
             of the value, such as ``tokens``.
-        labels: Names of the event's attributes that its metrics have. The span has all attributes.
+        labels: Names of the attributes that the event's metrics have. The span has all attributes.
         has_span: Whether the event creates a span.
     """
 

@@ -84,7 +84,7 @@ class EventRecorder:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Discard events and totals in a forked process; the parent process exports them."""
+        """Empty the queue and the totals in a forked process; the parent process exports them."""
         self._entries: deque[_QueuedEvent] = deque(maxlen=_MOST_WAITING)
         self._draining = threading.Lock()
         self._has_thread = False
