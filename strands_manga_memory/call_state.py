@@ -33,16 +33,15 @@ else:
 
 
 class CallState(_Dict):
-    """Invocation state for one tool call, which always refers to the agent that made the call.
+    """Invocation state of one tool call, with the agent that made this call.
 
-    A ``CallState`` keeps the agent of its own call, with model, messages, system prompt and tool
-    configuration. It reads and writes all other keys in ``shared``, the dict that Strands passes to
-    tools. Parallel nodes of a Graph share this dict, and Strands writes the agent of each call into
-    it: a tool that waits could otherwise find the agent of another node.
+    A ``CallState`` keeps agent, model, messages, system prompt and tool configuration of its own
+    call. All other keys are read and written in ``shared``, the dict that Strands passes to tools.
+    Parallel nodes of a Graph share one such dict, so each call replaces the agent in it.
 
     Args:
         shared: Shared invocation state.
-        agent: Agent of the call. Default: the agent that the shared state holds now, if any.
+        agent: Agent of the call. Default: the agent in ``shared``, if any.
     """
 
     def __init__(self, shared: MutableMapping[str, Any], agent: LocalAgent | None = None) -> None:

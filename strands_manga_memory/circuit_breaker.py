@@ -103,8 +103,8 @@ class CircuitBreaker:
     waiting time, the breaker is half-open and admits one trial call (probe) at a time. A successful
     probe closes the breaker, and a failed probe opens the breaker again.
 
-    An outcome is ignored if it is reported after a change of state or the start of the next probe.
-    No lock is held during a call.
+    An outcome is ignored if the state has changed, or another probe has begun, since the permit was
+    issued. No lock is held during a call.
 
     Args:
         failures: Number of failures in a row after which the breaker opens.
@@ -174,8 +174,8 @@ class CircuitBreaker:
     def record(self, *, succeeded: bool) -> None:
         """Count the success or failure of a call that was made without a permit of the breaker.
 
-        A success closes the breaker. A failure counts like that of a permitted call, but is ignored
-        while the breaker is open and its waiting time is not over.
+        A success closes the breaker. A failure is ignored during the waiting time of an open
+        breaker.
         """
         event = None
         with self._lock:

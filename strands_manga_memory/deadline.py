@@ -123,14 +123,13 @@ async def wait_until_done(
 ) -> float:
     """Wait until background work ends or the time is over, without blocking the event loop.
 
-    ``remaining`` decides whether pauses of the process, for example for garbage collection, extend
-    the wait.
+    Pauses of the process, for example for garbage collection, may extend the wait.
 
     Args:
-        future: Future of the work. Its error, if any, is not raised here.
-        remaining: Callback from the total seconds of pauses so far to the seconds left to wait; 0
-            ends the wait. For example, ``lambda paused: max(0.0, end + paused - time.monotonic())``
-            extends the wait by all pauses.
+        future: Future of the work. An error of the work is not raised here.
+        remaining: Function that gets the total seconds of pauses so far, and returns the seconds
+            left to wait. With ``lambda paused: max(0.0, end + paused - time.monotonic())``, all
+            pauses extend the wait.
         limit: Maximum seconds of the wait, including pauses.
 
     Returns:
@@ -149,7 +148,7 @@ async def wait_until_done(
 def as_asyncio_future(future: Future[Any]) -> asyncio.Future[None]:
     """Return an ``asyncio`` future that ends when a future of another thread ends.
 
-    Its result is None, even if the other future fails.
+    The result is None, even if the other future fails.
     """
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
@@ -163,19 +162,19 @@ def as_asyncio_future(future: Future[Any]) -> asyncio.Future[None]:
 
 
 class BackgroundRead:
-    """Background read of a store or service, for which callers wait at most ``deadline``.
+    """Read of a store or service in a thread, for which callers wait only until a deadline.
 
-    Each read is a call of ``read``. A read that exceeds the deadline continues in the background.
-    No new read starts until the running read has ended.
+    A read is a call of the function ``read``. After the deadline, the read continues in the
+    background. No new read starts before its end.
 
     Args:
         read: Function that reads the data and stores the result itself. It may block.
         name: Name of the read in telemetry.
         deadline: Seconds that a caller waits.
         key: Key of the read. Reads with the same key run one after another.
-        hot: Hot store that ``read`` uses, or None. If this store is in the memory of this process,
-            ``read`` runs in the caller's thread. During the backoff after a failure of this store
-            (0.1 s to 5 s), callers do not wait for reads.
+        hot: Hot store that ``read`` uses, or None. A store in the memory of this process is read in
+            the caller's thread. During the backoff after a failure of the store (0.1 s to 5 s),
+            callers do not wait for reads.
 
     Attributes:
         writer: Queue of background work, whose threads run the read.
@@ -199,7 +198,7 @@ class BackgroundRead:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Discard the parent's running read in a forked process, which lacks the read's thread."""
+        """Allow new reads in a forked process, where the parent's read never ends."""
         self._running: Future[Any] | None = None
 
     async def run(self) -> None:
@@ -231,7 +230,7 @@ class BackgroundRead:
             telemetry.count_missed_deadline(self._name)
 
     def _start(self) -> Future[Any] | None:
-        """Call ``read`` in a thread. Return its future, or None if the caller must not wait."""
+        """Start a read unless one runs. Return its future if the caller should wait, or None."""
         if self._hot is not None and not self._hot.survives_process:
             self._read()
         elif self._running is None or self._running.done():

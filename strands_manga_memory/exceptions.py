@@ -65,7 +65,7 @@ NO_TABLE = (
 class OvertakenError(StoreUnavailableError):
     """A read or write was abandoned, because other processes changed the record at each attempt.
 
-    The store itself works. Repeat a failed read. The package itself repeats a failed write later.
+    The store itself works. Repeat a failed read; the package repeats a failed write by itself.
     """
 
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 
 def attachments(owner: object) -> dict[str, Any]:
-    """Return the dict of this package's data on an object, which is an attribute of the object."""
+    """Return this package's data about an object: a dict that is an attribute of the object."""
     found: dict[str, Any] = vars(owner).setdefault("_strands_manga_memory", {})
     return found
 
@@ -74,7 +74,7 @@ def _renew_all() -> None:
 
 
 def at_fork(**callbacks: Callable[[], object]) -> None:
-    """Register functions that are called before or after each fork of the process, if it can fork.
+    """Register functions to call before or after each fork. No effect on systems without fork.
 
     The arguments are those of ``os.register_at_fork``. Use this function for variables of a module,
     and ``renew_in_child`` for objects.

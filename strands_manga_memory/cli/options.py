@@ -120,7 +120,7 @@ def read_settings(**options: Any) -> MangaMemorySettings:
 
 
 def hot_store_warnings(settings: MangaMemorySettings) -> list[str]:
-    """Return a list with a warning if no hot store is set. Otherwise, the list is empty.
+    """Return a list with a warning if no hot store is set, or an empty list.
 
     With a durable store in a SQLite file, there is no warning: no other machine uses the file.
     """
@@ -178,8 +178,7 @@ def open_conversation(
 
     Raises:
         BadParameter: The session has several agents, and ``agent`` is None.
-        CorruptRecordError: The session has a damaged conversation, and no intact conversation of
-            ``agent``.
+        CorruptRecordError: A conversation is damaged, and ``agent`` is None or has no intact one.
         ValueError: The session is not stored, or does not have the given agent.
     """
     target = session_target(session, user, tenant)

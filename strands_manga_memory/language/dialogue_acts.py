@@ -188,15 +188,15 @@ _OPEN_TO_CHANGE = frozenset({DialogueAct.CONSTRAINT, DialogueAct.DECISION, Dialo
 def act_of_reply(
     text: str, answer: str, act: str, features: TextFeatures, *, answers_question: bool = False
 ) -> str:
-    """Correct the dialogue act (purpose) of a user's message that replies to the assistant.
+    """Return the dialogue act (purpose) of a user's reply to the assistant.
 
-    ``act``, the act of the message alone, is replaced in these cases:
+    The result is ``act``, the act of the reply alone, except in these cases:
 
     - A new proposal after a refusal becomes a correction: "how about eight?" after "there is no
       table at seven".
     - A decision with a number or a time becomes a constraint. So does a message that fits no rule
       (act ``"unmatched"``) but has a number, a time or a name.
-    - "No, just the address" only declines an offer. It gets the act of "just the address".
+    - After an offer, "no, just the address" gets the act of "just the address".
     - A Japanese message that only declines, or only withdraws a condition ("any day is fine"),
       becomes unmatched.
 
@@ -205,8 +205,8 @@ def act_of_reply(
         answer: Text of the assistant's previous message.
         act: Dialogue act of the user's message, from ``dialogue_act``.
         features: Features of the user's message, from ``text_features``.
-        answers_question: Whether the user's message answers a question. If True, an unmatched
-            message becomes a constraint, unless it ends with a question.
+        answers_question: Whether the message answers a question. An unmatched answer becomes a
+            constraint, unless it ends with a question.
     """
     said = normalize_message(text)
     before = normalize_message(answer if len(answer) <= _SHORT else answer[-_END:])
@@ -266,10 +266,9 @@ def _changes_declined_request(said: str, before: str, act: str, features: TextFe
 
 
 def _act_of_correction(said: str, before: str) -> DialogueAct:
-    """Return the dialogue act of a user's message that looks like a correction.
+    """Return the dialogue act of a user's message with the words of a correction.
 
-    "No, just the address" after an offer or a question only declines. Its act is the act of "just
-    the address".
+    After an offer or a question, "no, just the address" gets the act of "just the address".
     """
     if JA.replies.refuses.search(said) or JA.replies.lets_go.search(said):
         return DialogueAct.UNMATCHED

@@ -1,7 +1,7 @@
-"""Questions in a conversation, and their answers.
+"""Unanswered questions of a conversation, and completion of short answers.
 
-The user's questions are open until the assistant answers them. A short answer of the user states a
-taste or a fact: "Kenji", after "What's your name?", is "My name is Kenji.".
+The user's questions are open until the assistant answers them. A short answer of the user becomes a
+sentence: "Kenji", after "What's your name?", becomes "My name is Kenji.".
 """
 
 from __future__ import annotations
@@ -157,17 +157,14 @@ _SAME_SUBJECT = 0.75
 def is_answer(answer: str, question: str, asked: str = "") -> bool:
     """Return whether an assistant's message certainly answers a question of the user.
 
-    The question must be a yes-or-no question, or ask for a value such as a price. The answer must
-    meet two conditions:
+    The question must be a yes-or-no question, or ask for a value such as a price. The message
+    answers the question in one of these cases:
 
-    - One of its sentences says yes or no, or gives the value. All other content words of this
-      sentence are also in the question.
-    - Together, ``asked`` and the answer contain most content words of the question, and all its
-      numbers and names.
-
-    If the user has just repeated a yes-or-no question, an answer that begins with yes or no is
-    enough. If the user has just asked for news ("What about the parking?"), a definite answer is
-    enough.
+    - A sentence of the message says yes or no, or gives the value, and all its other content words
+      are in the question. ``asked`` and the message together contain most content words of the
+      question, and all its numbers and names.
+    - ``asked`` repeats a yes-or-no question, and the message begins with yes or no.
+    - ``asked`` asks for news ("What about the parking?"), and the message is definite.
 
     A message that only asks, or that promises an answer ("I will check"), is no answer.
 
@@ -234,7 +231,7 @@ def _only_repeats_question(asked: str, question: str) -> bool:
 
 
 def _answers_reminder(answer: str, question: str, asked: str, kinds: Sequence[str]) -> bool:
-    """Return whether the assistant answers a question that the user has asked about again.
+    """Return whether ``answer`` answers ``question``, of which ``asked`` reminds the assistant.
 
     For example, ``question`` is "When does the parking reopen?", and ``asked`` is "What about the
     parking?". ``kinds`` is from ``_asked_kinds``.
@@ -337,7 +334,7 @@ def complete_answer(text: str, question: str) -> str:
 def _implied_statement(asked: Sequence[str], answer: str) -> str:
     """Return the statement that a short answer implies: "My name is Kenji." for "Kenji".
 
-    The result is empty if the answer implies none. ``asked`` has the last sentences of the
+    The result is empty if the answer implies none. ``asked`` are the last sentences of the
     assistant's message.
     """
     for sentence in reversed(asked):

@@ -30,11 +30,11 @@ class Rule:
             whole word.
         revokes_instruction: Whether a matching message ends a standing instruction.
         check: Name of the function that validates a match. Empty if every match is valid. In the
-            table ``answers``, a match is a question, and ``check`` is the name of the pattern for
-            its answer, in the section ``answered``.
-        unless: Name of a pattern of the section ``around``. A match is invalid if this pattern
-            matches the text around it. In the table ``answers``, the pattern is in the section
-            ``asked_about``, and questions that match it are skipped.
+            table ``answers``, whose patterns match questions: name of the pattern in the section
+            ``answered`` that an answer must match.
+        unless: Name of a pattern in the section ``around`` that must not match the text around a
+            match. In the table ``answers``: name of a pattern in the section ``asked_about`` that
+            must not match the question.
         others: Maximum number of other words in a matching message of small talk. Each Japanese
             character counts as a word.
     """
@@ -192,10 +192,10 @@ def load_pack(code: str, **words: Sequence[str]) -> LanguagePack:
 
 
 def in_context(text: str, start: int, end: int, size: int = 60) -> str:
-    """Return the part ``text[start:end]`` with the text around it: ``before<part>after``.
+    """Return ``text[start:end]`` in angle brackets, with the text around: ``before<part>after``.
 
-    Patterns such as ``Rule.unless`` are searched in this form. ``before`` and ``after`` have at
-    most ``size`` characters each.
+    ``before`` and ``after`` have at most ``size`` characters each. Patterns such as ``Rule.unless``
+    are searched in the result.
     """
     return f"{text[max(0, start - size) : start]}<{text[start:end]}>{text[end : end + size]}"
 

@@ -83,9 +83,9 @@ class Preference:
         slot: Standard key of the preference, such as ``genre``, ``budget``, ``style``, ``likes`` or
             ``name``. Empty for a statement that fits no standard key.
         value: Preferred value, or the whole statement.
-        liked: True if the user wants the value, False if not. None ends an earlier preference: a
-            dislike if ``slot`` is ``dislikes``, all preferences about the value if ``slot`` is
-            empty, and otherwise a wish for the value.
+        liked: True if the user wants the value, False if not. None ends an earlier wish for the
+            value; in the slot ``dislikes``, an earlier dislike; with an empty slot, all preferences
+            about the value.
         adds: Whether the value is added to earlier values of the slot instead of replacing them.
     """
 
@@ -173,10 +173,10 @@ def find_values(text: str) -> list[tuple[str, str, int]]:
 def as_preferences(
     named: Sequence[tuple[str, str, int]], *, liked: bool | None, adds: bool
 ) -> list[Preference]:
-    """Convert the values ``named``, which ``find_values`` has found, to preferences.
+    """Convert values that ``find_values`` has found, such as genres, to preferences.
 
-    Wanted values of one slot become one preference, such as "horror, romance". Unwanted values
-    (``liked=False``), and values whose preference ends (None), become one preference each.
+    If ``liked`` is True, the values of a slot become one preference, such as "horror, romance".
+    Otherwise, each value becomes a preference.
     """
     found: list[Preference] = []
     for slot in dict.fromkeys(slot for slot, _, _ in named):
@@ -193,9 +193,9 @@ def as_preferences(
 
 
 def without_values(text: str, named: Sequence[tuple[str, str, int]]) -> str:
-    """Replace the values ``named``, from ``find_values``, by ``*`` in a text.
+    """Replace each value that ``find_values`` has found by ``*`` in a text.
 
-    For example, the genre "horror" then does not count as a negative word.
+    The genre "horror" then does not count as a negative word.
     """
     for _, value, _ in named:
         text = text.replace(value, "*")

@@ -158,8 +158,8 @@ def _corrected_value(
 ) -> list[Preference]:
     """Return the changes of an earlier preference if a sentence corrects it, as in "X, not Y".
 
-    The preference is in ``found`` (this message) or ``before`` (previous messages). A sentence with
-    only the new value corrects ``stated[-1]``, if that is a fact such as a name.
+    The preference is in ``found`` (this message) or ``before`` (previous messages). A sentence
+    without the old value corrects ``stated[-1]``, but only a fact such as a name.
     """
     last = stated[-1] if stated else None
     has_moved = last is not None and (last.slot, last.liked) == ("home", None)
@@ -185,7 +185,7 @@ def _retraction(said: Preference) -> Preference:
 
 
 def _changed_taste(clause: str, stated: Sequence[Preference]) -> list[Preference]:
-    """Return the preferences by which a clause replaces the last one in ``stated``.
+    """Return the preferences that replace the last one in ``stated`` because of a clause.
 
     Such clauses are "scratch that", "no wait, romance", "stuff like Monster" and "now I love it".
     """

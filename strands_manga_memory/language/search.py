@@ -217,8 +217,8 @@ def excerpt_for_query(
         is_excluded: Function that returns True for passages to omit. Default: none.
         records: Whether each line has named fields, such as ``title: Uzumaki, price: 19.90``. The
             search ignores the names.
-        follows: Whether passages after a passage that shares terms with the question may be chosen,
-            too. Without effect if ``records`` is True.
+        follows: Whether a passage without terms of the question may be chosen because the passage
+            before has some. Ignored if ``records`` is True.
     """
     parts = split_passages(text)
     starts: list[int] = []  # of the record of each passage
@@ -255,8 +255,8 @@ def without_field_names(text: str) -> str:
 def _rank_passages(parts: Sequence[str], terms: Collection[str], context: float) -> list[int]:
     """Return the positions of the passages that answer a question, the best passage first.
 
-    Rare terms of the question count more. The score of the passage before, times ``context``, is
-    added to a passage's score.
+    A passage scores for each term of the question, more for a rare one. The next passage gets
+    ``context`` times this score, too.
     """
     shared = [evidence_terms(part).intersection(terms) for part in parts]
     in_passages = Counter(term for found in shared for term in found)

@@ -159,7 +159,7 @@ class RuleSessionSummarizer:
     """Summarizer of sessions that uses rules, without a model.
 
     The summary quotes the user's two most specific requests, and the answer to the later one. In a
-    long session, it quotes the first wish and the most specific request. Topics are titles and
+    long session, the first wish replaces the second most specific request. Topics are titles and
     names. The user's words determine the sentiment.
     """
 

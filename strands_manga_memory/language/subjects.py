@@ -75,11 +75,12 @@ class SubjectTracker:
     def own_part(self, sentence: str) -> str:
         """Read the next sentence of a message, and return the part to search for preferences.
 
-        Call this method for all sentences of a message in order. If a sentence about another person
-        has clauses about the user, only these clauses are returned. Otherwise, the whole sentence
-        is returned: after "My sister is ten", "She likes horror" becomes "My sister likes horror".
+        Call this method for all sentences of a message in order, and then ``is_own`` for each
+        preference in the part.
 
-        ``is_own`` returns whether a preference in the returned part is to be stored.
+        If a sentence about another person has clauses about the user, the part is these clauses.
+        Otherwise, the part is the sentence, with the other person named: after "My sister is ten",
+        "She likes horror" becomes "My sister likes horror".
         """
         subjects, clauses = ANY.subjects, split_clauses(sentence)
         asks = len(clauses) > 1 and has_question_mark(sentence)

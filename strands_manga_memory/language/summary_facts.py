@@ -126,8 +126,8 @@ _COMPARED = frozenset(
 def _correctable_values(text: str, types: EntityTypes) -> dict[tuple[str, str], Entity]:
     """Return the values in a text that a later message may correct, such as dates and prices.
 
-    The key is the entity type and, for a quantity, its unit. Of values with one key, the last is
-    returned.
+    The keys are pairs of entity type and unit. The unit is empty except for quantities. The last
+    value of each key is returned.
     """
     compared = (entity for entity in types.find(text) if entity.type in _COMPARED)
     return {
@@ -141,11 +141,11 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
 
     Example: "not 3 books, 4 books" changes the earlier fact "I want 3 books".
 
-    A value is replaced only by a value of the same entity type and unit. Identifiers, such as order
-    numbers, and quantities with a unit are replaced in any earlier message. Other values are
-    replaced only in the user's previous message that has facts. Of several such facts, the one that
-    shares most words with the correction is changed. If it is a correction itself, the facts that
-    it changed are changed, too.
+    A correction changes one earlier fact of the user, which has a value of the same entity type and
+    unit and shares most words with the correction. Identifiers, such as order numbers, and
+    quantities with a unit may be in any earlier message. Other values must be in the user's
+    previous message that has facts. If the changed fact is a correction itself, the facts that it
+    changed are changed, too.
 
     ``facts`` begin with the oldest. Corrections before the position ``since`` are not applied.
     """
@@ -179,8 +179,8 @@ def _find_corrected_fact(
 ) -> tuple[int, Entity | None]:
     """Return the position and the old value of the fact that the correction at ``at`` changes.
 
-    If there is no such fact, the result is ``at`` and None. ``kind`` is the entity type and the
-    unit, which may be empty.
+    The value is None if there is no such fact. ``kind`` is the entity type and the unit; the
+    unit may be empty.
     """
     topic = _topic(facts[at].text)
     is_exact = types[kind[0]].is_exact
@@ -407,12 +407,12 @@ def merge_facts(
 
     Values of later corrections replace outdated values. Then a fact is removed if a later fact
     contains all its words, or has the same kind and the same subject (``key``). Corrections,
-    preferences, decisions and statements count as one kind. A fact of the user stays if the
-    assistant repeats it.
+    preferences, decisions and statements count as one kind. A fact of the assistant never removes a
+    fact of the user.
 
     Args:
         facts: New facts.
-        earlier: Result of the previous call. Its facts are not compared with each other.
+        earlier: Result of the previous call. Its facts do not remove each other.
         types: Entity types whose values are compared.
     """
     since = len(earlier)

@@ -158,8 +158,8 @@ class Call:
     ) -> AsyncGenerator[Any, None]:
         """Call the tool, and yield its events except for the last one.
 
-        The last event is stored in ``result``. A rejected call yields no events. ``start`` starts
-        the call, and returns its events.
+        The last event is stored in ``result``. A rejected call yields no events. ``start`` calls
+        the tool, and returns all events.
         """
         permit = await self._admit(check_arguments=check_arguments)
         if permit is None:
@@ -346,8 +346,8 @@ def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str]:
     exists is used:
 
     1. The keys ``user_id`` and ``tenant`` of the invocation state.
-    2. The user in the id of the agent's session, or the whole id if it contains no user.
-    3. A random id of an agent without a session.
+    2. The id of the agent's session, or only the user in it if it contains a user.
+    3. A random id for an agent without a session.
     4. A constant for all calls outside agents.
     """
     user = invocation_state.get("user_id")

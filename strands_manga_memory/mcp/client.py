@@ -95,7 +95,7 @@ def keep_exceptions(client: MCPClient) -> None:
 def progress_callback_of(client: MCPClient) -> Any:
     """Return the progress callback that an MCP client got when it was created, or None.
 
-    Strands ignores this callback in a tool call that has its own. The call's callback must
-    therefore call this one.
+    If a tool call has a callback of its own, Strands calls only that one. It must then call the
+    client's callback.
     """
     return getattr(client, "_progress_callback", None)

@@ -56,11 +56,11 @@ class BreakerPolicy:
         tool_errors: Meaning of a result with ``isError``. ``"failure"`` (default) counts the result
             as a failure, ``"ignore"`` does not. Use ``"ignore"`` for tools that report findings as
             errors.
-        users: Number of different users who must get errors from the tool before errors open the
-            breaker. Default 2, because one user's errors may come from wrong arguments, such as
-            unknown order ids. While fewer users have called the tool, errors of all of them open
-            the breaker, and the first call of another user closes it again. Timeouts, other
-            failures, and errors of unknown users always count.
+        users: Number of different users who must get errors before errors open the breaker. Default
+            2, because one user's errors may come from wrong arguments, such as unknown order ids.
+            If fewer users have called the tool, the errors of all of them suffice, but the first
+            call of another user closes the breaker again. Timeouts, other failures and errors of
+            unknown users always count.
         classify: Function that takes a ``CallOutcome`` and returns a ``Verdict``, or None to apply
             the built-in rules. Default: the built-in rules.
         read_only: Whether the tool only reads, so that an earlier result may replace a failed call.
@@ -362,8 +362,8 @@ class Guard:
     def acquire_permit(self, user: Hashable | None) -> Permit | None:
         """Return a permit of the tool's circuit breaker, or None if the breaker rejects the call.
 
-        The first call of a new user closes an open breaker if fewer than ``policy.users`` users
-        have called the tool before, and only their errors have opened the breaker.
+        The first call of a new user closes an open breaker if only errors of earlier users have
+        opened it, and there are fewer than ``policy.users`` earlier users.
         """
         permit = self.breaker.try_acquire()
         is_new = user is not None and user not in self._callers

@@ -41,9 +41,9 @@ class ToolOwner(Protocol):
 class GuardedTool(AgentTool):
     """Tool with a circuit breaker and a deadline, created by ``guard_tool`` or ``GuardedMCPTools``.
 
-    While the tool is unavailable, the model gets a substitute result. A call takes at most 0.25
-    seconds longer than the ``timeout`` of the tool's policy: by default 2.25 seconds, or 4.25 if a
-    lost connection to the server must be restored first. Only a tool that blocks the event loop
+    While the tool is unavailable, the model gets a substitute result. By default, a call takes at
+    most 2.25 seconds: the ``timeout`` of the tool's policy and 0.25 seconds. To restore a lost
+    connection first may take the ``timeout`` once more. Only a tool that blocks the event loop
     takes longer.
 
     Args:

@@ -32,7 +32,7 @@ class BreakerMiddleware:
     results, and does not follow changes of a server's tools. It cannot be removed from an agent.
 
     Middleware that is added later gets a ``GuardedTool``, whose attribute ``tool`` is the agent's
-    tool. The deadline of a call does not limit such middleware.
+    tool. The call's deadline does not include the time of such middleware.
 
     Args:
         policy: Policy of tools without an override. Default: ``BreakerPolicy()``.

@@ -253,7 +253,7 @@ class ServerSupervisor:
     def record_answer(self) -> None:
         """Record that the server answered a call, and is therefore not blocked.
 
-        If a call that is running now times out later, ``record_timeout`` returns False for it.
+        ``record_timeout`` then returns False for each call that is running now.
         """
         with self._lock:
             self._unanswered = {}
@@ -261,9 +261,9 @@ class ServerSupervisor:
     def record_lost_answer(self) -> bool:
         """Record that a response stream ended without answer, and return whether the server failed.
 
-        The result is True if another stream ended so within the half second before. With version
-        1.x of the MCP SDK, a server that dies ends all its calls at once, while a proxy that cuts
-        off a slow answer ends only this call.
+        The result is True if another stream ended so in the half second before: with version 1.x of
+        the MCP SDK, a server that dies ends all calls at once. A proxy that cuts off a slow answer
+        ends only one call.
         """
         with self._lock:
             now = self._clock()
@@ -279,8 +279,8 @@ class ServerSupervisor:
     def record_timeout(self, number: int) -> bool:
         """Record that a call timed out, and return whether another tool probably blocks the server.
 
-        The result is True if the call began while a call of another tool was running, and the
-        server has answered no call since then. ``number`` is the result of ``record_call``.
+        The result is True if a call of another tool was running when this call began, and the
+        server has answered no call since. ``number`` is the result of ``record_call``.
         """
         with self._lock:
             return self._unanswered.pop(number, ("", False))[1]

@@ -443,8 +443,8 @@ def _deleted_ids(
 ) -> set[str]:
     """Return the ids of the exported memories that must not be imported, because of deletions.
 
-    These are memories that the target has deleted, preferences and summaries from retracted
-    messages, and memories that were made from these, such as monthly summaries.
+    These memories were deleted in the target, come from retracted messages, or were made from such
+    memories, as monthly summaries are.
     """
     retracted = {each.message: each.at for each in logged.removals if each.message}
     ended: defaultdict[str, float] = defaultdict(float)

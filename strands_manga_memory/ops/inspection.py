@@ -89,7 +89,7 @@ class Inspection:
             ``errors`` are numbers. The other values describe the tool's circuit breaker after the
             last call: ``state``, ``failures`` (number in succession), ``retry_after`` (seconds from
             now) and ``rejected_at`` (time of the last rejected call, in seconds since 1970). A
-            value that no call in the log shows is None.
+            value that the log does not show is None.
     """
 
     conversation: str

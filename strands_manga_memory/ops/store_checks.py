@@ -89,7 +89,7 @@ _CREATE = "strands-manga-memory init-table"
 def check_durable(table: Table, *, tier: str, clock: Clock) -> Iterator[Finding]:
     """Check a durable table of a deployment, and yield the result of each check.
 
-    The names of the checks begin with ``tier``: ``durable`` for the table of conversations,
+    ``tier`` is the beginning of the checks' names: ``durable`` for the table of conversations,
     ``users`` for the memory table.
     """
     if isinstance(table, DynamoDBTable):

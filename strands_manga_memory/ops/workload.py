@@ -125,8 +125,8 @@ class SessionUse:
         read_units: Number of DynamoDB read units.
         session_bytes: Bytes of the session in the sessions table.
         memory_bytes: Bytes of the session's memories in the memory table, including both indexes.
-        hot_bytes: Bytes of the session in the hot tier after the last turn, with the user's
-            memories if workers build an agent for each turn.
+        hot_bytes: Bytes of the session in the hot tier after the last turn. The user's memories are
+            included unless workers keep agents in memory.
     """
 
     write_units: float

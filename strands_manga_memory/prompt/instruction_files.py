@@ -265,9 +265,9 @@ def access_of(path: Path) -> Access:
 def can_change(path: Path, *, look: Callable[[Path], Access] = access_of) -> bool:
     """Return whether this process can change or replace the file at an absolute path.
 
-    The result is True if the process owns, or may write to, the file or a folder above it. It is
-    also True if the path cannot be inspected. The right to write to a folder with the sticky bit,
-    such as ``/tmp``, does not count. ``look`` returns the permissions on a path.
+    It can if it owns, or may write to, the file or a folder above it. The right to write to a
+    folder with the sticky bit, such as ``/tmp``, does not count. The result is also True if the
+    path cannot be inspected. ``look`` returns the permissions on a path.
     """
     try:
         file, *folders = map(look, (path, *path.parents))

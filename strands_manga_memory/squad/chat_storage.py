@@ -133,10 +133,9 @@ class SessionChatStorage(ChatStorage):
             session_id: Id of the session, unique within the user.
             agent_id: Id of the agent.
             new_message: Message to store. Only its text is stored.
-            max_history_size: Maximum number of messages to return, in this call and in later calls
-                for the agent: an even number from 2 to 100, so that 7 counts as 6 and 500 as 100.
-                Default: the maximum of the agent's previous call, or else 100. All messages are
-                stored.
+            max_history_size: Maximum number of messages that this call and later calls for the
+                agent return. 7 counts as 6, 1 as 2, and 500 as 100. Default: the value of the
+                agent's previous call; 100 in the first call. All messages are stored.
 
         Returns:
             The latest messages of the agent, oldest first.
@@ -184,8 +183,7 @@ class SessionChatStorage(ChatStorage):
             session_id: Id of the session, unique within the user.
             agent_id: Id of the agent.
             max_history_size: Maximum number of messages; odd numbers are rounded down. Default and
-                upper limit: the maximum in the agent's last call of ``save_chat_message``, or else
-                100.
+                upper limit: the value for the agent in ``save_chat_message``, or 100 if not set.
 
         Raises:
             ValueError: An id is not allowed.
