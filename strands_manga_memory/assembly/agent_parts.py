@@ -63,8 +63,8 @@ def check_options(
         given: Names of the given arguments that are not parameters of ``call``.
         known: Accepted names. The error suggests a similar one.
         call: Called function or class, whose parameters the error may also suggest.
-        agent_method: Method whose parameters ``memory.agent`` accepts. If the unknown name is one
-            of them, or a parameter of ``strands.Agent``, the error refers to ``memory.agent``.
+        agent_method: Method with the parameters of ``memory.agent``. For a name among them, or
+            among those of ``strands.Agent``, the error refers to ``memory.agent``.
     """
     unknown = set(given).difference(known)
     if not unknown:

@@ -220,15 +220,15 @@ class MangaMemory:
             history: Method that limits the agent's history.
 
                 - ``importance`` (default): the history fits ``max_tokens`` at every model call.
-                - ``summarize``: a checked summary replaces old turns after 20 turns without a
-                  summary, or when the history reaches about twice ``max_tokens`` (by default, 8,000
-                  tokens or, if less, half the model's context window). The last 3 turns and pinned
-                  messages stay. After a response, the ``aux_model`` writes the summary; without it,
-                  the ``summary_model`` of the settings; without both, the agent's model.
+                - ``summarize``: a checked summary replaces all turns except the last 3 and pinned
+                  messages. It is written after a response if there were 20 turns without a summary,
+                  or the history has reached about twice ``max_tokens`` (by default, 8,000 tokens
+                  or, if less, half the model's context window). Its writer is the ``aux_model``,
+                  else the ``summary_model`` of the settings, else the agent's model.
                 - ``compact``: the history grows until a request comes near the context window, and
                   then shrinks in stages.
             max_tokens: Most tokens of the history. Default: a quarter of the model's context
-                window, but at most 16,384, or 4,096 with summaries or an unknown window. See
+                window, at most 16,384 (with ``summarize``, 4,096); 4,096 for an unknown window. See
                 ``budget_plan``.
             trim_every: Approximate number of turns between two trimmings of a full history. At
                 least two thirds of ``max_tokens`` stay. Between trimmings, the prompt cache can
@@ -238,7 +238,8 @@ class MangaMemory:
                 model can search them by a tool. Quotes have at most 1,024 tokens or, if less, a
                 quarter of ``max_tokens``. Default False.
             summary_schedule: When to log a warning before a summary, and when to wait for it. By
-                default, a model call waits up to 30 s at 1.5 times the size that starts a summary.
+                default, a model call waits up to 30 s at 1.5 times the history that starts a
+                summary.
             learn: How preferences are extracted. ``rules``: by rules for English and Japanese.
                 ``model``: also by the agent's ``aux_model``, in the background. ``nothing``: never.
                 Default: ``model`` if there is an ``aux_model`` or ``summary_model``, else rules.
@@ -560,12 +561,12 @@ class MangaMemory:
     def close(self) -> None:
         """Write the unwritten sessions of this process to the durable tier, and close the stores.
 
-        All sessions of live agents are written first. Then, for at most 5 s, the latest 1,000
-        other sessions are written. A sweeper (background job) later writes the rest.
+        All sessions of live agents are written first. Then, for at most 5 s, the latest 1,000 other
+        sessions are written. A sweeper (background job) later writes the rest.
 
         Raises:
-            StoreUnavailableError: A session is not stored: call ``close`` again. Or a preference is
-                not stored: keep the process running, which stores it later.
+            StoreUnavailableError: A session is not stored (call ``close`` again), or a preference
+                is not (keep the process running, which stores it later).
             ConflictError: Another writer's change of a session cannot be merged. The stores stay
                 open.
         """

@@ -45,8 +45,8 @@ class SessionFinalizer:
     hangs or returns invalid output, the summary is made by rules.
 
     Args:
-        hot: Hot tier of the session managers, a store or its URL; None if there is none. A
-            ``memory://`` store has conversations only without a durable tier.
+        hot: Hot tier of the session managers, a store or its URL; None if there is none. With a
+            durable tier, a ``memory://`` store has no conversations.
         durable: Durable tier of the session managers, a table or its URL; None if there is none.
         memories: Memory table of the schema ``USER_MEMORY``, or its URL.
         model: Strands model or summarizer that writes the summaries. None: summaries are made by

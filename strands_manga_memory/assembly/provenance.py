@@ -210,8 +210,8 @@ def rewind(opened: Any, scope: ConversationScope, at_turn: int) -> None:
     The values are preferences, entities and slot values. ``opened`` is the ``MangaMemory``.
 
     Raises:
-        StoreUnavailableError: The memory table does not answer. Turns that were removed before stay
-            removed, and their preferences are deleted in the background.
+        StoreUnavailableError: The memory table does not answer. Turns removed before the error stay
+            removed; their preferences are deleted in the background.
     """
     from strands_manga_memory import state
 

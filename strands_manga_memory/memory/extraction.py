@@ -126,8 +126,8 @@ def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[State
     Args:
         transcript: Transcript of the session.
         by_model: Preferences that a model found in the session, keyed by subject such as ``genre``.
-            A preference belongs to the latest user message with its value, and is left out without
-            such a message. If ``by_model`` is empty, rules extract the preferences.
+            Each belongs to the latest user message with its value; without such a message, it is
+            left out. If ``by_model`` is empty, rules extract the preferences.
     """
     utterances = _with_whole_answers(transcript.utterances)
     by_user = [each for each in utterances if each.role == "user" and each.is_learned]
@@ -175,10 +175,10 @@ def _states_value(text: str, preference: Preference) -> bool:
 def passages_of(utterances: Sequence[Utterance]) -> list[str]:
     """Split the messages of a session into passages that are short enough to be quoted.
 
-    Turns of small talk are left out. A user's correction is added to the latest passage with the
-    same number, such as ``12``, or to the last passage. A quote of the passage then has the
-    corrected value, too. If both are too long together, the assistant's words are removed. If that
-    is not enough, the correction becomes a separate passage.
+    Turns of small talk are left out. A user's correction is appended to the latest passage with the
+    same number, such as ``12``, or else to the last passage. A quote of this passage then has the
+    corrected value. If the passage is too long, the assistant's words are removed. If that is not
+    enough, the correction stays a separate passage.
     """
     passages: list[str] = []
     for _, turn in itertools.groupby(utterances, key=lambda utterance: utterance.turn):
@@ -225,7 +225,7 @@ def without_removed(
 ) -> Transcript:
     """Return a transcript without removed turns, and without messages up to the time ``after``.
 
-    A turn is removed if a message in it was retracted or states a preference deleted later.
+    A turn is removed if one of its messages was retracted, or states a preference deleted later.
     """
     retracted = {each.message for each in removals}
 

@@ -194,11 +194,11 @@ class _EndedConversation:
         ended_at: float,
         **fields: Any,
     ) -> MemoryRecord | None:
-        """Create or change a memory, and return it.
+        """Create or update a memory, and return it.
 
-        A memory for which ``is_current`` is true stays unchanged. The retention begins at
-        ``ended_at``, the end of the last session in the memory, so later calls do not extend it.
-        The result is None if the stored record is unreadable, or all data of the user were deleted.
+        A memory for which ``is_current`` is true is kept. The retention begins at ``ended_at``, the
+        end of the last session in the memory, so repeated calls do not extend it. The result is
+        None if the stored record is unreadable, or all data of the user were deleted.
         """
         now, rule = self._keeper.clock(), self._keeper.retention[MemoryType(id_.partition("#")[0])]
 
@@ -361,9 +361,9 @@ class _EndedConversation:
             )
 
     def _roll_up(self) -> None:
-        """Create and update the user's weekly and monthly summaries.
+        """Update the user's weekly and monthly summaries.
 
-        They cover sessions that ended at least 7 and 30 days ago.
+        They cover sessions that ended at least 7 (weekly) or 30 days (monthly) ago.
         """
         now, summaries = self._keeper.clock(), self._summaries()
         for type_, days, name in PERIODS:
@@ -413,7 +413,7 @@ class _EndedConversation:
         )
 
     def _rollup_text(self, sessions: Sequence[MemoryRecord], max_tokens: int) -> str:
-        """Return a model's summary of the sessions of a week or month, or "" if rules wrote it."""
+        """Return a model's summary of the sessions of a week or month; "" if no model wrote it."""
         summarizer = self._keeper.summarizer
         if isinstance(summarizer, RuleSessionSummarizer):
             return ""

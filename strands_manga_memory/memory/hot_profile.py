@@ -97,10 +97,10 @@ class ProfileState:
         *,
         since: float = -math.inf,
     ) -> ProfileState:
-        """Return a copy of this state with new stated preferences (statements) and removals.
+        """Return a copy of this state with further statements (stated preferences) and removals.
 
-        The copy has the latest 30 statements that are later than ``since`` (in seconds since 1970)
-        and to which no removal applies.
+        The copy has the latest 30 statements that are later than ``since`` (seconds since 1970) and
+        not removed.
         """
         void = latest_removals([*self.removals, *removals])
         stated = valid(merged(self.statements, statements), void)
@@ -152,10 +152,10 @@ class HotProfile:
         """Change the user's record by compare-and-set, and return its state afterwards.
 
         Args:
-            change: Function from the current state to the next state, called again after a
-                conflict. Result None: nothing is written. If ``removed`` is empty in the next
-                state, a new random text is stored, by which agents notice that memories were
-                removed. A new record always gets a new text.
+            change: Function from the current state to the next state, or to None to write nothing.
+                It is called again after a conflict. To tell agents that memories were removed, the
+                next state has an empty ``removed``; a new random text is then stored. A new record
+                always gets one.
             drops: Whether to remove the cache of the user's memories from the record.
 
         Raises:

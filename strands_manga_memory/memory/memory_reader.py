@@ -72,7 +72,7 @@ class _Copy:
 
 @dataclass(eq=False)
 class MemoryReader:
-    """Reader of one user's memories, for searches, recalls and a text about the user in requests.
+    """Reader of one user's memories, and maker of the text about the user for requests.
 
     - A session start copies memories into the process (the snapshot). Recent facts and messages,
       which only searches need, are read later, in the background.
@@ -104,9 +104,8 @@ class MemoryReader:
     def start(self) -> None:
         """Read the user's memories into this process at the start of a session.
 
-        The memories for the system prompt are read before the call returns, and recent facts and
-        messages in the background. Memories that a search in this process has read before the first
-        session are not read again.
+        The memories for the system prompt are read before the call returns; recent facts and
+        messages follow in the background.
         """
         copy = self._read() if self._has_session else self._current()
         self._has_session = True
@@ -299,7 +298,7 @@ class MemoryReader:
     def _count_accesses_at(self, due: float) -> None:
         """Schedule an update of the access counts at ``due`` (monotonic seconds).
 
-        If the process exits earlier, an access in another process schedules it.
+        If the process exits earlier, an access in any process schedules it.
         """
 
         def count_accesses() -> None:
@@ -459,7 +458,7 @@ def _first_sentences(text: str) -> str:
 def join_first_lines(lines: Sequence[str], limit: int) -> str:
     """Join a title (the first line) and the following lines, up to ``limit`` tokens.
 
-    The first line that does not fit is truncated, and the rest left out. A title alone gives "".
+    The first line that does not fit is truncated, the rest left out. If none fits, "" is returned.
     """
     kept = [lines[0]]
     for line in lines[1:]:

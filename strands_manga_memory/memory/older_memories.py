@@ -68,17 +68,16 @@ def find_older(
     With a query, these are memories that contain a word of the query. Without a query, they are the
     most important memories of ``types``.
 
-    The first call reads all memories, and stores an index of their words (the word list). For seven
-    days, later calls in all processes read only the list and the memories that they return. If the
-    list lacks memories that this process may not have read, a new list is made. A call that makes a
-    list also returns all preferences.
+    They are found by a stored index of the words of all memories (the word list). If the list is
+    missing, older than seven days or possibly incomplete, the call reads all memories, stores a new
+    list, and also returns all preferences.
 
     Args:
         partition: Access to the memories of the user.
         query: Text to search for, or None.
         types: Types of the memories that are returned without a query.
-        content: Memories that the process has read. They are left out. If 40 are preferences, the
-            most that a session start reads, all preferences are returned, too.
+        content: Memories that the process has read. They are left out. If they have 40 preferences,
+            the most that a session start reads, all preferences are returned, too.
     """
     # other threads change the content meanwhile
     known, since = frozenset(content.records), content.since
@@ -110,9 +109,8 @@ def find_older(
 def delete_word_list(partition: UserPartition) -> None:
     """Delete a user's stored word list, the index for searches in older memories.
 
-    Call this function after a memory was deleted, got new words, or was added with an old date.
-    First call ``PreferenceLog.notify_agents``, so that a running search does not store an outdated
-    list.
+    Call this function after a memory was deleted or changed, or was added with an old date. First
+    call ``PreferenceLog.notify_agents``, so that a running search does not store an outdated list.
     """
     stored = partition.table.query(
         partition.owner.partition, first=_WORDS, last=f"{_WORDS}~", attributes=[]

@@ -133,7 +133,7 @@ _RECENT = Range(f"{MemoryType.PATTERN}#", f"{MemoryType.EPISODE}$", 24, SHOWN_AT
 """Range of sort keys that searches read, besides the latest facts and feedback."""
 
 _MIN_RECALLED = 8
-"""A recall reads twice its limit of each type, but at least this number of memories."""
+"""Least number of memories of each type that a recall reads. Usual: twice its limit."""
 
 _MAX_FINALIZED, _MAX_FINALIZED_OF_AGE = 128, 32
 """Numbers of session summaries that finalizing reads at first.
@@ -144,7 +144,7 @@ MAX_COVERED = 400
 """Most sessions that a weekly or monthly summary lists."""
 
 _UNLISTED = Range(f"{MemoryType.FACT}#", f"{MemoryType.FEEDBACK}$", _MAX_LATEST)
-"""Range of facts and feedback. It is read if the list of the latest of them is missing."""
+"""Range of facts and feedback, read if the list of the latest ones is missing."""
 
 _ACCESS = TypeAdapter(tuple[FiniteFloat, list[str]])
 """Check of the time and the memory ids of a recorded access."""
@@ -178,8 +178,8 @@ class UserPartition:
     ) -> PartitionContent:
         """Read the memories in ranges of sort keys, and the memories with the given ids.
 
-        By default, all memories of the user are read. ``are_all=False`` means that ``ids`` lacks
-        memories of a type. The result is then partial.
+        By default, all memories of the user are read. ``are_all=False``: the table has older
+        memories than ``ids``. The result is then partial.
 
         Raises:
             CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong
@@ -237,8 +237,8 @@ class UserPartition:
         summary includes yet. The result also has ids of expired memories.
 
         Args:
-            ages: Least age in seconds of the sessions in a summary, keyed by its type (weekly or
-                monthly).
+            ages: Minimum age, in seconds, of sessions in a weekly or monthly summary, keyed by its
+                type.
 
         Raises:
             CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong
@@ -363,8 +363,8 @@ class UserPartition:
     def id_of_summary(self, name: str, expires_at: int | None) -> str:
         """Return the id of a session summary, the same for all versions of the summary.
 
-        The first call for a name stores an id made from the name and the time. Each call sets the
-        expiry of the stored id.
+        The first call for a name makes the id and stores it. Each call sets the expiry of the
+        stored id.
 
         Args:
             name: Encoded id of the session. For a summary without a session, a digest of its text.

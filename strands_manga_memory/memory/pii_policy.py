@@ -99,10 +99,9 @@ class PiiPolicy:
         return f"[{rule.name}]"
 
     def parts_of_data(self, values: Collection[str], text: str) -> set[str]:
-        """Return the ``values`` that a text contains only as parts of personal data.
+        """Return those ``values`` that a text contains only as parts of personal data.
 
-        For example, ``ken``, if the text has it only in ``ken@example.com``. The values come from
-        preferences that were extracted from the text.
+        For example, ``ken`` is returned if the text has it only in ``ken@example.com``.
         """
 
         def cleaned(one: str) -> str:

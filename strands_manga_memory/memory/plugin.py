@@ -289,8 +289,8 @@ class UserContext(Plugin):
     def discard_preferences(self, message_id: str, *, at: float) -> None:
         """Remove a message's preferences from the copy that this agent uses, not from the stores.
 
-        ``at`` is the time of the removal, in seconds since 1970. Preferences that come from an edit
-        of the message after this time are kept.
+        ``at`` is the time of the removal, in seconds since 1970. Preferences that a later edit of
+        the message states are kept.
         """
         with self._lock:
             self._waiting.pop(message_id, None)
@@ -366,12 +366,12 @@ class UserContext(Plugin):
     def collect_results(self, context: InjectionFormatContext, **_: Any) -> str:
         """Keep the search results of a ``MemoryManager``, to add them to all requests of this turn.
 
-        Pass this method as ``MemoryManager(injection={"format": ...})``. The returned text is
-        empty, because the manager would add it only to the first request of a turn. Instead, this
-        plugin adds a title and a line for each search result to each request.
+        Pass this method as ``MemoryManager(injection={"format": ...})``. It returns an empty text,
+        because the manager would add a text only to the first request of a turn.
 
-        A line begins with the date of the memory's session, if known. Search results that the
-        request already contains, and those beyond the token budget, are left out.
+        Each request gets a title and one line for each result. A line begins with the date of the
+        memory's session, if known. Results that the request already contains, and those beyond the
+        token budget, are left out.
         """
         shown = self._shown_without_results()
         remaining = MAX_TOKENS - estimate_tokens(shown) - estimate_tokens(_RESULTS_TITLE) - 20

@@ -275,8 +275,8 @@ class PreferenceLog:
         Args:
             statements: Preferences that the user has just stated, or that the application has set.
             removals: Deletions of a preference, or of all preferences that a message stated.
-            revisions: Revisions of the log before and after the change. If the hot tier has another
-                one than the first, it lacks another process's change: agents then read the table.
+            revisions: Revisions of the log before and after the change. If the hot tier does not
+                have the first one, it lacks another process's change: agents then read the table.
             is_removal: Whether further memories were removed, in addition to ``removals``.
             drops_context: Whether the next session start makes the text about the user again.
         """
@@ -459,18 +459,18 @@ class PreferenceLog:
 
 
 def bucket_of(owner: Owner) -> str:
-    """Return the partition key of the list to which a user with unsent signals is added.
+    """Return the partition key of a user's list, one of 16 lists of users with unsent signals.
 
-    A signal reports a preference to another service. A hash of the user selects one of 16 lists.
+    A signal reports a preference to another service. A hash of the user selects the list.
     """
     return f"spool/{zlib.crc32(owner.partition.encode()) % BUCKETS:02d}"
 
 
 def revision_of(item: Item | None, erased: Item | None) -> str:
-    """Return the revision of a user's preference log, a text without meaning.
+    """Return the revision of a user's preference log, a text to compare with an earlier one.
 
-    A new revision tells agents to read the user's memories again, also after a deletion of all data
-    of the user. The arguments are the two values that ``read_items`` returns.
+    A change, also by a deletion of all data, tells agents to read the memories again. The arguments
+    are the two values that ``read_items`` returns.
     """
     return f"{(item or {}).get('revision') or ''}{(erased or {}).get('mark') or ''}"
 
@@ -513,7 +513,7 @@ def _set_value(record: MemoryRecord) -> Statement | None:
 def _with_set_value(known: MemoryRecord | None, new: MemoryRecord) -> MemoryRecord:
     """Return a preference record with a new value that ``UserMemoryStore.prefer`` set.
 
-    Metadata of the stored record (``known``) are kept, except the messages that stated its value.
+    Metadata of ``known``, the stored record, are kept, except the messages with its old value.
     """
     if known is None:
         return new

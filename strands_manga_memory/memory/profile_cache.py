@@ -34,7 +34,7 @@ _START_TOKENS = MAX_TOKENS * 3 // 4
 class ProfileCache:
     """Text about the user for an agent's prompts, and the user's recently stated preferences.
 
-    The hot tier, a fast store such as Redis, has a record with both for all agents of the user. An
+    All agents of the user share a record of both in the hot tier, a fast store such as Redis. An
     agent loads the text (the context) once in a session and keeps it, so that the beginning of the
     prompt stays the same. ``refresh`` loads the context again only after a memory of the user was
     removed, or after the record has expired.

@@ -396,8 +396,8 @@ class PreferenceOutbox:
     def log_of(self, owner: Owner) -> PreferenceLog:
         """Open the preference log of a user.
 
-        Later additions and retractions of preferences in this log are reported to the sink, the
-        service that receives them.
+        The outbox reports later changes in this log, such as retractions, to the sink (the service
+        that receives them).
         """
         partition = UserPartition(self._table, owner, codec=self._codec, clock=self._clock)
         return PreferenceLog(partition, send_later=self.send_later)

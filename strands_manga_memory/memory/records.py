@@ -395,10 +395,10 @@ def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
 
 
 def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, storage_key: str) -> Item:
-    """Return the content of a record as the table stores it: encoded or plain.
+    """Return the content of a record as the table stores it.
 
-    With a codec, the content is encoded; without one, only if DynamoDB rejects a value in it: deep
-    nesting, NaN or a lone surrogate. ``storage_key`` comes from ``storage_key_of``.
+    With a codec, it is encoded. Without a codec, it is plain, unless DynamoDB rejects a value in
+    it: deep nesting, NaN or a lone surrogate. ``storage_key`` comes from ``storage_key_of``.
     """
     if codec is None and is_json(body, levels=_MAX_LEVELS, exponents=_MAX_EXPONENT):
         with suppress(UnicodeEncodeError):  # of a lone surrogate

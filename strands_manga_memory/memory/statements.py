@@ -55,17 +55,17 @@ class Statement:
 
     @property
     def slot(self) -> str:
-        """Key of the preference. A later preference with the same key replaces this one.
+        """Key of the preference: its subject, such as ``genre``.
 
-        A rejected value has the key ``dislikes``. Other keys are subjects, such as ``genre``, or
-        digests of values without a subject.
+        For a rejected value, the key is ``dislikes``. Otherwise, without a subject, it is a digest
+        of the value.
         """
         if self.preference.liked is False:
             return DISLIKES
         return self.preference.slot or f"~{content_key(canonical_value(self.preference.value))}"
 
     def repeats(self, other: Statement) -> bool:
-        """Return whether ``other`` states the same preference in the same message as this."""
+        """Return whether ``other`` has the same preference, stated in the same message."""
         if not self.message_id or self.message_id != other.message_id:
             return False
         mine, theirs = self.preference, other.preference
@@ -103,9 +103,9 @@ class Removal:
 
         A removal never applies to later statements.
 
-        - The retraction of a message applies to the statements in the message.
-        - The deletion of a preference applies to the statements about its subject, such as
-          ``genre``, and to statements about other subjects that state one of its values.
+        - The retraction of a message applies to all statements in the message.
+        - The deletion of ``genre: horror`` applies to all statements about ``genre``, and to
+          ``horror`` in statements about other subjects.
         - The deletion of a dislike applies only to dislikes. Other deletions apply to no dislikes.
         - A deletion does not apply to a statement that only ends an earlier preference, such as
           "Horror is fine again."
@@ -142,8 +142,8 @@ class PreferenceSignal:
     Attributes:
         id: Unique id of the signal. Repeated deliveries have the same id.
         number: Number that increases with each signal of the user, also after a deletion of all
-            data of the user. 0 before the signal is stored. A receiver should ignore a signal after
-            a signal of the same key with a higher number.
+            data of the user. 0 before the signal is stored. A receiver should ignore a signal if it
+            has had a higher number for the same key.
         user_id: User id, unique within the tenant.
         tenant: Tenant of the user, or None.
         key: Subject of the preference, such as ``genre``. Empty for a statement without a subject.
@@ -324,8 +324,8 @@ class LoggedChanges:
         """Return the new statements (stated preferences) that may be stored in the log.
 
         Statements that were removed, or that are older than the last deletion of all data of the
-        user, are left out. If the log has 300 removals, the maximum, statements older than the
-        oldest removal are left out, too: a removal that the log has dropped may apply to them.
+        user, are left out. A full log has 300 removals, and may have dropped earlier ones.
+        Statements older than its oldest removal are then left out, too.
         """
         since = max(self.erased_at, complete_since(self.removals))
         return tuple(each for each in valid(statements, self.removals) if each.at > since)
@@ -352,7 +352,7 @@ class LoggedChanges:
     ) -> tuple[PreferenceSignal, ...]:
         """Return the signals that must still be sent after a change of the preference log.
 
-        ``removals`` are those of the change, and ``statements`` those in the log after the change.
+        ``removals`` come from the change. ``statements`` are those in the log after the change.
         """
         kept = [
             one
@@ -389,9 +389,9 @@ def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:
 
 
 def complete_since(removals: Sequence[Removal]) -> float:
-    """Return the time since which a preference log lacks no removal, in seconds since 1970.
+    """Return the time of the oldest removal in a full log, in seconds since 1970.
 
-    A log keeps only the latest 300 removals. With 300, the result is the time of the oldest. With
-    fewer, it is minus infinity.
+    A full log has 300 removals, and may have dropped earlier ones. For any other log, the result is
+    minus infinity.
     """
     return removals[0].at if len(removals) >= _MAX_REMOVALS else -math.inf

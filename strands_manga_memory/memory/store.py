@@ -372,14 +372,14 @@ class UserMemoryStore(MemoryStore):
 
         Memories that are similar to ``query``, important or recent come first. Preferences of a
         turn that just ended are included. ``access_count`` and ``accessed_at`` exclude this recall.
-        All memories are read if ``limit`` is None, if ``query`` is compared by vectors, or if too
-        few of the latest, most important and matching memories meet the conditions.
+        All memories are read if ``limit`` is None, if ``query`` is compared by vectors, or if fewer
+        than ``limit`` of the latest, most important and matching ones meet the conditions.
 
         Args:
             type: Type of the memories. Default: all types except those in ``DERIVED`` (stored
                 messages, open questions, and weekly and monthly summaries).
             min_importance: Minimum importance of a memory.
-            limit: Maximum number of results after the filters. None means no limit.
+            limit: Maximum number of results after the filters. None: no limit.
             query: Text to compare with the memories. Similar memories come first.
             metadata: Required metadata values, such as ``{"topics": "Uzumaki"}``.
             since: Start of a period, in seconds since 1970. The memory's session must have ended in
@@ -589,7 +589,7 @@ class UserMemoryStore(MemoryStore):
 def _shown_name(key: str) -> str:
     """Return the standard key of a preference, such as ``genre`` for "favorite genres".
 
-    The spelling of a standard key is kept: ``Genre`` stays ``Genre``.
+    Another spelling of a standard key, such as ``Genre``, is kept.
     """
     slot = slot_for_key(key)
     return key if slot == " ".join(key.casefold().split()) else slot

@@ -61,9 +61,8 @@ class ActiveEntity(StateItem):
     def display_text(self) -> str:
         """Text that the model sees for the entity, such as ``One Piece`` for ``one piece``.
 
-        It is ``text`` for a date or a reference (such as the name of a table), and if ``text`` and
-        ``value`` differ only in case, quotation marks or other details that ``normalized`` removes.
-        Otherwise, it is ``value``.
+        It is ``text`` for a date or a reference (such as the name of a table), and if ``text``
+        differs from ``value`` only in details such as case. Otherwise, it is ``value``.
         """
         written = self.text.strip(_QUOTATION_MARKS)
         is_shown = self.type in ("date", "reference") or self.value in (
@@ -170,17 +169,15 @@ class ActiveEntities(StatePart):
     def mention(self, entities: Iterable[ActiveEntity], *, by_user: bool = True) -> None:
         """Replace active entities by newly named entities of the same types, such as ASINs.
 
-        Entities that the user named always replace those of their type. A new title or series also
-        removes the volumes, ASINs, ISBNs and prices of the earlier title. A new date or weekday
-        removes the time of the earlier day. Entities that the assistant or a tool named
-        (``by_user`` is False) are ignored in three cases:
+        A new title or series also removes the volumes, ASINs, ISBNs and prices of the earlier
+        title. A new date or weekday removes the time of the earlier day.
 
-        - One of the new entities is active already.
+        Entities that the user named always replace those of their type. Entities that the assistant
+        or a tool named (``by_user`` is False) do so except in three cases:
+
+        - One of them is active already. It then counts as named in this turn.
         - There are more than ``MAX_VALUES`` (5) new entities of the type.
         - An active, confirmed entity of the type was named in the same turn.
-
-        The active entities of the type then stay active, and those named again count as named in
-        this turn.
         """
         named = defaultdict[str, dict[str, ActiveEntity]](dict)
         for entity in entities:

@@ -86,7 +86,7 @@ class StateStats(TypedDict):
 
     Attributes:
         entities: Number of active entities.
-        executions: Two numbers of steps, such as tool calls, of the current task: those still in
+        executions: Two numbers: the steps of the current task, such as tool calls, that are in
             memory, and all that were recorded.
         goals: Two numbers: the goals set so far, and the archived goals.
         tokens: Estimated tokens of the stored dialogue (key ``conversation``), entities and goals.
@@ -149,8 +149,8 @@ class StateCoordinator(Plugin):
             state.
         codec: Codec of the shared state.
         is_stored: Function that takes an agent's id and returns whether the session still has its
-            conversation. A new agent ignores shared state if the result is False for all agents
-            that wrote this state. None: no check.
+            conversation. If the result is False for all agents that wrote shared state, a new agent
+            ignores it. None: no check.
         deadline: Seconds that a turn waits for the hot store. Default 0.05.
         clock: Function that returns monotonic seconds.
         wall_clock: Function that returns seconds since 1970.

@@ -116,9 +116,8 @@ class StatePart(BaseModel):
     def merge(self, base: Values, other: Values) -> None:
         """Merge the changes that another agent made to its copy of this part of the state.
 
-        Mappings are merged key by key, and tuples item by item. If both agents changed a number,
-        both changes are added to its earlier value. If both changed another value, such as a text,
-        this agent's value is kept.
+        Mappings are merged key by key, and tuples item by item. If each agent added 1 to a number,
+        it grows by 2. If both changed another value, such as a text, this agent's value is kept.
 
         Args:
             base: Values before the changes of both agents, keyed by field.
@@ -233,8 +232,8 @@ class SessionState:
         hot: Hot store for the shared state. None: the agent shares no state.
         scope: Scope of the session; required with ``hot``.
         is_stored: Function that takes an agent's id and returns whether the session still has its
-            conversation. A new agent ignores shared state if the result is False for all agents
-            that wrote this state. None: no check.
+            conversation. If the result is False for all agents that wrote shared state, a new agent
+            ignores it. None: no check.
         deadline: Seconds that a turn waits for the shared state.
 
     Attributes:
@@ -317,8 +316,8 @@ class SessionState:
 
         Args:
             base: Values of all parts of the state, such as the goals, at the last read or write, by
-                key. This agent's changes since then are merged into the values that are read now.
-                None: they are discarded.
+                key. This agent's changes since then are merged into the newly read values. None:
+                the changes are discarded.
         """
         with self.lock:
             agent = self.agent
@@ -363,8 +362,8 @@ class SessionState:
     def begin_turn(self) -> None:
         """Prepare the state for a new turn, and take over changes that other processes stored.
 
-        If a session manager has replaced ``agent.state``, the parts of the state are read from the
-        replacement. Changes that this agent made since its previous turn are merged into them.
+        If a session manager has replaced ``agent.state``, its values are read again, and this
+        agent's changes since the previous turn are merged into these values.
         """
         with self.lock:
             self.is_in_turn = True

@@ -74,9 +74,9 @@ def item_of(items: Mapping[str, _Item], kind: str, name: str) -> _Item:
 
 
 def check_move(name: str, moves: Mapping[_Item, Iterable[str]], old: _Item, new: str) -> None:
-    """Raise a ``StateError`` unless the table ``moves`` allows ``new`` after the value ``old``.
+    """Raise a ``StateError`` if a status or phase may not change from ``old`` to ``new``.
 
-    The values are statuses or phases. ``name`` is the name of the changed value in the error.
+    ``moves`` lists the allowed next values. ``name`` is the value's name in the error.
     """
     if new not in moves[old]:
         allowed = ", ".join(sorted(moves[old])) or "none"

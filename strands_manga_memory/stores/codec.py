@@ -294,9 +294,9 @@ MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError
 def parsing(record: object) -> Iterator[None]:
     """Raise a ``CorruptRecordError`` for errors of a ``with`` block that parses a stored record.
 
-    It replaces errors that damaged data can cause, such as ``KeyError`` and ``ValueError``. Other
-    errors, and the errors of this package, are raised unchanged. ``str(record)`` is the name of the
-    record for the error message.
+    Only errors that damaged data can cause, such as ``KeyError`` and ``ValueError``, are replaced.
+    Other errors, and those of this package, are raised unchanged. ``str(record)`` is the name of
+    the record for the error message.
     """
     try:
         yield

@@ -71,8 +71,8 @@ class DynamoDBTable:
         schema: Names of the keys and indexes. Default ``SESSIONS``.
         name: Name of the table. Default ``schema.name``.
         deadline: Seconds after the start of a request during which failed attempts are retried.
-            Default 1. A batch sends one request for each 100 reads or 25 writes. If DynamoDB
-            processes only a part of such a request, the rest is sent with a new deadline.
+            Default 1. In a batch, the deadline begins again with each request of 100 reads or 25
+            writes, and after DynamoDB has processed a part of a request.
 
     Attributes:
         schema: Names of the keys and indexes.
@@ -184,7 +184,7 @@ class DynamoDBTable:
     def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
         """Write and delete many records without conditions, with up to 25 writes per request.
 
-        Each key is written once: by its last put or, without a put, by a delete.
+        A key with a put is not deleted. Its last put counts.
         """
         requests: dict[Key, dict[str, Any]] = {
             key: {"DeleteRequest": {"Key": self._key_attributes(key)}} for key in deletes

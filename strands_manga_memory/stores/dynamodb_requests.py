@@ -167,8 +167,8 @@ def _write_as_utf8(params: dict[str, Any], **_: Any) -> None:
 def check_answers(client: DynamoDBClient) -> None:
     """Let a client raise ``OSError`` if a connection ends before the end of a response.
 
-    botocore returns the beginning of the response instead. Without its body, it would look like a
-    missing record. Clients of other libraries do not change.
+    Otherwise, botocore returns the received part, which can look like a missing record. Clients of
+    other libraries do not change.
     """
     events = getattr(getattr(client, "meta", None), "events", None)
     if events is not None:
@@ -212,8 +212,8 @@ def item_of(stored: Mapping[str, Any]) -> Item:
 def expression_of(when: Condition | None, partition: str) -> dict[str, Any]:
     """Return the boto3 arguments for the condition of a write; without a condition, an empty dict.
 
-    ``partition`` is the name of the partition key. Every record has this attribute, so its absence
-    means that no record exists.
+    ``partition`` is the name of the partition key, an attribute that is missing only if there is no
+    record.
     """
     if when is None:
         return {}

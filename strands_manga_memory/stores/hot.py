@@ -39,9 +39,9 @@ class HotWrite:
     are recognized.
 
     Args:
-        expect: Epoch and version that the stored conversation must have. None: there must be no
-            conversation, or a tombstone (record of its deletion) with an epoch below ``epoch``. The
-            write replaces the tombstone.
+        expect: Epoch and version that the stored conversation must have. None: the write succeeds
+            if there is no conversation. It also replaces a tombstone (record of a deletion) with an
+            epoch below ``epoch``.
         epoch: Epoch after the write.
         version: Version after the write, from ``new_version``. If the store already has this epoch
             and version, an earlier attempt of the write has succeeded.

@@ -60,8 +60,8 @@ class PostgresTable(SQLTable):
         conninfo: URL or connection string of libpq:
             ``postgresql://user:password@host:5432/database?sslmode=verify-full``.
         schema: Names of the table and its keys. Default ``SESSIONS``.
-        deadline: Longest time of an operation in seconds, without the wait for a free connection.
-            Default 2. The wait has the same limit, but at least 2 seconds.
+        deadline: Longest time of an operation in seconds. Default 2. The wait for a free connection
+            is separate, with the same limit but at least 2 seconds.
 
     Attributes:
         schema: Names of the table and its keys.
@@ -309,7 +309,7 @@ class Connection(psycopg.Connection[Any]):
     ) -> Any:
         """Connect to the PostgreSQL server, or store the error in ``PostgresTable.failure``.
 
-        Waiting threads read it there, because the pool does not report errors to them.
+        Waiting threads read the error there, because the pool does not report it.
         """
         try:
             return super().connect(conninfo, **options)

@@ -443,10 +443,9 @@ _MOVING = "access a non local key"  # error of a script whose slot is migrating 
 
 
 def package_error(error: Exception, key: str = "") -> tuple[StoreError, bool]:
-    """Convert an error of redis-py to the corresponding ``StoreError`` of this package.
+    """Return the ``StoreError`` for an error of redis-py, and whether a quick retry may succeed.
 
-    ``key`` is the requested key, for the error message; empty if unknown. The second result is
-    whether a retry within moments may succeed.
+    ``key`` is the requested key, for the error message; empty if unknown.
     """
     text = str(error)
     what = f"redis | {type(error).__name__}: {text}"

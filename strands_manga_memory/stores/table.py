@@ -69,9 +69,8 @@ class Condition:
     """Condition on the stored record, which is checked in the same atomic step as a write.
 
     For example, ``Condition(equals={"version": 3})`` allows a write only if the stored record has
-    version 3. ``Condition(absent=True)`` allows a write only if there is no record. With both, a
-    write is allowed in either case. Without ``equals`` and ``below``, no existing record meets the
-    condition.
+    version 3. ``Condition(absent=True)`` allows a write only if there is no record.
+    ``Condition(absent=True, equals={"version": 3})`` allows a write in both cases.
 
     Attributes:
         absent: Whether the write is allowed if there is no record.
@@ -102,7 +101,7 @@ class Condition:
 
 
 ABSENT = Condition(absent=True)
-"""The record must not exist yet."""
+"""Condition that no record exists yet."""
 
 
 @dataclass(frozen=True)
@@ -158,8 +157,8 @@ class Table(Protocol):
             item: The record.
             when: Condition on the stored record. None for no condition.
             scrub: Whether a replaced record must be unreadable in all files of the store when the
-                call returns. False is faster, but a file may contain the record until any record is
-                deleted, or replaced with ``scrub=True``.
+                call returns. False is faster; the record may then stay in a file until any record
+                is deleted, or replaced with ``scrub=True``.
 
         Returns:
             Whether the record was written. False if the condition is not met.
@@ -279,8 +278,8 @@ def normalize(value: Any) -> Any:
 def parse_item(data: bytes, key: Key, schema: TableSchema) -> Item:
     """Parse a serialized record. If the data is damaged, the result has only the key.
 
-    Thus, one damaged record does not fail a read of many records. A record with another key than
-    ``key`` also counts as damaged.
+    No error is raised, so that other records can be read. A record with another key than ``key``
+    also counts as damaged.
     """
     with suppress(*MALFORMED):
         item = load(data)
@@ -306,7 +305,7 @@ class SQLTable:
     _placeholder = "?"
 
     def _write(self, writes: Sequence[Write], *, scrub: bool = True) -> bool:
-        """Execute all writes in one transaction if all conditions are met. Return whether they are.
+        """Execute all writes in one transaction, and return True, if all conditions are met.
 
         With ``scrub``, replaced records are unreadable in the store's files when the call returns.
         """

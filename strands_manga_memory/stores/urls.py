@@ -70,8 +70,7 @@ def users_table_url(
         memories: Argument ``memories`` of ``MangaMemory``: a URL, True for a table in the same file
             or service as the conversations, False or None for no table.
         durable: URL of the table of conversations. If ``memories`` is True, the result is this URL;
-            for DynamoDB, without the table's name, because the memory table has its own default
-            name.
+            for DynamoDB, without the table's name, as in ``dynamodb://?region=us-east-1``.
     """
     if memories is not True:
         return memories or None

@@ -185,9 +185,9 @@ class TierHealth:
     def wait_limit(self, seconds: float) -> float:
         """Return the number of seconds that a call may wait for the store's response.
 
-        While the store works, the result is ``seconds``. In an outage, it is lower, but at least
-        0.05 s: with ``seconds=2``, a call that begins 1.5 s after the start of the first failed
-        call may wait 0.5 s. An outage thus delays only its first calls.
+        While the store works, the result is ``seconds``. In an outage, it is the rest of
+        ``seconds`` since the start of the first failed call, but at least 0.05 s. With
+        ``seconds=2``, a call that begins 1.5 s after this start may wait 0.5 s.
         """
         if self._shared is not None:
             return self._shared.wait_limit(seconds)
