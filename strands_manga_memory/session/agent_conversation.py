@@ -61,9 +61,9 @@ class SessionStats(TypedDict):
         left_messages: Number of messages that the history lacks, or has only in an edited form.
         unsaved_messages: Number of messages that no store has confirmed.
         dropped_messages: Number of unsaved messages discarded because the conversation was deleted.
-        possible_loss: Whether the last turns may be lost, because the hot tier, which gets turns
-            first, had lost the conversation or did not answer when this process read the stores.
-            False if ``close`` or a sweeper had written all turns to the durable tier.
+        possible_loss: Whether the last turns may be lost. True if this process found the hot tier
+            (which gets turns first) empty or down, unless ``close`` or a sweeper had written all
+            turns to the durable tier.
         hot: State of the hot tier (such as Redis): ``up``, ``down`` or ``none`` (not in use).
         hot_error: Cause of the hot tier's outage, possibly with a remedy; empty while it is up.
         durable: State of the durable tier (such as DynamoDB): ``up``, ``down`` or ``none``.
@@ -108,8 +108,8 @@ class AgentConversation:
         local: This process's copy of the conversation, with its unsaved changes.
         lock: Lock that guards ``local``. It is never held during I/O.
         possible_loss: Whether turns may have been lost before the conversation was opened.
-        in_use: ``AgentConversation`` of this process's agent that has the same conversation; None
-            without such an agent.
+        in_use: Object through which this process's agent uses the conversation; None without such
+            an agent.
     """
 
     def __init__(
@@ -234,8 +234,8 @@ class AgentConversation:
         A user's request begins a new turn. Any other message is added to the open turn or, without
         one, begins a turn that has the number of the previous turn.
 
-        A model that continues an answer sends a longer message with the same ``tracking_id``. If
-        ``history``, the agent's messages, has only the longer message, the shorter one is replaced.
+        A model that continues an answer sends a longer message with the same ``tracking_id``. This
+        message replaces the shorter one if ``history``, the agent's messages, has only the longer.
         ``at`` is the time of the message in seconds since 1970 (default: now).
         """
         with self.lock:
@@ -419,7 +419,7 @@ class AgentConversation:
     def include_unsaved(self, in_use: AgentConversation) -> None:
         """Let ``history`` also return the messages that an agent of this process has not saved yet.
 
-        ``in_use`` is the ``AgentConversation`` through which the agent uses the same conversation.
+        ``in_use`` is the object through which the agent uses the conversation.
         """
         with in_use.lock:
             own, base = in_use.local.own_turns, in_use.local.base
@@ -473,10 +473,10 @@ class AgentConversation:
     def _read_log(
         self, *, newest: int | None = None, until: TurnKey | None = None
     ) -> tuple[list[LogEntry], int]:
-        """Return messages of the log, oldest first, and their number without placeholders.
+        """Return messages of the log, oldest first, and the number of messages that were found.
 
-        A placeholder replaces each missing message. ``newest`` is the minimum number of messages to
-        read, from the newest back. ``until`` is the newest turn to read.
+        A placeholder replaces each missing message. Only turns up to ``until`` are read, and at
+        least the last ``newest`` messages of them.
         """
         read = self.storage.history(newest=newest, until=until)
         log = {key: turn for key, turn in read if until is None or key <= until}

@@ -54,8 +54,8 @@ def slots_of(
     - Any other message, such as a summary, belongs to no turn. It becomes a reference that contains
       the whole message.
 
-    ``view`` has references to the previous history, and to messages added since. ``found`` finds
-    any message in memory by its ``tracking_id``, also a message that ``view`` lacks.
+    ``view`` has the references of the previous history, and of messages added since. ``found``
+    finds a message in memory that ``view`` lacks, by its ``tracking_id``.
     """
     unmatched: dict[bytes, list[Slot]] = {}
     for slot in view:
@@ -98,8 +98,8 @@ def messages_of(
 ) -> list[Message]:
     """Convert the references ``view`` to the messages of an agent's history.
 
-    A placeholder replaces each message that cannot be read. ``before`` and ``present`` are the
-    references and the messages of the present history. Messages in both histories are not read.
+    A placeholder replaces each message that cannot be read. ``present`` has the messages of the
+    present history, and ``before`` their references. Messages that stay in the history are reused.
     """
     kept = dict(zip(before, present, strict=True)) if len(before) == len(present) else {}
     messages: list[Message] = []
@@ -158,8 +158,8 @@ def entries_of(snapshot: Mapping[str, Any]) -> tuple[dict[str, bytes], bytes | N
     """Convert the states in a Strands snapshot to named, serialized values, which can be stored.
 
     Returns:
-        A dict with one value for each key of ``agent.state``, one for the interrupts, and one for
-        the state of the model. Also the serialized state of the conversation manager, or None.
+        A dict with the values of ``agent.state``, the interrupts and the state of the model; and
+        the serialized state of the conversation manager, or None.
     """
     state, notes = snapshot.get("state") or {}, snapshot.get(MANAGER_STATE)
     entries = {f"{STATE}{key}": dump([value]) for key, value in state.items()}

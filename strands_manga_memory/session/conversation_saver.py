@@ -32,7 +32,7 @@ from strands_manga_memory.telemetry import count_missed_deadline, in_current_con
 logger = logging.getLogger(__name__)
 
 _MAX_WAIT_SECONDS = 5.0
-"""Limit of a turn's wait in seconds, even if the process pauses. A longer deadline replaces it."""
+"""Limit of a wait in seconds, including pauses of the process. A longer deadline replaces it."""
 
 _T = TypeVar("_T")
 
@@ -121,10 +121,10 @@ class ConversationSaver:
     # Waiting
 
     async def wait(self, future: Future[None]) -> None:
-        """Wait until a save or refresh ends, or until the deadline of the called tier.
+        """Wait until a save or refresh ends, at most for its tier's ``deadline``.
 
-        After the deadline, a warning is logged, and the work is completed in the background. If
-        the tier is known to be down, the call returns at once.
+        After the deadline, a warning is logged, and the work goes on in the background. If the
+        tier is known to be down, the call returns at once.
 
         Raises:
             ConflictError: Another process's change cannot be merged with unsaved changes.
@@ -164,8 +164,8 @@ class ConversationSaver:
     def block(self, future: Future[None], *, must: bool = False, has_waited: bool = False) -> None:
         """Block the thread until a save ends, or until a deadline.
 
-        On an event loop, the deadline is ``hot_deadline``. With ``must``, or without an event loop,
-        it is ``durable_deadline``.
+        The deadline is ``hot_deadline`` on an event loop without ``must``. Otherwise, it is
+        ``durable_deadline``.
 
         Args:
             future: The save.
@@ -280,7 +280,7 @@ class ConversationSaver:
             self._needs_flush = True  # begun in the hot tier: the durable tier does not answer
 
     def _attempt(self, work: Callable[[], _T], tier: Tier, *, must: bool = False) -> _T:
-        """Call ``work``, which uses ``tier``. Record whether the tier is up. If not, retry later.
+        """Call ``work``, which uses ``tier``. If the tier fails, plan a retry.
 
         Without ``must``, a tier that is known to be down is not called. After a ``ConflictError``
         or ``CorruptRecordError``, all later saves fail with the same error.
@@ -337,9 +337,9 @@ _FLUSH_SECONDS = 5.0
 def flush_saved(writer: Writer, *others: Future[None]) -> None:
     """Copy to the durable tier the conversations that this process saved only in the hot tier.
 
-    At most 1,000 conversations are copied, those with the latest saves. If some of them are not
-    copied within 5 seconds, a warning is logged. A background job (the sweeper) later copies all
-    conversations that this call did not copy. ``others`` are futures of other writes to wait for.
+    Only the 1,000 conversations with the latest saves are copied. If this takes over 5 seconds, a
+    warning is logged. A background job (the sweeper) later copies the remaining conversations.
+    ``others`` are futures of further writes to wait for.
     """
     unflushed, end = writer.unflushed, time.monotonic() + _FLUSH_SECONDS
 

@@ -122,11 +122,11 @@ def content_at(storage: ConversationStorage, at_turn: int) -> Record:
     """Return a record of a conversation's history and states at the end of the turn ``at_turn``.
 
     Turns are counted from 1. For the last turn, these are the present history and states. For an
-    earlier turn, the history has at most 100 turns, and states that were set later are missing,
+    earlier turn, the history has at most 100 turns, and states set after the turn are missing,
     because only their latest values are stored.
 
-    ``storage`` must be loaded. The record's field ``seen``, the number of messages of each turn,
-    also has the turns after ``at_turn``.
+    ``storage`` must be loaded. The record's ``seen``, the number of messages of each turn, also has
+    the turns after ``at_turn``.
 
     Raises:
         ValueError: There is no turn ``at_turn``.
@@ -195,12 +195,12 @@ def begin_with(storage: ConversationStorage, content: Record, *, replaces: bool)
     Args:
         storage: Access to the conversation. The object must be new: no agent may use it.
         content: The content. Its turns are also written to the log of the new incarnation.
-        replaces: False: begin a conversation that does not exist yet. True, for a rewind: replace
-            the incarnation from which ``content`` was read. Keep turns that were stored later.
+        replaces: False: begin a conversation that does not exist yet. True: replace a conversation
+            by the rewound ``content``, and keep turns that were stored after ``content`` was read.
 
     Returns:
-        Whether the content was stored. False if the conversation exists already or, with
-        ``replaces``, if the incarnation of ``content`` has ended.
+        Whether the content was stored. False if the conversation exists or, with ``replaces``, if
+        it has ended since ``content`` was read.
     """
     for _ in attempts(storage.first.name):
         found = [storage.read_hot(touch=False)] if storage.hot is not None else []
@@ -233,9 +233,9 @@ def begin_with(storage: ConversationStorage, content: Record, *, replaces: bool)
 
 
 def _with_new_turns_unlogged(storage: ConversationStorage, content: Record) -> Record:
-    """Return the stored record. Its unlogged turns are those saved after ``content`` was read.
+    """Return the stored record, prepared for a merge into the rewound record ``content``.
 
-    A rewind merges this record into ``content``. The merge adds only unlogged turns.
+    Its unlogged turns, which the merge adds, are those saved after ``content`` was read.
     """
     base = storage.local.base
     new = {key for key, length in base.seen.items() if length > content.seen.get(key, 0)}

@@ -118,8 +118,8 @@ class SessionAgent:
     def _refill_stash(self, agent: Agent) -> None:
         """Store the offloaded messages of an agent in its stash again, after a restart.
 
-        Strands moves such messages from the history to the stash (a store), and leaves references.
-        A stash in memory is empty after a restart.
+        Strands moves such messages from the history to a store, the stash. A stash in memory is
+        empty after a restart.
         """
         manager = agent.context_manager
         if manager is None or manager.stash is None or manager.stash_is_durable:
@@ -150,14 +150,12 @@ class SessionAgent:
     async def before_turn(self, agent: Agent) -> None:
         """Prepare an agent's turn: save unsaved changes, and take over changes of other processes.
 
-        The stores are first read for such changes with ``refresh="turn"``, or if no store has
-        answered for hours.
+        With ``refresh="turn"``, or if no store has answered for hours, the stores are read first.
 
         Raises:
             StoreUnavailableError: ``max_unsaved`` or more messages are unsaved.
             ConflictError: Another process's change cannot be merged. Or another process has
-                answered or deleted the interrupt for which the agent waited: call the agent with a
-                new request.
+                answered or deleted the agent's interrupt: call the agent with a new request.
             CorruptRecordError: A stored record is damaged.
         """
         conversation = self.conversation
@@ -236,9 +234,9 @@ class SessionAgent:
     def redact(self, message: Message, read_log: Callable[[], Iterable[LogEntry]]) -> None:
         """Replace a message of the agent by its redacted version, in memory and in all stores.
 
-        The replaced message is the one with the same ``tracking_id``. The stores are changed in the
-        background: see ``wait_for_redactions``. If the message is not in memory, ``read_log``,
-        which returns all stored messages, is called there until the stores answer.
+        The replaced message has the same ``tracking_id``. A message that is not in memory is
+        searched in all stored messages, the result of ``read_log``. The stores are read and changed
+        in the background, with retries: see ``wait_for_redactions``.
         """
         conversation = self.conversation
         saver, writer = conversation.saver, conversation.tiers.writer

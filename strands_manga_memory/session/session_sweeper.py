@@ -365,7 +365,7 @@ class SessionSweeper:
         return True
 
     def _remove_head(self, entry: ExpiryEntry, durable: DurableTier) -> float | None:
-        """Remove an expired tombstone (deletion marker). Return the next check's time or None."""
+        """Remove an expired tombstone (deletion marker). Return the next check's time, if any."""
         now = self._tiers.clock()
         expires_at = int(durable.head_item.get(self._table.schema.ttl) or 0)
         if expires_at > now:

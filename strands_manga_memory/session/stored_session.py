@@ -51,9 +51,9 @@ COUNTERS = ("turn_count", "created", "last_activity")
 class StoredSession:
     """Stored session that can be read and changed. ``TieredSessionManager`` inherits these methods.
 
-    Many methods have an argument ``agent_id``. None means the default agent: the agent of ``scope``
-    or, without a scope, the only agent that uses this object. If none or several use it, this is
-    the agent with the id ``default``.
+    Many methods have an argument ``agent_id``. None means the default agent. With a scope, this is
+    the scope's agent. Without one, it is the only agent that uses this object or, if none or
+    several do, the agent ``default``.
 
     Args:
         session_id: Id of the session, or a ``ConversationScope`` with the ids of session, user,
@@ -475,7 +475,7 @@ class StoredSession:
     def removal_version(self) -> object:
         """Return a value that changes when messages of the default agent are redacted or deleted.
 
-        A new value means that cached messages, such as a search index, are outdated.
+        A new value means that cached data, such as a search index, is outdated.
         """
         base = self._get_or_inspect(None).local.base
         return base.incarnation and (base.incarnation, base.redactions)

@@ -223,10 +223,9 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
     def redact_latest_message(self, redact_message: Message, agent: Agent, **kwargs: Any) -> None:
         """Replace a message by its redacted version, ``redact_message``, in all stores.
 
-        The replaced message is the one with the ``tracking_id`` of the redacted version. The call
-        waits until the new message is stored, at most for ``durable_deadline``. On an event loop,
-        it returns at once, and the agent waits at the next beginning or end of its turn. A
-        redaction that takes longer, such as during an outage, is completed in the
+        The replaced message has the same ``tracking_id``. The call waits until the new message is
+        stored. On an event loop, it returns at once, and the agent waits when a turn begins or
+        ends. After ``durable_deadline``, the wait ends, and the redaction is completed in the
         background. No later write stores the original message.
 
         Raises:
@@ -274,8 +273,8 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         Without a durable tier, the changes are written to the hot tier.
 
         Raises:
-            StoreUnavailableError: A tier did not store the changes, or a redaction is not complete.
-                The changes are stored, and the redaction is completed, later in the background.
+            StoreUnavailableError: A tier did not store the changes or a redaction. The write
+                is repeated later, in the background.
             ConflictError: Another process's change cannot be merged with unsaved changes.
         """
         futures = []

@@ -1,4 +1,4 @@
-"""Stores of a session manager, storage keys of conversations, and two lists of conversations.
+"""Stores of a session manager, storage keys of conversations, and two lists in the durable tier.
 
 The directory lists a user's sessions. The expiry index lists the times when a sweeper (background
 job for expired conversations) must check a conversation.
@@ -113,7 +113,7 @@ class StoredHead(NamedTuple):
 
 
 def stored_heads(table: Table, session: str) -> list[StoredHead]:
-    """Return the properties of all conversations of a session, also of deleted ones."""
+    """Return the heads (conversation records) of a session, also those of deleted conversations."""
     rows = table.query(session, attributes=["state", "member", HOT])
     return [
         StoredHead(
@@ -343,9 +343,9 @@ def remove_listing(
 ) -> None:
     """Remove a deleted session from the list of its user's sessions.
 
-    If the hot tier may still have copies of the session, the entry stays, marked as deleted, until
-    the copies have expired at ``copies_until`` (seconds since 1970; None: no copies). ``ids`` are
-    the unescaped ids ``session``, ``user`` and ``tenant``.
+    With ``copies_until``, the entry stays, marked as deleted, until this time (seconds since 1970),
+    at which the session's copies in the hot tier have expired. ``ids`` are the unescaped ids
+    ``session``, ``user`` and ``tenant``.
     """
     if (entry := directory_entry(session, ids)) is None:
         return
@@ -366,10 +366,10 @@ def is_in_hot(table: Table, session: str) -> bool:
 def hot_copy_warnings(
     table: Table, listed: Iterable[ListedSession], hot: HotStore | None
 ) -> list[str]:
-    """Return a list with a warning if sessions may have copies in a hot tier, and ``hot`` is None.
+    """Return a list with a warning if sessions may have copies in a hot tier that is not given.
 
     A deletion or export of a user's data misses such copies. A ``hot`` tier in the memory of the
-    process counts as None. Otherwise, the list is empty.
+    process counts as not given.
     """
     if hot is not None and hot.survives_process:
         return []

@@ -74,8 +74,8 @@ class ConversationStorage:
     def is_flush_due(self) -> bool:
         """Whether this process should write the conversation to the durable tier now.
 
-        True if that tier's record (state) is outdated, or if its log (list of all turns) lacks
-        ``flush_every`` ended turns, or a multiple of this number.
+        True if that tier's record (state) is outdated, or whenever ``flush_every`` more turns have
+        ended.
         """
         if self.durable is None:
             return False
@@ -102,11 +102,10 @@ class ConversationStorage:
 
         Args:
             touch: Whether reading restarts the time to live. An inspection passes False.
-            read: Function ``read(tier, work)`` that calls ``work``, which reads the tier, and
-                returns the result. It can set a deadline.
-            start: Function ``start(work)`` that calls ``work``, which reads the hot tier, and
-                returns a future of the result. If it uses a thread, both tiers are read at the same
-                time.
+            read: Function for each read of a tier. ``read(tier, work)`` returns ``work()``, for
+                example with a deadline.
+            start: Function for the start of the hot tier's read. ``start(work)`` returns a future
+                of ``work()``. If it uses a thread, both tiers are read at the same time.
 
         Returns:
             Error of the tier that did not answer; None if no tier failed.
@@ -143,7 +142,7 @@ class ConversationStorage:
                 self.read_unlisted_turns()
 
     def read_hot(self, *, touch: bool = True) -> Record:
-        """Read the hot tier's record (state), merge it into this process's copy, return it.
+        """Read and return the hot tier's record (state). Merge it into this process's copy.
 
         ``touch=False`` does not restart the time to live.
         """
@@ -151,14 +150,14 @@ class ConversationStorage:
         return self._merge(hot, partial(hot.read, touch=touch))
 
     def read_head(self) -> Record:
-        """Read the durable tier's record (state), merge it into this process's copy, return it."""
+        """Read and return the durable tier's record (state). Merge it into this process's copy."""
         return self._merge(self._durable(), self._durable().read)
 
     def read_unlisted_turns(self) -> None:
-        """Read turns of interrupted flushes from the log into this process's copy.
+        """Add the turns of interrupted flushes to this process's copy.
 
-        Such a flush has written the log (list of all turns), but not the durable record, which
-        lacks the turns. Call ``read_head``, which reads this record, first.
+        These turns are in the log (list of all turns), but not in the durable tier's record. Call
+        ``read_head``, which reads this record, first.
         """
         head = self._durable().record
         if head.incarnation and (keys := self._durable().unlisted_keys(head)):
@@ -258,8 +257,8 @@ class ConversationStorage:
         """Save the conversation's changes in the hot tier with one compare-and-set.
 
         Args:
-            fills: Whether to save also in an empty hot tier. False: nothing is saved there if there
-                is a durable tier, in which conversations begin.
+            fills: Whether to save in an empty hot tier although there is a durable tier, in which
+                conversations begin.
 
         Returns:
             Whether the changes are saved.
@@ -290,9 +289,9 @@ class ConversationStorage:
 
     @property
     def begins_durably(self) -> bool:
-        """Whether the next save must write to the durable tier first: the hot tier is empty.
+        """Whether the next save must write to the durable tier first.
 
-        Only the durable tier then shows whether the hot tier has lost the conversation.
+        True if there is no hot tier, or if it is empty, because it may have lost the conversation.
         """
         return self.durable is not None and (self.hot is None or self.hot.record.is_empty)
 
@@ -331,10 +330,10 @@ class ConversationStorage:
                     return
 
     def _write(self, tier: Tier, draft: Record, stored: Record) -> bool:
-        """Write ``stored`` to a tier. If the tier has changed, merge its record and return False.
+        """Write ``draft`` to a tier, in the form ``stored``. Return False if the tier has changed.
 
-        ``stored`` is ``draft`` in the form that the tier stores. After a write, the changes in
-        ``draft`` count as saved.
+        After a write, the changes in ``draft`` count as saved. Otherwise, the tier's record is
+        merged into this process's copy.
         """
         if tier.write(stored):
             self.local.acknowledge(draft)
@@ -369,8 +368,8 @@ class ConversationStorage:
     def _put_head(self, *, least_logged: int = 1, closes: bool = False) -> bool:
         """Try once to write ended turns and the record (state) to the durable tier.
 
-        Fewer than ``least_logged`` ended turns are stored in the record, not in the log. Return
-        False if another process has changed the record. For ``closes``, see ``flush``.
+        The ended turns stay in the record if they are fewer than ``least_logged``. Return False if
+        another process has changed the record. For ``closes``, see ``flush``.
         """
         durable = self._durable()
         with self.local.lock:

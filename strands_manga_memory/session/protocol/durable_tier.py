@@ -211,7 +211,7 @@ class DurableTier:
         return not item or self._table.delete(*self._key, when=when)
 
     def _ended_below(self, tombstones: Iterable[Item]) -> int:
-        """Return the first incarnation that no tombstone deletes; 0 without a tombstone."""
+        """Return the number below which tombstones delete incarnations; 0 without tombstones."""
         with parsing(f"tombstones of {self._session}"):
             return max(
                 (int(item[ENDED_BELOW]) for item in tombstones if not self._is_expired(item)),
@@ -304,8 +304,8 @@ class DurableTier:
     def unlisted_keys(self, head: Record) -> list[TurnKey]:
         """Return the keys of turns in the log that the record ``head`` does not list as logged.
 
-        The record (state of the conversation) is written after the log (list of turns). It lacks
-        the last turns if a process stopped between the two writes.
+        A process leaves such turns if it stops between the write of the log (list of turns) and
+        that of the record (state).
         """
         # Older turns are known, and a pinned turn may be as old as the log.
         newest = sorted(head.seen)[-SEEN_TURNS:]
@@ -352,7 +352,7 @@ class DurableTier:
 
 
 def attempts(tier: str) -> Iterator[int]:
-    """Count attempts to replace a record in a ``for`` loop, from 0, with pauses between them.
+    """Yield the number of each attempt to replace a record, from 0 to 7, with pauses.
 
     The caller leaves the loop after a success.
 
@@ -425,7 +425,7 @@ def put_split(
     Args:
         table: The table.
         key: Key of the first item.
-        data: The value. Empty if the value is in ``attributes``.
+        data: The value; empty if it is in ``attributes``.
         attributes: Further attributes of the first item.
         before: First item of the value to replace, as last read; None or empty for a new value. The
             write is refused if another value is stored now.

@@ -1,8 +1,7 @@
 """Storage of a conversation in the hot tier, which is a cache such as Redis.
 
 The conversation is one hash, with a field for each part of its record (``record_format.py``). Each
-write is one compare-and-set. Without a durable tier, the hash keeps turns that have left the
-history.
+write is one compare-and-set. Without a durable tier, the hash keeps all turns.
 """
 
 from __future__ import annotations
@@ -56,11 +55,11 @@ class StoredHash:
     Args:
         expect: Epoch and version of the stored hash; None if the hash is missing. The next write
             succeeds only if both are unchanged.
-        epoch: Epoch that the next write stores: the stored epoch or, after a deletion or a
-            sweeper's reservation, the stored epoch plus 1. Writes of other processes that expect
-            the lower epoch are then refused.
-        unread: Keys of stored turns that ``record`` lacks, because they have left the agent's
-            history or are damaged.
+        epoch: Epoch that the next write stores, normally the stored epoch. After a deletion or a
+            sweeper's reservation, it is 1 higher, so that late writes of other processes are
+            refused.
+        unread: Keys of stored turns that ``record`` lacks, because they are damaged or not in the
+            agent's history.
         expires_in: Seconds from the read or write until the conversation counts as expired; None if
             the hash is missing.
     """
@@ -99,9 +98,9 @@ class HotTier:
 
     @property
     def is_known(self) -> bool:
-        """Whether this process knows the version and content of the stored record.
+        """Whether this process knows the stored record's version and content, which a write needs.
 
-        A write needs both. They are known after a read or a write, until the next request fails.
+        True after a read or a write, until the next request fails.
         """
         return self.stored is not None
 

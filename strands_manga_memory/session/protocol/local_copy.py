@@ -36,7 +36,7 @@ from strands_manga_memory.session.protocol.record_join import (
 from strands_manga_memory.stores.codec import dump
 
 MAX_EVICTED = 256
-"""Maximum number of turns in memory whose messages have left the agent's history."""
+"""Maximum number of turns kept in memory after removal from the agent's history."""
 
 
 class LocalCopy:
@@ -60,7 +60,7 @@ class LocalCopy:
         window: The history to save next. Unlike ``view``, it has other processes' latest changes.
         open_key: Key of the open turn, to which the next message belongs; None without such a turn.
         own_turns: The open turn, and ended turns of this process that no store has in full.
-        has_conflict: Whether ``window`` must replace ``view``, without the agent's edits.
+        has_conflict: Whether ``window`` must replace ``view`` and the agent's edits.
         dropped: Number of messages that a deletion discarded before they were saved.
         tier_records: The last known record of each tier, keyed by the tier's name; empty if unknown
             or missing.
@@ -68,7 +68,7 @@ class LocalCopy:
         is_loaded: Whether both tiers were read when the agent got its history.
         is_reset: Whether the conversation was deleted, has expired or was rewound, and the agent
             still has the old history.
-        evicted: The last turns that left the history. A conversation manager may add them.
+        evicted: The last turns removed from the history. A conversation manager may add them.
         new_manager_state: Unsaved state of the conversation manager; None if it has not changed.
         first_incarnation: Incarnation that begins if no tier has a record.
     """
@@ -115,7 +115,7 @@ class LocalCopy:
         """Add a serialized message to the open turn or, if there is none, to a new turn.
 
         Return a reference to the message; None if the conversation was deleted during the turn.
-        ``about`` has values for a new turn. ``at`` is the time in seconds since 1970; None: now.
+        ``about`` has further values of a new turn. ``at`` is in seconds since 1970; None: now.
         """
         with self.lock:
             if self.open_key is None:
@@ -184,7 +184,7 @@ class LocalCopy:
 
     @property
     def held_turns(self) -> dict[TurnKey, Turn]:
-        """All turns in memory, including unsaved ones and those that left the agent's history."""
+        """All turns in memory, also unsaved ones and those removed from the agent's history."""
         with self.lock:
             evicted = {key: self.base.redact_turn(key, turn) for key, turn in self.evicted.items()}
             return {**evicted, **self.base.turns, **self.own_turns}
@@ -272,14 +272,14 @@ class LocalCopy:
 
     @property
     def _is_answer_missing(self) -> bool:
-        """Whether a store may have a draft (earlier save) that ``base`` lacks."""
+        """Whether a store may have an unconfirmed earlier save."""
         draft, base = self._drafted[1], self.base
         return draft.version > base.version and draft.incarnation >= base.incarnation
 
     def share(self) -> Record:
         """Return a record with all unsaved changes, for a merge into another copy in this process.
 
-        The changes also become part of ``base``. Later changes of the other copy replace them.
+        The changes become part of ``base``, so that later changes of the other copy win.
         """
         with self.lock:
             if self.has_changes():
@@ -291,7 +291,7 @@ class LocalCopy:
             return self.base
 
     def merge_shared(self, other: LocalCopy) -> None:
-        """Merge the unsaved changes of another copy of the conversation in this process."""
+        """Merge into this copy the unsaved changes of another copy in this process."""
         found = other.share()
         with self.lock:
             self.first_incarnation = other.first_incarnation
@@ -348,11 +348,10 @@ class LocalCopy:
 
         Args:
             found: Record that was read from the tier.
-            logged: Numbers of messages of turns that are too old for the newer record's list of
-                known turns (``seen``), but are in the log (list of all turns). Such turns have left
-                the history, and are not added again.
-            is_head: Whether ``found`` is the durable tier's record. Its unlogged turns then count
-                as unlogged here, too, because the log of a restored backup may lack them.
+            logged: Old turns that were found in the log (list of all turns), with their numbers of
+                messages. They are not added to the history again.
+            is_head: Whether ``found`` is the durable tier's record. Its list of unlogged turns is
+                then adopted, because the log of a restored backup may lack these turns.
         """
         with self.lock:
             if self.answered_at is None or found.incarnation:
@@ -400,9 +399,10 @@ class LocalCopy:
             self._rebase(edited.window, record.incarnation, own)
 
     def set_tier_record(self, tier: str, record: Record) -> None:
-        """Set the last known record of a tier. If the tier has the log, update ``base.unlogged``.
+        """Set the last known record of a tier.
 
-        ``unlogged`` has the turns that may be missing or incomplete in the log (list of all turns).
+        If this tier has the log (list of all turns), also update ``base.unlogged``, the turns that
+        may be missing or incomplete there.
         """
         with self.lock:
             self.tier_records[tier], base = record, self.base
@@ -416,9 +416,9 @@ class LocalCopy:
 
     @property
     def possibly_lost(self) -> dict[TurnKey, int]:
-        """Turns of the history that may lack messages, if the table was restored from a backup.
+        """Turns of the history that may be incomplete in a table restored from a backup.
 
-        Each value is the number of the turn's messages that certainly still exist.
+        Each value is the number of the turn's messages that certainly exist.
         """
         with self.lock:
             base, head = self.base, self.tier_records["durable"]
@@ -439,7 +439,7 @@ class LocalCopy:
         Args:
             keys: Turns that the log may have lost, from ``possibly_lost``.
             found: The turns of ``keys`` that the log still has.
-            incarnation: Incarnation of the read log. If it has ended, nothing is removed.
+            incarnation: Incarnation (run) of the log. If it has ended, nothing is removed.
         """
         with self.lock:
             self.add_turns(found, incarnation)
@@ -477,7 +477,7 @@ class LocalCopy:
         return {key: turn for key, turn in self.own_turns.items() if self.base.lacks(key, turn)}
 
     def stored_lengths(self, incarnation: int) -> Mapping[TurnKey, int]:
-        """Return the known numbers of stored messages in an incarnation, keyed by turn."""
+        """Return the known number of stored messages of each turn of an incarnation."""
         with self.lock:
             lengths = Counter[TurnKey]()
             for record in self.tier_records.values():
@@ -486,7 +486,7 @@ class LocalCopy:
             return lengths
 
     def next_version(self, *others: Record) -> Version:
-        """Return a new version, above all versions that this process or a given record knows."""
+        """Return a version that is higher than all known versions and those of ``others``."""
         with self.lock:
             self._note_times(*others)
             # The latest key may have the same time, so quick turns do not run ahead of the clock.
@@ -495,29 +495,29 @@ class LocalCopy:
             return Version(self._version_time, secrets.token_hex(4))
 
     def next_incarnation(self, known: int = 0) -> int:
-        """Return the next incarnation, a number above ``known`` and the present incarnation."""
+        """Return a new incarnation number, higher than the present one and ``known``."""
         return max(known + 1, self.base.incarnation + 1, int(self._clock()))
 
     def expired_record(self, known: int = 0) -> Record:
         """Return an empty record that replaces the record of an expired conversation.
 
-        Its incarnation is above ``known`` and the present one. A merge with this record keeps turns
-        that the log may lack. A merge with a tombstone does not.
+        Its incarnation number is higher than ``known``. Unlike a merge with a tombstone, a merge
+        with this record keeps turns that the log may lack.
         """
         base, version = self.base, self.next_version()
         incarnation = self.next_incarnation(known)
         return Record(version, incarnation, base.deleted_below, base.last_rewind, seen=base.seen)
 
     def next_tombstone(self, known: int, found: Record) -> Record:
-        """Return a tombstone (record of a deletion) that is newer than all known records.
+        """Return a tombstone (record of a deletion), newer than this copy and ``found``.
 
-        Its incarnation is above ``known``, the present one, and that of ``found``.
+        Its incarnation number is also higher than ``known``.
         """
         incarnation = self.next_incarnation(max(known, found.incarnation))
         return Record(self.next_version(found), incarnation, deleted_below=incarnation)
 
     def _aligned(self, found: Record) -> Record:
-        """Return ``found``. If ``found`` or ``base`` has no incarnation, copy the other's."""
+        """Copy a missing incarnation number between ``found`` and ``base``. Return ``found``."""
         base, is_own = self.base, found.version.tag in self._draft_tags
         if not (base.incarnation or found.deletes(base)) and (is_own or not base.is_empty):
             self.base = replace(base, incarnation=found.incarnation)
@@ -567,8 +567,8 @@ class LocalCopy:
         """Update ``window``, the history to save next, after a merge with another record.
 
         If other processes only added messages, the agent's edits are kept. Otherwise, the merged
-        history replaces the edited one. ``ancestor`` is the stored history that the agent has
-        edited. ``own`` has the turns of this process that were unsaved before the merge.
+        history replaces the edited one. ``ancestor`` is the stored history before the edits.
+        ``own`` has the turns of this process that were unsaved before the merge.
         """
         base = self.base
         # An open turn that a rewind removed counts only if the turn has grown since then.

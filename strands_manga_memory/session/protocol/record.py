@@ -64,8 +64,8 @@ class Version(NamedTuple):
     The newer record has the higher version, and a merge of two records prefers its content.
 
     Attributes:
-        time: Time of the write in milliseconds since 1970, or a later time: that of the latest
-            known turn key, or of the latest known version plus 1.
+        time: Time of the write in milliseconds since 1970, or a later time, so that the version is
+            higher than all known versions.
         tag: Random text, which makes the version unique.
         minor: Number of later writes of the record without a change of the conversation, such as
             after turns were written to the log (list of all turns).
@@ -121,7 +121,7 @@ def keys_to_text(entries: Iterable[tuple[TurnKey | None, str]]) -> str:
 
     - ``+41.5c8e01f2``: the key with the time 41 and the tag ``5c8e01f2``. It has no note.
     - ``+2:3``: the key with the time 43 (2 later) and the same tag. Its note is ``3``.
-    - ``:4``: the same key again, or None. The note is ``4``. It must show which of both.
+    - ``:4``: the same key again, or no key (None). The note ``4`` must show which.
     - ``+3.90d1aa07``: the key with the time 46 and the tag ``90d1aa07``.
     """
     words: list[str] = []
@@ -285,8 +285,8 @@ class Record:
             deleted.
         last_rewind: Incarnation that the last rewind began; 0 if there was none.
         window: History of the agent, as references to messages.
-        seen: Number of messages of each turn that the author knew. Turns before the newest 100 may
-            be missing.
+        seen: Turns that the author knew, with their numbers of messages. Turns before the newest
+            100 may be missing.
         removed: Turns that a rewind removed, with their numbers of messages then. A turn with more
             messages was continued, and is kept.
         states: Named state values, with their versions.
@@ -340,10 +340,10 @@ class Record:
         }
 
     def is_older_than_seen(self, key: TurnKey) -> bool:
-        """Return whether a turn is missing in ``seen``, and older than the newest 100 turns there.
+        """Return whether a turn is too old for ``seen``, the list of turns that the author knew.
 
-        ``seen`` lists the turns that the record's author (writer) knew, but may lack older turns.
-        True means that the author may have known the turn.
+        The list may lack turns before the newest 100. True means that the author (writer of the
+        record) may have known the turn.
         """
         return key not in self.seen and self._seen_from is not None and key < self._seen_from
 
@@ -355,7 +355,7 @@ class Record:
     def counted_length(self, key: TurnKey) -> int:
         """Return how many messages of a turn are included in the record's ``message_count``.
 
-        A turn that a rewind removed is not included, unless messages were added to it later.
+        The result is 0 for a turn that a rewind removed, unless the turn was continued.
         """
         length = self.seen.get(key, 0)
         return length if length > self.removed.get(key, 0) else 0
@@ -397,10 +397,10 @@ class Record:
 
     @property
     def logs_from(self) -> int:
-        """Lowest incarnation whose log (list of turns) is still needed.
+        """Lowest incarnation (run) whose log (list of turns) is still needed.
 
-        A deletion, expiry or rewind begins the next incarnation. Logs from before a deletion or
-        rewind are not needed. A sweeper (background job) reads logs from before an expiry.
+        Logs from before a deletion or rewind are not needed. Logs from before an expiry are needed,
+        because a sweeper (background job) reads them.
         """
         return max(self.deleted_below, self.last_rewind)
 
@@ -475,10 +475,9 @@ def missing_turns(record: Record, head: Record) -> set[TurnKey]:
 def head_record(record: Record, unlogged: AbstractSet[TurnKey], before: Record) -> Record:
     """Convert a conversation's record (state) to the head, the form that the durable tier stores.
 
-    The head has only the turns ``unlogged``, which are incomplete in the log (list of all turns).
-    Its map ``seen``, the number of messages of each turn, counts messages that ``record`` contains,
-    or that ``before``, the previous head, counts. A table that was restored from a backup may have
-    lost other messages.
+    The head contains only the turns ``unlogged``, which are incomplete in the log (list of all
+    turns). Its ``seen``, the number of messages of each turn, leaves out messages that are neither
+    in ``record`` nor listed by ``before``, the previous head: a restored backup may lack them.
     """
     had = before.seen if before.incarnation == record.incarnation else {}
     seen = {}

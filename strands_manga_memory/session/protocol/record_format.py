@@ -169,8 +169,8 @@ def _window_to_text(window: Window, seen: Lengths) -> str:
     - ``:*``: a message that the conversation manager wrote. It belongs to no turn.
     - ``+41.5c8e01f2:0*``: the first message (0) of the turn with the time 41 and the tag
       ``5c8e01f2``. The message was edited (``*``).
-    - ``+9:1-``: all messages after it (``-``), up to the second (1) of the turn with the time 50,
-      which is 9 later, and the same tag.
+    - ``+9:1-``: the next messages (``-``), up to and including the second one (1) of the turn with
+      the time 50 (9 later).
 
     ``seen`` has the number of messages of each turn.
     """

@@ -29,9 +29,8 @@ def join(one: Record, other: Record, logged: Lengths | None = None) -> Record:
     author (writer) of the newer record knew them, and so removed them on purpose. For each state
     and each redacted message, the newest value is kept.
 
-    ``logged`` has the numbers of messages of turns that are too old for the newer record's list of
-    known turns (``seen``), but are in the log (list of all turns). Such turns are not added to the
-    history again.
+    ``logged`` has old turns that were found in the log (list of all turns), with their numbers of
+    messages. The newer record's author knew them, so they are not added to the history again.
     """
     newer, older = _newer_first(one, other)
     if older.incarnation < newer.incarnation:
@@ -82,10 +81,9 @@ def join(one: Record, other: Record, logged: Lengths | None = None) -> Record:
 def keys_older_than_seen(one: Record, other: Record, own: Collection[TurnKey]) -> set[TurnKey]:
     """Return the keys of turns that must be looked up in the log before two records are merged.
 
-    These turns are too old for the newer record's list of known turns (``seen``). The older record
-    lists them as unlogged, or this process has not saved them (``own``). If the log (list of all
-    turns) has such a turn, the newer record's author (writer) knew it. After a deletion, the result
-    is empty.
+    The newer record lists only recent turns as known (``seen``). Its author (writer) knew an older
+    turn only if the log (list of all turns) has it. ``own`` has unsaved turns of this process.
+    After a deletion, the result is empty.
     """
     newer, older = _newer_first(one, other)
     if newer.deletes(older):
@@ -146,9 +144,8 @@ def new_slots(
 ) -> list[Slot]:
     """Return the slots (references to messages) of ``other`` to add to the history ``window``.
 
-    These are the slots of messages that ``known``, a set of turn keys and indexes, lacks. If
-    ``window`` has no message of the turn of such a message, all slots of the turn in ``other`` are
-    returned.
+    These are the slots of messages that ``known`` (turn keys and indexes) lacks. If ``window`` has
+    no message of such a message's turn, the turn's known messages are returned, too.
     """
     new = {slot.key for slot in other if slot.key is not None and slot[:2] not in known}
     shown = {slot.key for slot in window}
@@ -192,8 +189,8 @@ def rebase_window(
 def _carried_over(older: Record, newer: Record) -> Record:
     """Return the part of an ended incarnation's record that the next incarnation keeps.
 
-    After a deletion, nothing is kept. After an expiry or rewind, turns that the log (list of all
-    turns) may lack, and redactions of turns that are still known, are kept.
+    After a deletion, this is nothing. After an expiry or rewind, these are the turns that the log
+    (list of all turns) may lack, and the redactions of turns that remain.
     """
     if not older.incarnation or newer.deletes(older):
         return Record()
@@ -218,10 +215,10 @@ def _carried_over(older: Record, newer: Record) -> Record:
 
 
 def _is_known_by_log(newer: Record, older: Record, key: TurnKey, logged: Lengths) -> bool:
-    """Return whether the log shows that the author (writer) of the newer record knew a turn.
+    """Return whether a turn is too old for ``newer.seen``, but known to the author (writer).
 
-    True if the turn is too old for ``newer.seen``, and is in the log: ``older`` does not list it as
-    unlogged, or ``logged`` (turns that were found in the log) has it.
+    The author knew such a turn if the log has it: ``older`` does not list it as unlogged, or
+    ``logged``, the turns found in the log, has it.
     """
     return newer.is_older_than_seen(key) and (key not in older.unlogged or key in logged)
 
