@@ -71,9 +71,11 @@ def answering(*answers: bytes, deadline: float) -> Iterator[DynamoDBTable]:
     ids=["get", "batch_get", "query", "batch_write"],
 )
 def test_an_answer_cut_off_is_no_answer(cut: bytes, ask: Callable[[DynamoDBTable], object]) -> None:
+    # Earlier versions of botocore raise an error of their own.
+    texts = "ended before the answer|Connection was closed"
     with (
         answering(cut, deadline=0.1) as table,
-        pytest.raises(StoreUnavailableError, match="ended before the answer"),
+        pytest.raises(StoreUnavailableError, match=texts),
     ):
         ask(table)
 
