@@ -152,10 +152,10 @@ def window_of(model: Any) -> int | None:
 def thresholds(window: PositiveInt | None, *, trigger: PositiveShare = 0.80) -> Thresholds:
     """Return the sizes of a request, in tokens, that control the compaction of a history.
 
-    Compaction makes the history smaller. It starts at the share ``trigger`` of the context window,
-    or 33,000 tokens below the window if that is less. In a window of 128,000 tokens, these are
-    102,400 and 95,000: it starts at 95,000. Below 100,000 tokens, 33 % of the window replace the
-    33,000 tokens.
+    Compaction makes the history smaller. It starts when a request fills the share ``trigger`` of
+    the context window, or leaves less than 33,000 tokens of it free. In a window of 128,000 tokens,
+    it starts at 95,000 tokens. In a window below 100,000 tokens, it starts when less than 33 % are
+    free.
 
     Args:
         window: Size of the context window in tokens. None if unknown; 128,000 are then assumed.

@@ -213,7 +213,7 @@ class MessageLog:
         self._records.append(_record_of(message))
 
     def add_restored(self, messages: Sequence[Message]) -> None:
-        """Add the messages that a session has restored from its log to the index.
+        """Add messages to the index after a session has restored them from its log.
 
         Error results that Strands adds for interrupted tool calls are skipped: the log lacks them.
         """
@@ -284,14 +284,14 @@ _SLACK = 5
 
 
 class LogTail:
-    """Full copy of a conversation's latest messages, from which evicted messages can return.
+    """Copy of a conversation's latest messages, from which the trimmer selects the agent's history.
 
-    The trimmer evicts and truncates messages in the agent's history. This copy keeps these messages
-    in full, and the trimmer selects each new history from the copy.
+    The copy also has the messages that the trimmer has evicted, and the full text of those that it
+    has truncated. A later selection can bring them back.
 
-    An edit of a message in the history is copied. If code other than the trimmer removes or inserts
-    messages in the history, as a summarizer does, all messages evicted so far are removed from this
-    copy, and cannot return.
+    An edit of a message in the history also changes the copy. If other code than the trimmer, such
+    as a summarizer, removes or inserts messages in the history, the copy loses all messages evicted
+    so far. They cannot return.
 
     Attributes:
         discarded_until: Id of the newest message when other code last removed or inserted messages.

@@ -343,9 +343,10 @@ class _JsonText:
         return cls(source, found, max_characters, is_excerpt=is_excerpt)
 
     def _add_leaves(self, node: _Node, shared: Collection[str] = ()) -> None:
-        """Collect the leaves (numbers, strings and the like) of a JSON value, each with its rank.
+        """Collect the numbers, strings and the like of a JSON value, each with its importance.
 
-        ``shared`` names the members that are equal in all items of a list, such as a shop id.
+        Members named in ``shared``, such as a shop id, are less important, because all items of the
+        list have the same value.
         """
         value = node.value
         if not value or not isinstance(value, dict | list):

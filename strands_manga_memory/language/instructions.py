@@ -146,7 +146,8 @@ def _clauses_with_subject(text: str) -> list[str]:
 def _is_about_same(clause: str, text: str, before: str, earlier: str) -> bool:
     """Return whether an order ("use tables") and a prohibition ("no tables") have the same subject.
 
-    ``clause`` is part of the later instruction ``text``, ``before`` part of ``earlier``.
+    One is the clause ``clause`` of the instruction ``text``. The other is the clause ``before`` of
+    the instruction ``earlier``, which the user gave earlier.
     """
     later, first = subject_terms(clause), subject_terms(before)
     forbidden, ordered = (later, first) if forbids(clause) else (first, later)

@@ -56,7 +56,8 @@ class SubjectTracker:
     Sentences are read in order, because "she prefers horror" may follow "I have a sister".
 
     Args:
-        before: Texts of the user's earlier messages, searched only for a gift and its recipient.
+        before: Texts of the user's earlier messages. If they mention a gift, its recipient may be
+            the person whom the next sentences are about.
     """
 
     def __init__(self, before: Sequence[str] = ()) -> None:

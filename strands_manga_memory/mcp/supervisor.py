@@ -279,8 +279,8 @@ class ServerSupervisor:
     def record_timeout(self, number: int) -> bool:
         """Record that a call timed out, and return whether another tool probably blocks the server.
 
-        The result is True if a call of another tool was running when this call began, and the
-        server has answered no call since. ``number`` is the result of ``record_call``.
+        The result is True if another tool was running at the beginning of this call, and the server
+        has answered nothing since then. ``number``, the result of ``record_call``, names this call.
         """
         with self._lock:
             return self._unanswered.pop(number, ("", False))[1]

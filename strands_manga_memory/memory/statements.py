@@ -324,8 +324,8 @@ class LoggedChanges:
         """Return the new statements (stated preferences) that may be stored in the log.
 
         Statements that were removed, or that are older than the last deletion of all data of the
-        user, are left out. A full log has 300 removals, and may have dropped earlier ones.
-        Statements older than its oldest removal are then left out, too.
+        user, are left out. The log keeps only the latest 300 removals. If it is full, statements
+        from before the oldest of them are left out, because they may have been removed.
         """
         since = max(self.erased_at, complete_since(self.removals))
         return tuple(each for each in valid(statements, self.removals) if each.at > since)

@@ -148,9 +148,10 @@ class SessionAgent:
     # Events of a turn, in order
 
     async def before_turn(self, agent: Agent) -> None:
-        """Prepare an agent's turn: save unsaved changes, and take over changes of other processes.
+        """Prepare an agent's turn: save unsaved changes, and take over other processes' changes.
 
-        With ``refresh="turn"``, or if no store has answered for hours, the stores are read first.
+        These are the changes that earlier reads and saves have found. With ``refresh="turn"``, or
+        if no store has answered for hours, the stores are read first.
 
         Raises:
             StoreUnavailableError: ``max_unsaved`` or more messages are unsaved.

@@ -401,8 +401,8 @@ class LocalCopy:
     def set_tier_record(self, tier: str, record: Record) -> None:
         """Set the last known record of a tier.
 
-        If this tier has the log (list of all turns), also update ``base.unlogged``, the turns that
-        may be missing or incomplete there.
+        If this tier has the log (list of all turns), also note in ``base.unlogged`` the turns that
+        the log may lack.
         """
         with self.lock:
             self.tier_records[tier], base = record, self.base
@@ -477,7 +477,7 @@ class LocalCopy:
         return {key: turn for key, turn in self.own_turns.items() if self.base.lacks(key, turn)}
 
     def stored_lengths(self, incarnation: int) -> Mapping[TurnKey, int]:
-        """Return the known number of stored messages of each turn of an incarnation."""
+        """Return how many messages of each turn are stored, by turn key, for an incarnation."""
         with self.lock:
             lengths = Counter[TurnKey]()
             for record in self.tier_records.values():
@@ -509,9 +509,9 @@ class LocalCopy:
         return Record(version, incarnation, base.deleted_below, base.last_rewind, seen=base.seen)
 
     def next_tombstone(self, known: int, found: Record) -> Record:
-        """Return a tombstone (record of a deletion), newer than this copy and ``found``.
+        """Return a tombstone (record of a deletion) that replaces this copy and ``found``.
 
-        Its incarnation number is also higher than ``known``.
+        The number of its incarnation is also higher than ``known``.
         """
         incarnation = self.next_incarnation(max(known, found.incarnation))
         return Record(self.next_version(found), incarnation, deleted_below=incarnation)

@@ -234,9 +234,9 @@ def record_to_parts(record: Record) -> dict[str, bytes]:
 
 
 def record_from_parts(parts: Mapping[str, Any]) -> Record:
-    """Build a record from its parsed JSON parts, keyed by names such as ``head``.
+    """Build a record from its JSON parts, keyed by names such as ``head``.
 
-    Turns and states without a part are missing in the record.
+    If the part of a turn or state is missing, the record lacks this turn or state.
     """
     fields = {name: one for part in parts if "." not in part for name, one in parts[part].items()}
     text = fields.pop("window")

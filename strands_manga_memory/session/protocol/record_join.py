@@ -187,10 +187,10 @@ def rebase_window(
 
 
 def _carried_over(older: Record, newer: Record) -> Record:
-    """Return the part of an ended incarnation's record that the next incarnation keeps.
+    """Return the part of a conversation's old record that stays after a deletion, expiry or rewind.
 
-    After a deletion, this is nothing. After an expiry or rewind, these are the turns that the log
-    (list of all turns) may lack, and the redactions of turns that remain.
+    After a deletion, nothing stays. After an expiry or rewind, the turns that the log (list of all
+    turns) may lack stay, and the redactions of the remaining turns.
     """
     if not older.incarnation or newer.deletes(older):
         return Record()
