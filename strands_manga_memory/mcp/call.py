@@ -369,9 +369,9 @@ def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def known_user(user: tuple[str, str]) -> tuple[str, str] | None:
-    """Return ``user``, a result of ``user_of_call``, or None if it identifies no user.
+    """Return a result of ``user_of_call``, or None if it identifies no user.
 
-    The id of a session identifies a user. The random id of an agent and the constant for calls
-    outside agents do not.
+    The id of a session identifies a user. The random id of an agent does not, nor does the constant
+    for calls outside agents.
     """
     return None if user == _NOBODY or user[1].startswith(_AGENT) else user

@@ -253,7 +253,7 @@ class ServerSupervisor:
     def record_answer(self) -> None:
         """Record that the server answered a call, and is therefore not blocked.
 
-        ``record_timeout`` then returns False for each call that is running now.
+        A later timeout of a call that is running now then no longer shows a blocked server.
         """
         with self._lock:
             self._unanswered = {}

@@ -262,7 +262,7 @@ class UserPartition:
         return loaded
 
     def load_recent(self, latest: Sequence[str]) -> PartitionContent:
-        """Read the memories that only searches use: messages, patterns, facts and feedback.
+        """Read the latest messages, patterns, facts and feedback, which a session start leaves out.
 
         At most 88 records are read, in two requests. ``latest`` are the ids of the facts and
         feedback to read, from ``PartitionContent.latest``.

@@ -299,7 +299,7 @@ class TablePreferenceSink:
     def send(self, signal: PreferenceSignal) -> None:
         """Store a reported preference in the table.
 
-        If the signal reports that a message was retracted, delete all preferences of the message.
+        If ``signal`` reports a retracted message instead, delete all preferences of the message.
         """
         partition = UserPartition(
             self._table, signal.owner, codec=self._codec, clock=lambda: signal.at

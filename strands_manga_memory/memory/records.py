@@ -457,9 +457,9 @@ def storage_key_of(owner: Owner, memory_id: str) -> str:
 
 
 def episode_id(summary_id: str, part: int) -> str:
-    """Return the memory id of part number ``part`` of a session's stored messages.
+    """Return the memory id of a part of a session's stored messages, such as ``episode#s1#000``.
 
-    ``summary_id`` is the memory id of the session's summary.
+    ``summary_id`` is the memory id of the session's summary, and ``part`` the number of the part.
     """
     return f"{episodes_of(summary_id)}#{part:03d}"
 

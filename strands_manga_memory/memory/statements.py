@@ -331,7 +331,7 @@ class LoggedChanges:
         return tuple(each for each in valid(statements, self.removals) if each.at > since)
 
     def with_change(self, change: PreferenceChange) -> LoggedChanges | None:
-        """Return the log after a change of the user's preferences; None if nothing changes."""
+        """Return a copy of this log with a change of preferences; None if nothing changes."""
         removals = [each for each in change.removals if each.at > self.erased_at]
         statements = merged(valid(self.statements, removals), self.admit(change.statements))
         signals = self._signals_after(change, removals, statements)

@@ -96,10 +96,10 @@ def messages_of(
     before: Sequence[Slot] = (),
     present: Sequence[Message] = (),
 ) -> list[Message]:
-    """Convert the references ``view`` to the messages of an agent's history.
+    """Convert references (``view``) to the messages of an agent's new history.
 
-    A placeholder replaces each message that cannot be read. ``present`` has the messages of the
-    present history, and ``before`` their references. Messages that stay in the history are reused.
+    Messages of the present history are reused. They are in ``present``, and their references in
+    ``before``. A placeholder replaces each message that cannot be read.
     """
     kept = dict(zip(before, present, strict=True)) if len(before) == len(present) else {}
     messages: list[Message] = []
