@@ -28,8 +28,6 @@ PATIENT = 5.0
 count into a timeout.
 """
 
-READS = ("GetItem", "BatchGetItem", "Query")
-
 
 @dataclass(frozen=True)
 class Chunk:

@@ -11,7 +11,14 @@ import pytest
 from strands import Agent
 from strands.memory import MemoryManager
 
-from strands_manga_memory import SESSIONS, USER_MEMORY, SQLiteTable, Table, UserMemoryStore
+from strands_manga_memory import (
+    SESSIONS,
+    USER_MEMORY,
+    MangaMemory,
+    SQLiteTable,
+    Table,
+    UserMemoryStore,
+)
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.faulty_stores import FaultyTable
@@ -436,6 +443,22 @@ def test_no_durable_read_after_the_session_has_started(quick: SQLiteTable) -> No
         store.agent_context()
     settle(faulty)
     assert set(faulty.calls[5:]) == {"transact"}  # the ledger, in the background
+
+
+def test_a_preference_costs_three_requests(quick: SQLiteTable, tmp_path: Path) -> None:
+    """Whether it is set or stated."""
+    table: Any = FaultyTable(quick)
+    UserMemoryStore(table, user_id="u1").prefer("genre", "horror")
+    assert len(table.calls) <= 3
+    with MangaMemory("memory://", f"sqlite:///{tmp_path}/s.db", memories=table) as memory:
+        agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1")
+        agent("Any lighthouses?")
+        settle(table)
+        table.calls.clear()
+        agent("My favorite author is Junji Ito.")
+        finish_writes(memory.hot, None)
+        settle(table)
+        assert len(table.calls) <= 3
 
 
 def test_a_table_that_is_down_costs_memories_not_the_start(quick: SQLiteTable) -> None:
