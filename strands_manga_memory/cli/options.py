@@ -217,7 +217,8 @@ def load_object(option: str, name: str) -> Any:
     except Exception as error:  # the application's code may raise any error
         raise typer.BadParameter(
             f"{option} {name!r:.80} cannot be loaded: {type(error).__name__}: {error}; write it as"
-            " package.module:name, and name an object or a function without arguments"
+            " package.module:name, name an object or a function without arguments, and set"
+            " PYTHONPATH if the module is not installed"
         ) from error
 
 

@@ -8,7 +8,6 @@ import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +29,14 @@ _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *ran
 _WHOLE = 24
 """A column whose longest cell has at most this number of characters is not narrowed."""
 
-_literal_console = partial(Console, highlight=False, markup=False, emoji=False)
-"""Constructor of a console that prints ids and texts literally, also ``[red]`` and ``:key:``, which
-Rich would replace.
-"""
+
+def _literal_console(**options: Any) -> Console:
+    # Prints ids and texts literally, also ``[red]`` and ``:key:``, which Rich would replace.
+    found = Console(highlight=False, markup=False, emoji=False, **options)
+    # With COLUMNS=0, which some terminals set, Rich would print nothing.
+    found.width = found.width or 80
+    return found
+
 
 messages = _literal_console(stderr=True)
 """Console that writes progress and messages to standard error."""
@@ -152,5 +155,10 @@ def confirm(question: str, *, yes: bool) -> None:
     Raises:
         Abort: The user does not confirm, or standard input has ended.
     """
-    if not yes:
-        typer.confirm(question, abort=True, err=True)
+    try:
+        agreed = yes or typer.confirm(question, err=True)
+    except typer.Abort:
+        messages.print("\nno answer; --yes skips the question")
+        raise
+    if not agreed:
+        raise typer.Abort

@@ -38,7 +38,7 @@ from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.ops.doctor import diagnose
 from strands_manga_memory.ops.stand_in import StandInModel
 from strands_manga_memory.ops.store_checks import Finding, Level
-from strands_manga_memory.telemetry import OperationStats, recorder
+from strands_manga_memory.telemetry import FLUSH, OperationStats, recorder
 
 _SIGNS = {
     Level.OK: Text("ok", "green"),
@@ -144,6 +144,8 @@ def _show(stats: dict[str, OperationStats], rate: float, *, as_json: bool) -> No
         return
     rows = []
     for name, each in stats.items():
+        if name == FLUSH.name:  # not a time of work, but the age of messages
+            continue
         values = [f"{1000 * value:,.2f}" for value in (each.p50, each.p95, each.p99, each.longest)]
         late = ""
         if (deadline := _DEADLINES.get(name)) is not None:
