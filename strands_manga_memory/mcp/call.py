@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
 import threading
 import time
+import traceback
 import uuid
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -331,6 +333,11 @@ def _must_be_raised(error: BaseException) -> bool:
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         return task is None or task.cancelling() > 0
+    if isinstance(error, SystemExit):
+        # A signal handler may interrupt the code of an async tool to end the program.
+        handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+        codes = [getattr(handler, "__code__", None) for handler in handlers]
+        return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
     return is_control_flow(error)
 
 

@@ -1,6 +1,8 @@
 """Any result or error of a tool ends in a tool result and reaches the breaker."""
 
 import asyncio
+import signal
+import sys
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
@@ -253,6 +255,22 @@ def test_a_tool_that_exits_the_program_has_failed(is_async: bool) -> None:
     assert (answer.status, answer.code) == ("error", "tool_error")
     assert "SystemExit: 2" in answer.text
     assert guarded.breaker.state == "open"
+
+
+async def test_a_signal_handler_that_exits_during_an_async_tool_ends_the_program() -> None:
+    @tool(name="any")
+    async def interrupted() -> None:
+        """Get a signal."""
+        signal.raise_signal(signal.SIGUSR1)
+
+    guarded = guard_tool(interrupted, BreakerPolicy(failures=1, timeout=30))
+    before = signal.signal(signal.SIGUSR1, lambda *_: sys.exit(3))
+    try:
+        with pytest.raises(SystemExit):
+            await anext(guarded.stream(USE, {}))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert guarded.breaker.state == "closed"
 
 
 ABOUT_THE_AGENT: list[Exception] = [
