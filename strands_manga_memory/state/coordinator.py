@@ -492,6 +492,8 @@ class StateCoordinator(Plugin):
             except StateError as error:
                 problems.append(str(error))
         if problems:
+            if len(problems) < len(values or ()):
+                problems.append("all other values are set")
             raise StateError("; ".join(problems))
         # The request shows the state at the beginning of the turn, so the result returns the
         # current one.
