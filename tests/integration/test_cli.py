@@ -421,7 +421,9 @@ def test_bench_measures_and_leaves_nothing(url: str, capsys: Any) -> None:
     assert found["operations"]["turn"]["count"] >= 6
     assert found["operations"]["flush"]["count"] >= 1
     assert run(["bench", "--turns", "6", "--sessions", "1", "--durable", url]) == 0
-    assert "flush" not in capsys.readouterr().out  # it would be the age of messages, not a time of work
+    assert (
+        "flush" not in capsys.readouterr().out
+    )  # it would be the age of messages, not a time of work
     partitions = {item["session_id"] for item in _everything(url)}
     assert not [name for name in partitions if "bench" in name and not _is_tombstone(url, name)]
 

@@ -1,8 +1,10 @@
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import strands_manga_memory
 from strands_manga_memory.ops import CostModel, Workload, differences, prices, session_use
 from tests.support import run
 
@@ -128,3 +130,12 @@ def test_the_differences_have_reasons() -> None:
         session_use(Workload(earlier_sessions=0)).write_units
         < session_use(Workload(earlier_sessions=9)).write_units
     )
+
+
+def test_the_page_shows_the_costs_that_the_command_prints(capsys: Any) -> None:
+    page = Path(strands_manga_memory.__file__).parent / "guide" / "operations.md"
+    shown = [line for line in page.read_text("utf-8").splitlines() if line.startswith("│ ")]
+    assert len(shown) >= 6
+    run(["cost"])
+    printed = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert [line for line in shown if " ".join(line.split()) not in printed] == []
