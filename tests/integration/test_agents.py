@@ -22,7 +22,6 @@ from strands_manga_memory import (
     MangaMemorySettings,
     PromptCacheMonitor,
     StoreUnavailableError,
-    TieredCompactionConversationManager,
     TieredSessionManager,
     VerifiedSummarizingConversationManager,
 )
@@ -30,7 +29,7 @@ from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.prompt import StableTexts
 from strands_manga_memory.state import coordinator_of
 from strands_manga_memory.testing import ScriptedModel
-from tests.support import estimate_tokens, stub_tool
+from tests.support import stub_tool
 
 
 class Mine(Plugin):
@@ -384,30 +383,3 @@ def test_a_summary_is_due_well_below_the_models_window(memory: MangaMemory) -> N
         manager: Any = agent.conversation_manager
         assert manager.trigger_tokens == trigger
         assert manager.hard_tokens < 8_000
-
-
-def test_a_history_is_compacted_near_the_window_when_it_is_asked_for(memory: MangaMemory) -> None:
-    catalogue = stub_tool("catalogue", "HEAD " + "volume and price " * 60_000 + " TAIL")
-    use: Any = {"toolUse": {"toolUseId": "t1", "name": "catalogue", "input": {}}}
-    model = ScriptedModel([[use], "There is much.", "Still here."])
-    model.config["context_window_limit"] = 16_000
-    agent = memory.agent(model, user_id="u", session_id="s", tools=[catalogue], history="compact")
-    agent("What is there?")
-    sent = str(model.requests[1].messages)
-    assert estimate_tokens(sent) < 16_000
-    assert "HEAD" in sent
-    assert "TAIL" in sent
-    assert "read_cut_message" in agent.tool_names
-    assert isinstance(agent.conversation_manager, TieredCompactionConversationManager)
-    assert agent.conversation_manager.stats().compactions > 0
-
-
-def test_a_password_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    memory = MangaMemory.open(
-        hot="redis://me:hush@127.0.0.1:1/0", durable="sqlite:///a.sqlite3", memories=True
-    )
-    assert "hush" not in repr(memory)
-    assert "redis://***@127.0.0.1:1/0" in repr(memory)
-    assert repr(memory).endswith("memories=sqlite:///a.sqlite3)")
-    memory.close()

@@ -115,29 +115,6 @@ def test_a_deletion_reads_keys_without_bodies(aws: Stores) -> None:
     assert all(attributes is not None for attributes in read)
 
 
-def _head(stores: Stores) -> dict[str, Any]:
-    head = stores.durable.get(stores.session, "A:default#HEAD")
-    assert head is not None
-    return head
-
-
-def test_a_session_is_refreshed_and_expires_as_one(aws: Stores) -> None:
-    live = aws.agent(flush_every=1)
-    live("Q0")
-    live._session_manager.flush()
-    first = _head(aws)["expires_at"]
-    later = FakeClock(first - 1000)
-    again = Stores(None, aws.durable, aws.session).agent(clock=later)
-    assert (
-        again.messages == []
-    )  # its session is over: it ended at the logical expiry, an hour before the physical one
-    live("Q1")
-    live._session_manager.flush()
-    assert _head(aws)["expires_at"] >= first
-    rows = list(aws.durable.query(aws.session))
-    assert [str(row["sk"]).endswith("HEAD") for row in rows if "expires_at" in row] == [True]
-
-
 def test_old_messages_stay_away_after_the_head_was_deleted(aws: Stores) -> None:
     """Old messages never come back into a new conversation."""
     live = aws.agent(flush_every=1)

@@ -2,18 +2,14 @@
 
 import html
 import itertools
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from strands import Agent
-from strands.session import FileSessionManager
 
 from strands_manga_memory.conversation import HistoryRecall, ImportanceWeightedConversationManager
 from strands_manga_memory.messages import for_model
 from strands_manga_memory.session import TieredSessionManager
-from strands_manga_memory.stores import InMemoryHotStore, SQLiteTable
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import reset_texts, text
 from tests.histories import problems
@@ -69,14 +65,6 @@ def test_no_question_runs_into_the_next_one(agent: Agent) -> None:
         assert len(request.messages[-1]["content"]) == 1
 
 
-def test_each_request_begins_with_the_one_before_between_two_steps(agent: Agent) -> None:
-    model: Any = agent.model
-    requests = [[(m["role"], m["content"]) for m in r.messages] for r in model.requests[-30:]]
-    whole = [now[: len(then)] == then for then, now in itertools.pairwise(requests)]
-    assert sum(whole) >= len(whole) * 0.75
-    assert all(problems(request.messages) == [] for request in model.requests)
-
-
 def test_recall_quotes_no_message_of_the_history() -> None:
     reset_texts()
     agent = made(plugins=[HistoryRecall(400)])
@@ -108,34 +96,3 @@ def test_an_agent_may_be_given_the_history_of_another_one(agent: Agent) -> None:
     talk(heir, 10)
     assert problems(for_model(heir.messages)) == []
     assert heir.messages[0] == agent.messages[0]
-
-
-def in_files(folder: Path) -> Callable[[], Any]:
-    return lambda: FileSessionManager("s", storage_dir=str(folder))
-
-
-def in_tiers(folder: Path) -> Callable[[], Any]:
-    hot, durable = InMemoryHotStore(), SQLiteTable(folder / "sessions.sqlite3")
-    durable.create_if_missing()
-    return lambda: TieredSessionManager("s", hot=hot, durable=durable)
-
-
-@pytest.mark.parametrize("kept", [in_files, in_tiers])
-def test_restored_history_is_the_live_one(
-    kept: Callable[[Path], Callable[[], Any]], tmp_path: Path
-) -> None:
-    reset_texts()
-    session = kept(tmp_path)
-    live = made(session())
-    said = talk(live, 40)
-    for _ in range(12):
-        assert has_neighbours(live.messages)
-        close = getattr(live._session_manager, "close", None)
-        if close is not None:
-            close()
-        restored = made(session())
-        assert restored.messages == live.messages
-        live = restored
-        said += talk(live, 1)
-    texts = [message["content"][0]["text"] for message in live.messages]
-    assert [each for each in said if each in texts] == texts

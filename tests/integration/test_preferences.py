@@ -511,18 +511,6 @@ def say(device: ProfileCache, slot: str, value: str) -> None:
     device.add_statements([Preference(slot, value)], at=time.time())
 
 
-def test_another_device_sees_a_preference_at_once(hot: Any, user_table: Table) -> None:
-    """The text of the session start stays, with the preference that was known then."""
-    here, there = device(user_table, hot), device(user_table, hot)
-    say(here, "genre", "romance")
-    there.refresh()
-    assert stated(there) == {"genre": "romance"}
-    assert there.context.preferences.endswith("- genre: horror")
-    say(there, "genre", "comedy")
-    here.refresh()
-    assert stated(here) == {"genre": "comedy"}
-
-
 def test_devices_that_write_at_once_lose_nothing(hot: Any, user_table: Table) -> None:
     devices = [device(user_table, hot) for _ in range(8)]
     threads = [

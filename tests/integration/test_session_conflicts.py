@@ -218,19 +218,6 @@ def test_a_refresh_has_its_whole_deadline_however_long_ago_the_last_turn_was(
     assert "not saved" not in caplog.text
 
 
-def test_without_refresh_another_device_is_seen_a_turn_later(both: Stores) -> None:
-    one, other = device(both), device(both)
-    one("one")
-    other("other")
-    quiet(other)
-    one("again")
-    assert texts(one.model.requests[-1].messages) == ["one", "ok", "again"]
-    one("and again")
-    assert texts(one.model.requests[-1].messages) == [
-        "one", "ok", "other", "ok", "again", "ok", "and again",
-    ]  # fmt: skip
-
-
 def test_log_has_the_turns_of_two_agents_in_the_order_in_which_they_began(stores: Stores) -> None:
     """Without ``refresh``, neither agent knows the other's last turn when it begins one."""
     one, other = device(stores), device(stores)

@@ -1,6 +1,5 @@
 """Dialogue state belongs to the session: all its agents see slots, entities and goals."""
 
-import asyncio
 import gc
 import json
 import threading
@@ -10,14 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_squad.agents import AgentOptions
-from agent_squad.classifiers import Classifier, ClassifierResult
-from agent_squad.orchestrator import AgentSquad
 from strands import Agent
 from strands.multiagent import GraphBuilder, Swarm
 
 from strands_manga_memory import ConversationScope, InMemoryHotStore, MangaMemory, RedisHotStore
-from strands_manga_memory.squad import SessionChatStorage, SessionStrandsAgent
 from strands_manga_memory.state import DialogueSlot, Goals
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
@@ -207,16 +202,6 @@ def test_late_answer_of_the_hot_tier_restores_no_deleted_state(opened: Opened) -
     assert [each.type for each in state.entities.active()] == ["title"]
 
 
-def test_state_of_an_erased_user_is_shared_with_nobody(opened: Opened) -> None:
-    first = opened()
-    agent_of(first, "orders")(f"Where is my order {ORDER}?")
-    settle(first)
-    name = f"state/{ConversationScope('u1', 's1').storage_session_id}/shared"
-    assert first.hot.get_value(name)
-    assert first.forget_user("u1").complete
-    assert not first.hot.get_value(name)
-
-
 def test_sessions_share_nothing_with_one_another(opened: Opened) -> None:
     memory = opened()
     agent_of(memory, "orders")(f"Where is my order {ORDER}?")
@@ -278,35 +263,6 @@ def test_nodes_of_a_graph_and_a_swarm_share_the_state(opened: Opened) -> None:
     model = ScriptedModel()
     Swarm([agent_of(memory, "n2", model, session=False)])("Can you cancel it?")
     assert ORDER in shown(model)
-
-
-class SecondQuestionToTheOther(Classifier):
-    """Sends questions that cancel something to the second agent."""
-
-    async def process_request(self, input_text: str, chat_history: list[Any]) -> ClassifierResult:
-        agents = list(self.agents.values())
-        return ClassifierResult(selected_agent=agents["cancel" in input_text], confidence=1.0)
-
-
-def test_second_agent_of_a_squad_knows_what_is_to_be_cancelled(opened: Opened) -> None:
-    memory = opened()
-    models = {"orders": ScriptedModel(), "cancellations": ScriptedModel()}
-
-    def built(scope: ConversationScope) -> Agent:
-        return memory.agent(models[str(scope.agent_id)], task_state=True, **vars(scope))
-
-    squad = AgentSquad(storage=SessionChatStorage(memory), classifier=SecondQuestionToTheOther())
-    for name in models:
-        squad.add_agent(
-            SessionStrandsAgent(AgentOptions(name=name, description=name), built, hot=memory.hot)
-        )
-
-    async def talk() -> None:
-        await squad.route_request(f"Where is my order {ORDER}?", "hanako", "session-1")
-        await squad.route_request("Can you cancel it?", "hanako", "session-1")
-
-    asyncio.run(talk())
-    assert f"order_id {ORDER}" in shown(models["cancellations"])
 
 
 def test_layer_that_one_agent_cannot_read_stays_for_the_others(opened: Opened) -> None:

@@ -80,10 +80,6 @@ WRONG: dict[str, tuple[Callable[[MangaMemory], object], str]] = {
         lambda memory: memory.user("u1").forget(5),
         "memory_id must be the id of a memory, got 5",
     ),
-    "query": (
-        lambda memory: memory.user("u1").recall(query=5),
-        "query must be a text or None, got 5",
-    ),
     "option of the task state": (
         lambda memory: memory.agent(
             ScriptedModel(), user_id="u1", session_id="s1", task_state={"time_budget": 3}

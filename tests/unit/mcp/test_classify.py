@@ -9,7 +9,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from strands import tool
 from strands.interrupt import Interrupt, InterruptException
-from strands.types.exceptions import MCPClientInitializationError
+from strands.types.exceptions import EventLoopException, MCPClientInitializationError
 
 from strands_manga_memory.mcp import (
     BreakerPolicy,
@@ -68,6 +68,7 @@ RAISED = [
     (OSError("connection closed"), TOOL_ERROR),  # of a tool in this process, not of a server
     (ValueError("Validation failed for input parameters: n"), ARGUMENTS),
     (ValueError("no such order"), TOOL_ERROR),
+    (EventLoopException(OSError("disk full"), {}), TOOL_ERROR),  # of a tool of an inner agent
     (asyncio.CancelledError(), CANCELLED),
     (GeneratorExit(), CANCELLED),
     (InterruptException(Interrupt(id="i", name="n")), CANCELLED),

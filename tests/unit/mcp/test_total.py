@@ -303,15 +303,6 @@ def test_a_lost_connection_of_a_tool_without_a_server_is_its_own_failure() -> No
         assert guarded.breaker.state == "open"
 
 
-def test_what_a_tool_of_an_inner_agent_raises_counts() -> None:
-    assert (
-        classify(
-            CallOutcome(tool="x", exception=of_strands.EventLoopException(OSError("disk full"), {}))
-        ).code
-        == "tool_error"
-    )
-
-
 # --- what comes after a result --------------------------------------------------------------------
 
 
