@@ -1,6 +1,10 @@
-"""Card numbers and other identifiers reach no state, summary, memory or quote."""
+"""Card numbers and other identifiers reach no state, summary, memory, quote or open export."""
 
 import json
+import os
+import stat
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +25,7 @@ from strands_manga_memory.language import SHOP
 from strands_manga_memory.memory import PiiPolicy
 from strands_manga_memory.state import export_for_human
 from strands_manga_memory.testing import ScriptedModel
-from tests.support import settle, stub_tool
+from tests.support import run, settle, stub_tool
 from tests.unit.session.support import tool_use
 
 CARDS = [
@@ -239,3 +243,43 @@ def test_model_cannot_put_a_card_number_into_slots_goals_or_tasks() -> None:
     assert "[card]" in json.dumps(agent.state.get())
     assert not holds_card(json.dumps(agent.state.get()))
     assert not holds_card(coordinator.to_agent_context())
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    """A durable tier with a session of a user, and a umask that lets everybody read new files."""
+    before = os.umask(0)
+    url = f"sqlite:///{tmp_path / 'm.sqlite3'}"
+    with MangaMemory.open(durable=url) as memory:
+        memory.agent(ScriptedModel(), user_id="u1", session_id="s1")("my secret wish")
+    yield url
+    os.umask(before)
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("mode", [None, 0o644, 0o666])
+def test_an_export_file_is_private(url: str, tmp_path: Path, mode: int | None) -> None:
+    """``export --out`` writes mode 0600, also over a longer public file."""
+    file = tmp_path / "export.json"
+    if mode is not None:
+        file.write_text("x" * 1_000_000)
+        file.chmod(mode)
+    assert run(["export", "u1", "--durable", url, "--out", str(file)]) == 0
+    assert _mode(file) == 0o600
+    assert "my secret wish" in file.read_text()
+    assert "xxx" not in file.read_text()
+
+
+def test_an_export_to_a_pipe_is_written(url: str, tmp_path: Path) -> None:
+    """``export --out`` writes to a named pipe, whose mode stays."""
+    pipe, found = tmp_path / "pipe", []
+    os.mkfifo(pipe, 0o622)
+    reader = threading.Thread(target=lambda: found.append(pipe.read_text()))
+    reader.start()
+    assert run(["export", "u1", "--durable", url, "--out", str(pipe)]) == 0
+    reader.join(10)
+    assert "my secret wish" in found[0]
+    assert _mode(pipe) == 0o622

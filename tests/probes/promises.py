@@ -25,7 +25,7 @@ FOLDERS = {
 
 TOPICS_OF_TESTS = {
     "after_a_turn": "background writes", "cli": "commands", "heard": "learned preferences",
-    "mcp_agents": "MCP agents", "mcp_scenarios": "MCP scenarios", "one_user": "errors of one user",
+    "mcp_agents": "MCP agents", "mcp_scenarios": "MCP scenarios",
     "pii": "personal data", "session_ttl": "session TTL", "state_parts": "parts of the state",
     "summary_runs_apart": "summary runs of processes",
 }  # fmt: skip

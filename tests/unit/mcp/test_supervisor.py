@@ -1,4 +1,4 @@
-"""ServerSupervisor without a server: when it connects, who waits, and who is blamed for silence."""
+"""ServerSupervisor without a server, and the internals of Strands' client that it uses."""
 
 import asyncio
 import threading
@@ -8,7 +8,9 @@ import pytest
 from strands.tools.mcp import MCPClient
 
 from strands_manga_memory.mcp import ServerSupervisor
+from strands_manga_memory.mcp.client import keep_exceptions, progress_callback_of, restart, stop
 from strands_manga_memory.testing import FakeClock
+from tests import mcp_servers
 from tests.integration.mcp_support import until
 
 
@@ -140,3 +142,32 @@ def test_streams_that_are_dropped_together_are_one_event() -> None:
     assert [supervisor.record_lost_answer() for _ in range(3)] == [False, True, True]
     clock.advance(1)
     assert not supervisor.record_lost_answer()
+
+
+def test_what_we_know_of_the_inside_of_the_client_is_there() -> None:
+    """If this fails, Strands has moved what ``mcp/client.py`` relies on."""
+
+    async def progressed(progress: float, total: float | None, message: str | None) -> None:
+        raise AssertionError
+
+    with mcp_servers.client_of("legacy", "stdio", progress_callback=progressed) as client:
+        assert progress_callback_of(client) is progressed
+        keep_exceptions(client)
+        keep_exceptions(client)
+        assert str(client._handle_tool_execution_error("t", RuntimeError("x")).exception) == "x"
+        client.start()
+        client.add_consumer("somebody")
+        for name in (
+            "_consumers",
+            "_loaded_tools",
+            "_tool_provider_started",
+            "_background_thread",
+            "_background_thread_event_loop",
+        ):
+            assert hasattr(client, name)
+        assert client._init_future.done()
+        restart(client)
+        assert client._consumers == {"somebody"}
+        assert "stop" not in vars(client)
+        stop(client)
+        stop(client)

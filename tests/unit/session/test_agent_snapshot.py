@@ -1,14 +1,19 @@
-"""Conversion of an agent's history to references to stored messages, and back."""
+"""Conversion of a history to references to stored messages and back, and its transfer."""
 
 import copy
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strands_manga_memory import TieredSessionManager
+from strands_manga_memory.session import stored_session
 from strands_manga_memory.session.agent_snapshot import UNREADABLE_TEXT, messages_of, slots_of
+from strands_manga_memory.session.conversation_transfer import TransferredConversation
 from strands_manga_memory.session.protocol.record import Slot, TurnKey
 from strands_manga_memory.stores.codec import dump
+from tests.unit.session.support import MemoryTable
 
 KEYS = [TurnKey(at, f"t{at}") for at in range(1, 5)]
 VIEW = [Slot(key, number) for key in KEYS for number in range(2)]
@@ -120,3 +125,25 @@ def test_second_use_of_a_shown_message_is_a_note() -> None:
         lambda identity: [slots[identity][:2]],
     )
     assert (shown, copied.key) == (VIEW[0], None)
+
+
+def test_transfer_with_a_pending_interrupt_spares_a_conversation_that_begins_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The other conversation is stored after the transfer has found none."""
+    table = MemoryTable()
+    transferring, other = (TieredSessionManager("s", hot=None, durable=table) for _ in range(2))
+    begin = stored_session.begin_with
+
+    def begin_late(*arguments: Any, **options: Any) -> bool:
+        monkeypatch.undo()
+        other.log([{"role": "user", "content": [{"text": "first"}]}], "a")
+        return begin(*arguments, **options)
+
+    monkeypatch.setattr(stored_session, "begin_with", begin_late)
+    log = [({"role": "user", "content": [{"text": "late"}], "tracking_id": "1"}, 1.0)]
+    states = {"interrupt_state": {"activated": True, "interrupts": {}, "context": {}}}
+    assert (
+        transferring.transfer(TransferredConversation(log=log, window=[], states=states), "a")
+        == "exists"
+    )
