@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from strands.multiagent import GraphBuilder
+from strands.types.content import Messages
 
 from strands_manga_memory import (
     SESSIONS,
@@ -304,9 +305,10 @@ def test_a_live_agent_begins_anew_after_the_stores_have_let_the_session_go(timed
     assert texts(live.messages) == texts(timed.manager().history()) == ["three", "ok", "four", "ok"]
 
 
+@pytest.mark.parametrize("in_turn", [False, True])
 @pytest.mark.parametrize("deleter", [0, 1])
 def test_deleted_turns_of_a_silent_agent_do_not_enter_a_later_conversation(
-    deleter: int, tmp_path: Path
+    deleter: int, in_turn: bool, tmp_path: Path
 ) -> None:
     """After two days no tombstone is left, and another process has used the session again."""
     clock = FakeClock()
@@ -314,13 +316,26 @@ def test_deleted_turns_of_a_silent_agent_do_not_enter_a_later_conversation(
         MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.db", clock=clock) for _ in range(2)
     ]
     ids = {"user_id": "u", "session_id": "s"}
-    live = memories[0].agent(ScriptedModel(), **ids)
+
+    def pass_days() -> None:
+        memories[deleter].delete_session("u", "s")
+        for _ in range(2):
+            clock.advance(100_000)
+            memories[1].sweeper().run_once()
+        memories[1].agent(ScriptedModel(), **ids)("new")
+
+    def answer(messages: Messages) -> str:
+        if in_turn and len(messages) > 1:
+            pass_days()
+        return "ok"
+
+    live = memories[0].agent(ScriptedModel(answer), **ids)
     live("old")
-    memories[deleter].delete_session("u", "s")
-    for _ in range(2):
-        clock.advance(100_000)
-        memories[1].sweeper().run_once()
-    memories[1].agent(ScriptedModel(), **ids)("new")
+    if in_turn:
+        live("begun before the deletion, ended after it")
+        in_turn = False
+    else:
+        pass_days()
     live("late")
     assert texts(live.messages) == ["new", "ok", "late", "ok"]
     assert same(memories[1].agent(**ids).messages, live.messages)

@@ -529,10 +529,10 @@ class ConversationStorage:
             raise error
         with local.lock:
             local.answered_at = self.clock()
-            is_other = known.isdisjoint(stored.seen) and (is_saved or not stored.incarnation)
+            is_over = known or is_saved or not stored.incarnation
             # The conversation was deleted. If a tier has other turns, another process began it
             # again.
-            if local.base.incarnation and is_other:
+            if local.base.incarnation and is_over and known.isdisjoint(stored.seen):
                 local.dropped += local.unsaved_messages
                 local.reset_to(stored)
 
