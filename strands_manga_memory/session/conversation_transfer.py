@@ -68,10 +68,10 @@ def fork(source: ConversationStorage, *, at_turn: int, to: ConversationStorage) 
 
     Raises:
         ValueError: There is no turn ``at_turn``.
-        ConflictError: The new conversation exists already, a turn to copy is still open, or the
-            copied conversation ended meanwhile.
+        ConflictError: The new conversation exists already with other turns, a turn to copy is still
+            open, or the copied conversation ended meanwhile.
         CorruptRecordError: A turn to copy cannot be read.
-        StoreUnavailableError: A tier does not answer.
+        StoreUnavailableError: A tier does not answer; call ``fork`` again.
     """
     if error := source.load(touch=False):
         raise error  # the other tier alone may lack turns
@@ -83,7 +83,12 @@ def fork(source: ConversationStorage, *, at_turn: int, to: ConversationStorage) 
     known = to.local.ids
     seen = {key: content.seen[key] for key in content.turns}
     content = replace(content, seen=seen, ids=known, created=to.clock())
-    if not begin_with(to, content, replaces=False):
+    if begin_with(to, content, replaces=False):
+        return
+    stored = to.local.base
+    is_same = stored.turn_count == at_turn and stored.seen.items() <= seen.items()
+    # An earlier call, whose answer was lost, may have made this fork.
+    if not is_same or known == source.local.ids:
         raise ConflictError(
             f"session_id {known.get('session')!r:.80} has a conversation of agent_id"
             f" {known.get('member')!r:.80} already: choose another session_id, or delete that"

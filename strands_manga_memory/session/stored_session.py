@@ -219,7 +219,7 @@ class StoredSession:
         Args:
             at_turn: Number of the last turn to copy, counted from 1; ``turn`` in the records of
                 ``history_page``.
-            session_id: Id of the new session. The agent must have no conversation in it.
+            session_id: Id of the new session. The agent must have no other conversation in it.
             agent_id: Id of the agent, or None for the default agent.
 
         Raises:
@@ -227,7 +227,7 @@ class StoredSession:
             ConflictError: The agent has a conversation in the new session, or a turn to copy is
                 still open.
             CorruptRecordError: A turn to copy cannot be read.
-            StoreUnavailableError: A tier does not answer; nothing of the session has changed.
+            StoreUnavailableError: A tier does not answer; call ``fork`` again.
         """
         id_ = self._agent_id(agent_id)
         scope = self.scope and dataclasses.replace(self.scope, session_id=session_id)

@@ -504,6 +504,28 @@ def test_rewind_in_an_outage_is_safe(memory: MangaMemory, monkeypatch: pytest.Mo
     assert logged(memory) == said(1)
 
 
+def test_fork_whose_answer_was_lost_can_be_repeated(
+    memory: MangaMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second call finds the fork. Another fork does not replace it, nor the session itself."""
+    talk(memory, 1, 2, 3)
+    put = memory.durable.put
+
+    def put_unanswered(*args: Any, **options: Any) -> bool:
+        put(*args, **options)
+        raise StoreUnavailableError("the answer is lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(memory.durable, "put", put_unanswered)
+        with pytest.raises(StoreUnavailableError):
+            memory.fork(SCOPE, 2, session_id="s2")
+    other = memory.fork(SCOPE, 2, session_id="s2")
+    assert logged(memory, other) == texts(build(memory, scope=other).messages) == said(1, 2)
+    for at_turn, session_id in ((1, "s2"), (3, "s2"), (3, "s1")):
+        with pytest.raises(ConflictError, match=f"'{session_id}' has a conversation"):
+            memory.fork(SCOPE, at_turn, session_id=session_id)
+
+
 def test_rewind_to_no_turn_can_be_repeated(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first call has deleted the turns in the durable tier only."""
     hot, table = SurvivingHotStore(), SQLiteTable(url.removeprefix("sqlite:///"))
