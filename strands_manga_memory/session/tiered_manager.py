@@ -234,6 +234,8 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         """
         session_agent = self._session_agent(agent)
         session_agent.redact(redact_message, partial(self._log, agent.agent_id))
+        for _, conversation in self._open_conversations([session_agent.conversation.key]):
+            conversation.redact(redact_message)  # of all agents of this process
         self._notify_redacted(redact_message)
         if not is_on_event_loop():
             session_agent.wait_for_redactions(timeout=self._tiers.durable_deadline)

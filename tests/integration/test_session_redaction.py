@@ -262,9 +262,12 @@ def test_a_message_that_returned_is_redacted_there_too(both: Stores, read_from_l
     assert texts(both.agent().messages)[0] == REDACTED
 
 
-@pytest.mark.parametrize("by_another", [False, True], ids=["here", "by another process"])
-def test_live_agent_has_a_redacted_message_at_its_next_turn(both: Stores, by_another: bool) -> None:
-    live = both.agent(model := ScriptedModel(), refresh="turn")
+@pytest.mark.parametrize("refresh", ["turn", "never"])
+@pytest.mark.parametrize("by_another", [False, True], ids=["here", "by another agent"])
+def test_live_agent_has_a_redacted_message_at_its_next_turn(
+    both: Stores, by_another: bool, refresh: str
+) -> None:
+    live = both.agent(model := ScriptedModel(), refresh=refresh)
     for text in (f"my card is {SECRET}", "two"):
         live(text)
     live._session_manager.flush()

@@ -239,6 +239,8 @@ class LocalCopy:
         with self.lock:
             before = self.base.redactions
             known = before.get(key, {})
+            if number in known and known[number].message == message:
+                return
             revision = known[number].revision + 1 if number in known else 1
             new = {**known, number: Replacement(revision, message)}
             if key in self.own_turns:
