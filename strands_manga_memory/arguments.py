@@ -47,7 +47,7 @@ Text = Annotated[str, str.strip]
 """Text that is not blank."""
 
 _COLLECTIONS = (Collection, Iterable, Sequence)
-_SECRETS = ("Cipher", "bytes")
+_SECRETS = ("Cipher", "Codec", "bytes")
 """Annotations of arguments that may have a secret key as a value, so that errors do not show the
 value.
 """

@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 import math
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote
 
-from strands_manga_memory.arguments import check_positive_int, check_positive_seconds
+from strands_manga_memory.arguments import Clock, PositiveInt, PositiveSeconds, checked
 from strands_manga_memory.scope import ConversationScope, encoded_id
 from strands_manga_memory.session.ttl import TtlPolicy
 from strands_manga_memory.stores.codec import MALFORMED, Codec
@@ -384,6 +384,7 @@ def hot_copy_warnings(
 Refresh = Literal["never", "turn"]
 
 
+@checked
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tiers:
     """Stores of a session manager, their background writer, and the settings for saving.
@@ -398,22 +399,15 @@ class Tiers:
     durable: Table | None
     writer: Writer
     codec: Codec
-    clock: Callable[[], float]
+    clock: Clock
     ttl: TtlPolicy
-    flush_every: int = 5
+    flush_every: PositiveInt = 5
     refresh: Refresh = "never"
-    hot_deadline: float = 0.05
-    durable_deadline: float = 2.0
-    max_unsaved: int = 10_000
+    hot_deadline: PositiveSeconds = 0.05
+    durable_deadline: PositiveSeconds = 2.0
+    max_unsaved: PositiveInt = 10_000
 
     def __post_init__(self) -> None:
-        if self.refresh not in get_args(Refresh):
-            known = ", ".join(map(repr, get_args(Refresh)))
-            raise ValueError(f"refresh must be one of {known}, got {self.refresh!r:.80}")
-        check_positive_int("flush_every", self.flush_every)
-        check_positive_int("max_unsaved", self.max_unsaved)
-        check_positive_seconds("hot_deadline", self.hot_deadline)
-        check_positive_seconds("durable_deadline", self.durable_deadline)
         if self.hot is None and self.durable is None:
             raise ValueError(
                 "hot and durable are both None: pass a store or a URL, such as"
@@ -443,8 +437,8 @@ class Tiers:
             hot=hot,
             durable=durable,
             writer=writer,
-            codec=codec or Codec(),
-            ttl=ttl or TtlPolicy(),
+            codec=Codec() if codec is None else codec,
+            ttl=TtlPolicy() if ttl is None else ttl,
             **rules,
         )
 

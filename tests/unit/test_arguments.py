@@ -48,7 +48,7 @@ ANY_VALUE = {
 """Arguments that also take values of other types: tools of every kind, and values of services,
 which are shown as text.
 """
-SECRETS = {"keys", "cipher"}
+SECRETS = {"keys", "cipher", "codec", "memory_codec"}
 """Arguments whose values are not shown, because they may be secret keys."""
 
 
