@@ -30,12 +30,13 @@ class PiiPolicy:
     text.
 
     Args:
-        rules: Detection rules, in order. Default ``DEFAULT_RULES``. With ``()``, all texts are
-            stored unchanged.
+        rules: Detection rules, in order. Default: those of the package, to which
+            ``[*PiiPolicy().rules, rule]`` adds one. With ``()``, all texts are stored unchanged.
         actions: Actions by rule name, instead of the rules' own: ``{"card": "refuse"}``.
         cipher: Cipher for the action ``encrypt``, and for decryption when texts are read.
 
     Attributes:
+        rules: The rules, with the actions of this policy.
         storage_key: Key of the user's memories in the table, set by ``of_user``. Empty without a
             user.
 
@@ -55,10 +56,10 @@ class PiiPolicy:
         names = {rule.name for rule in rules}
         if unknown := sorted(set(wanted) - names):
             raise ValueError(f"actions must name rules, got {unknown}; there are {sorted(names)}")
-        self._rules = tuple(
+        self.rules = tuple(
             replace(rule, action=wanted.get(rule.name, rule.action)) for rule in rules
         )
-        if cipher is None and any(rule.action == "encrypt" for rule in self._rules):
+        if cipher is None and any(rule.action == "encrypt" for rule in self.rules):
             raise ValueError(
                 "cipher must be given for the action 'encrypt', such as AesGcmCipher(...)"
             )
@@ -66,7 +67,7 @@ class PiiPolicy:
         self.storage_key = ""
 
     def __repr__(self) -> str:
-        return f"PiiPolicy(actions={ {rule.name: rule.action for rule in self._rules} })"
+        return f"PiiPolicy(actions={ {rule.name: rule.action for rule in self.rules} })"
 
     def of_user(self, storage_key: str) -> PiiPolicy:
         """Return a copy of the policy for the texts of one user.
@@ -84,7 +85,7 @@ class PiiPolicy:
         Raises:
             PersonalDataError: A rule refuses the text. The message names the rule, not the data.
         """
-        return replace_personal_data(text, self._rules, self._replacement)
+        return replace_personal_data(text, self.rules, self._replacement)
 
     def _replacement(self, rule: PiiRule, found: str) -> str:
         if rule.action == "refuse":
@@ -105,7 +106,7 @@ class PiiPolicy:
         """
 
         def cleaned(one: str) -> str:
-            without = replace_personal_data(one, self._rules, lambda rule, _: f"[{rule.name}]")
+            without = replace_personal_data(one, self.rules, lambda rule, _: f"[{rule.name}]")
             return without.casefold()
 
         given, rest = text.casefold(), cleaned(text) if values else ""
