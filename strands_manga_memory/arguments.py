@@ -69,6 +69,7 @@ _WORDS = {
     "Text": "a text that is not empty",
     "Model": "a Strands model",
     "Mapping[str, Any]": "a mapping",
+    "Callable[[], str]": "a function that returns a text",
     "Sequence[Any]": "a list",
     "Sequence[str]": "a list of texts",
     "Mapping[str, Fallbacks]": "a mapping such as {'search_web': 'search_catalogue'}",
@@ -132,20 +133,6 @@ def with_repr(*names: str) -> Callable[[type[_T]], type[_T]]:
         return kind
 
     return decorate
-
-
-def with_known_fields(kind: type[_T]) -> type[_T]:
-    """Decorate a dataclass so that the error for an unknown argument suggests a similar name."""
-    create = vars(kind)["__init__"]
-    parameters = inspect.signature(create).parameters
-
-    @functools.wraps(create)
-    def run(*args: Any, **kwargs: Any) -> None:
-        _refuse_unknown(kwargs, parameters)
-        create(*args, **kwargs)
-
-    setattr(kind, "__init__", run)  # noqa: B010 - mypy refuses the assignment
-    return kind
 
 
 def _refuse_unknown(given: Iterable[str], known: Collection[str]) -> None:
@@ -240,11 +227,6 @@ def unknown_setting_text(name: str, known: Iterable[str], others: Iterable[str] 
     close = difflib.get_close_matches(name, [*known, *others], n=1)
     hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}"
     return f"Unknown setting {name!r:.80}. {hint}"
-
-
-def check_positive_int(name: str, value: object) -> int:
-    """Return ``value`` if it is a whole number above 0; otherwise raise a ValueError."""
-    return check_int(name, value, minimum=1)
 
 
 def check_int(name: str, value: object, *, minimum: int) -> int:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from strands_manga_memory.arguments import with_known_fields
+from strands_manga_memory.arguments import checked
 
 MAX_ID_CHARACTERS = 1024
 """Longest id that is accepted, in characters."""
@@ -109,7 +109,7 @@ def tenant_of(key: str) -> str:
 _SHARED = ("state", "profile")
 
 
-@with_known_fields
+@checked
 @dataclass(frozen=True)
 class ConversationScope:
     """Ids of one user's conversation with one agent.

@@ -8,13 +8,9 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from strands_manga_memory.arguments import (
-    check_finite_seconds,
-    check_positive_seconds,
-    with_known_fields,
-)
+from strands_manga_memory.arguments import FiniteSeconds, PositiveSeconds, checked
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.lifecycle import attachments, renew_in_child
 from strands_manga_memory.stores.table import Table
@@ -41,7 +37,7 @@ _GROWING = 20
 """Turns after the first one until the mode ``activity`` has doubled the time to live."""
 
 
-@with_known_fields
+@checked
 @dataclass(frozen=True, slots=True)
 class TtlPolicy:
     """Policy for the time to live in the hot tier, and for the end of an unused session.
@@ -76,21 +72,12 @@ class TtlPolicy:
     tier: str | Callable[[], str] = "standard"
     mode: Mode = "hybrid"
     _: KW_ONLY
-    seconds: float | None = None
-    session: float = 86_400.0
-    grace: float = 3600.0
+    seconds: PositiveSeconds | None = None
+    session: FiniteSeconds = 86_400.0
+    grace: FiniteSeconds = 3600.0
 
     def __post_init__(self) -> None:
-        if self.mode not in get_args(Mode):
-            known = ", ".join(get_args(Mode))
-            raise ValueError(f"mode must be one of {known}, got {self.mode!r:.80}")
-        if not isinstance(self.tier, str) and not callable(self.tier):
-            raise ValueError(
-                f"tier must be a string or a function that returns one, got {self.tier!r:.80}"
-            )
-        check_positive_seconds("seconds", 1.0 if self.seconds is None else self.seconds)
-        check_finite_seconds("session", self.session)
-        if check_finite_seconds("grace", self.grace) < 3600:
+        if self.grace < 3600:
             raise ValueError(f"grace must be at least 3600 seconds, got {self.grace!r:.80}")
 
     def ttl(self, turn_count: int) -> float:

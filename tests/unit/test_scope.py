@@ -56,8 +56,8 @@ def test_a_long_id_is_never_the_encoding_of_a_short_one() -> None:
         ("", "must not be empty, got ''"),
         (" \n", "must not be empty, got ' "),
         ("a" * 1025, "must have at most 1024 characters, got 1025"),
-        (7, "must be a string, got int: 7"),
-        (b"a", "must be a string, got bytes"),
+        (7, "must be a text( or None)?, got 7"),
+        (b"a", "must be a text( or None)?, got b'a'"),
         ("\ud83d", "must be valid Unicode"),
     ],
 )

@@ -591,5 +591,5 @@ def test_a_policy_asks_for_the_tier_at_each_use() -> None:
     tiers = iter(["standard", "vip", "unheard of"])
     policy = TtlPolicy(tier=lambda: next(tiers))
     assert [policy.ttl(1) for _ in range(3)] == [1800, 3600, 1800]
-    with pytest.raises(ValueError, match="tier must be a string or a function"):
+    with pytest.raises(ValueError, match="tier must be a text or a function"):
         TtlPolicy(tier=5)
