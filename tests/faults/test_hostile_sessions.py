@@ -15,7 +15,7 @@ from tests.faults.hostile.__main__ import main
 from tests.faults.hostile.sessions import Case, drawn, played
 from tests.faults.hostile.shapes import lived, shapes
 from tests.faults.hostile.stores import embedded, opened
-from tests.support import finish_writes
+from tests.support import settle
 from tests.unit.session.support import assistant, user
 
 pytestmark = pytest.mark.xdist_group("services")
@@ -113,8 +113,7 @@ def test_a_preference_that_cannot_be_read_keeps_no_other_from_being_learned(
         for text in said:
             agent(text)
         agent._session_manager.close()
-        for pair in ((memory.hot, None), (None, table)):
-            finish_writes(*pair)
+        settle(memory)
         memory.finalize(ConversationScope("u", session))
 
     talks("s1", "I love romance.")

@@ -48,13 +48,6 @@ def test_a_session_is_finalized_right_after_its_turn(memory: MangaMemory) -> Non
         )  # nothing stays claimed
 
 
-def test_a_disconnect_is_told_by_the_facade(memory: MangaMemory) -> None:
-    agent(memory, "s")("hello")
-    memory.stats()
-    assert memory.disconnected(ConversationScope("u1", "s"))
-    assert not memory.disconnected(ConversationScope("u1", "another"))
-
-
 def test_disconnect_needs_no_memories(
     valkey_server: servers.Valkey, unique: str, tmp_path: Path
 ) -> None:
@@ -63,6 +56,7 @@ def test_disconnect_needs_no_memories(
         memory = MangaMemory.open(hot, f"sqlite:///{tmp_path}/s.db")
         memory.agent(ScriptedModel(), user_id="u1", session_id="s")("hello")
         assert memory.disconnected(ConversationScope("u1", "s"))
+        assert not memory.disconnected(ConversationScope("u1", "another"))
         memory.close()
 
 

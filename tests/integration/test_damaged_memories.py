@@ -30,7 +30,7 @@ from strands_manga_memory.stores import (
 )
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
-from tests.support import DAY, finish_writes, store_signal, summary_id
+from tests.support import DAY, settle, store_signal, summary_id
 
 USER, LEASE = "u1", "~spool.lease"
 DERIVED = ("~by_age", "~ledger#", "~words#")
@@ -76,8 +76,7 @@ def remembered(tables: tuple[Table, Table]) -> MangaMemory:
     user.forget(user.store_session_summary("gone", "The user asked.").memory_id)
     memory.finalize(ConversationScope(USER, "monday"))
     user.recall(query="lamp")
-    finish_writes(memory.hot, tables[0])
-    finish_writes(None, tables[1])
+    settle(memory)
     return memory
 
 
@@ -169,8 +168,7 @@ def test_damaged_record_in_postgresql_hides_no_other(postgres_tables: tuple[Tabl
 def test_a_damaged_erasure_marker_restores_no_erased_data(tables: tuple[Table, Table]) -> None:
     memory = MangaMemory(hot="memory://", durable=tables[0], memories=tables[1], flush_every=1)
     turn(memory, "monday", "My favorite genre is horror. When does volume 4 of 『Uzumaki』 arrive?")
-    finish_writes(memory.hot, tables[0])
-    finish_writes(None, tables[1])
+    settle(memory)
     key = {"user_id": USER, "memory_id": "~erased"}
     tables[1].put({**key, "mark": "1", "at": time.time() + 1})
     for row in list(tables[1].query(USER)):

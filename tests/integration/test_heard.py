@@ -21,7 +21,7 @@ from strands_manga_memory.memory import (
 from strands_manga_memory.stores import SESSIONS, SQLiteTable, Table
 from strands_manga_memory.testing import ScriptedModel
 from tests.faulty_stores import FaultyHotStore, FaultyTable
-from tests.support import GuardedModel, apply_preferences, estimate_tokens, finish_writes
+from tests.support import GuardedModel, apply_preferences, estimate_tokens, finish_writes, settle
 
 MOST_KEPT = 100  # preferences of a user
 SECRET = "necromancy"
@@ -43,8 +43,7 @@ class World:
         return self.memory.agent(model, user_id="u1", session_id=session)
 
     def settle(self) -> None:
-        finish_writes(self.memory.hot, None)
-        finish_writes(None, self.memory._stores["memories"])
+        settle(self.memory)
 
     @property
     def table(self) -> Table:
@@ -109,8 +108,7 @@ def test_what_an_edited_turn_states_while_the_table_is_down_is_stored_later(worl
     memory = MangaMemory(hot=world.memory.hot, durable=world.memory.durable, memories=table)
     agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s")
     agent(SAID)
-    finish_writes(memory.hot, None)
-    finish_writes(None, table)
+    settle(memory)
     table.down = True
     agent.messages[0]["content"] = [{"text": "My favorite genre is romance."}]
     agent("My favorite format is ebook.")
@@ -220,16 +218,14 @@ def test_a_flood_costs_one_batch_and_a_user_has_a_hundred_at_most(tmp_path: Path
     hot.calls.clear()
     table.calls.clear()
     agent(" ".join(f"I collect stamps from country {number}." for number in range(80))[:2000])
-    finish_writes(hot, None)
-    finish_writes(None, memory._stores["memories"])
+    settle(memory)
     assert 1 <= len(memory.user("u1").recall(type="preference", limit=None)) <= 5
     writes = [call for call in table.calls if call in ("put", "delete", "transact", "batch_write")]
     assert len(writes) <= 20, writes
     assert len(hot.calls) <= 12, hot.calls
     for turn in range(30):
         agent(" ".join(f"I collect stamps from country {turn}x{number}." for number in range(5)))
-    finish_writes(hot, None)
-    finish_writes(None, memory._stores["memories"])
+    settle(memory)
     assert (
         MOST_KEPT - 10 <= len(memory.user("u1").recall(type="preference", limit=None)) <= MOST_KEPT
     )

@@ -20,7 +20,7 @@ from strands_manga_memory.stores import Item
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 from tests.faulty_stores import FaultyHotStore
-from tests.support import finish_writes
+from tests.support import settle
 
 NAME, MEMORIES = "profile/u1/cache", "memories"
 
@@ -77,8 +77,7 @@ def asked(memory: MangaMemory, text: str) -> str:
     model = ScriptedModel()
     agent = memory.agent(model, user_id="u1", session_id="s1")
     agent(text)
-    for pair in ((memory.hot, None), (None, memory.memories)):
-        finish_writes(*pair)
+    settle(memory)
     return str(model.requests[-1].messages[-1])
 
 

@@ -33,7 +33,7 @@ from strands_manga_memory.memory import (
 from strands_manga_memory.testing import ScriptedModel
 from tests.faulty_stores import FaultyHotStore, FaultyTable
 from tests.servers import wait_until
-from tests.support import WatchedStore, finish_writes
+from tests.support import WatchedStore, settle
 from tests.unit.session.support import tool_use
 
 USER = "u1"
@@ -54,13 +54,7 @@ class Deployment:
         return Agent(model=model, **kwargs)
 
     def settle(self) -> None:
-        for memory in (self.app, self.page):
-            for pair in (
-                (memory.hot, memory.durable),
-                (memory.hot, None),
-                (None, memory._stores["memories"]),
-            ):
-                finish_writes(*pair)
+        settle(self.app, self.page)
 
     def injected(self, session: str) -> str:
         """Return the text in a session's last request beyond user's and model's words."""
@@ -421,8 +415,7 @@ def test_message_redacted_while_the_table_is_down_is_retracted_later(tmp_path: P
     model = ScriptedModel()
     agent = memory.agent(model, user_id=USER, session_id="monday")
     agent("My favorite genre is horror.")
-    for pair in ((hot, None), (None, memory._stores["memories"])):
-        finish_writes(*pair)
+    settle(memory)
     table.down = True
     agent.messages[0]["content"] = [{"text": "[redacted]"}]
     agent("Hello, what can you recommend?")
@@ -623,8 +616,7 @@ def test_work_queued_before_an_erasure_writes_nothing(tmp_path: Path) -> None:
     page.forget_user(USER)
     closed.clear()
     opened.set()
-    for pair in ((hot, None), (None, held)):
-        finish_writes(*pair)
+    settle(app)
     found = {row["memory_id"] for row in [*table.query(USER), *table.query(f"changes/{USER}")]}
     assert found == {"~erased"}
     assert [row for bucket in range(16) for row in table.query(f"spool/{bucket:02d}")] == []
@@ -687,7 +679,7 @@ def test_rewind_deletes_all_preferences_later_if_the_table_takes_no_writes(tmp_p
     agent = memory.agent(ScriptedModel(), user_id=USER, session_id="monday")
     for text in ("My favorite genre is horror.", "I prefer paperbacks.", "I love cats."):
         agent(text)
-    finish_writes(None, memory._stores["memories"])
+    settle(memory)
     is_refused = True
     with pytest.raises(StoreUnavailableError, match="no writes"):
         memory.rewind(ConversationScope(USER, "monday"), 1)

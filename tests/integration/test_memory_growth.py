@@ -14,7 +14,7 @@ from strands_manga_memory import ConversationScope, MangaMemory, Table, UserMemo
 from strands_manga_memory.memory import RETENTION, MemoryRecord, MemoryType, memory_reader
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
-from tests.support import DAY, finish_writes, summary_id
+from tests.support import DAY, finish_writes, settle, summary_id
 
 
 class CountingTable:
@@ -69,8 +69,7 @@ def finalizing(
         agent = Agent(model=ScriptedModel(lambda _: "Noted."), **kwargs)
         agent("Is volume 3 of Uzumaki in stock?")
         agent._session_manager.close()
-        for pair in ((memory.hot, None), (None, counted)):
-            finish_writes(*pair)
+        settle(memory)
         store.partition.count_accesses()  # a write for each recalled memory: one here, five there
         counted.requests.clear()
         counted.read_bytes = 0

@@ -16,8 +16,6 @@ from strands_manga_memory import (
 )
 from strands_manga_memory.ops import inspect as inspect_conversation
 from strands_manga_memory.ops import places
-from strands_manga_memory.stores import AesGcmCipher, Codec
-from strands_manga_memory.telemetry import observed_codec
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.unit.session.support import SurvivingHotStore, find, tool_use
 
@@ -117,19 +115,3 @@ def test_inspection_of_a_conversation_that_does_not_exist_is_none(world: World) 
     """Nothing is created by a look."""
     assert world.inspect() is None
     assert world.rows == []
-
-
-def test_observed_codec_encrypts_sessions(tmp_path: Path) -> None:
-    """A measured codec stores nothing in the clear."""
-    world = World(tmp_path)
-    sealed = observed_codec(Codec(cipher=AesGcmCipher({"k": b"0" * 32}, current="k")))
-    assert sealed.encrypts
-    agent = world.agent(codec=sealed)
-    for number in range(6):
-        agent(f"quokka {number}")
-    agent._session_manager.flush()
-    stored = str(list(world.durable.query(SCOPE.storage_session_id)))
-    if world.hot is not None:
-        stored += str(world.hot._conversations)
-    assert "quokka" not in stored
-    assert len(world.agent(codec=sealed).messages) == 12

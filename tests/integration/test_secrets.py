@@ -28,7 +28,7 @@ from strands_manga_memory.ops import diagnose
 from strands_manga_memory.stores import DataKey, TenantCipher, TenantKeys
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
-from tests.support import finish_writes
+from tests.support import settle
 
 PASSWORD, AWS_KEY, SAID, USER = "pw-S3cr3t", "aws-S3cr3tKey", "my-S3cr3t-words", "user-S3cr3t"
 KEY = b"S3cr3t-bytes-of-a-key-of-32-byte"
@@ -157,13 +157,7 @@ def test_logs_and_spans_of_a_session_show_no_secret_and_from_info_on_no_user(
         with pytest.raises(MangaMemoryError):
             bad.agent(ScriptedModel(), user_id=USER, session_id="s", tenant="acme")
         assert memory.forget_user(USER, tenant="acme").complete
-        for pair in (
-            (memory.hot, memory.durable),
-            (None, memory.memories),
-            (memory.hot, None),
-            (bad.hot, bad.durable),
-        ):
-            finish_writes(*pair)
+        settle(memory, bad)
     ours = [record for record in caplog.records if record.name.startswith("strands_manga_memory")]
     assert ours
     for record in ours:

@@ -29,7 +29,6 @@ from strands import Agent, ToolContext, tool
 
 from strands_manga_memory import ConversationScope, InMemoryHotStore, MangaMemory, open_hot_store
 from strands_manga_memory.exceptions import MangaMemoryError, StoreUnavailableError
-from strands_manga_memory.mcp import BreakerPolicy, guard_tool
 from strands_manga_memory.squad import (
     BusyError,
     ConversationTurns,
@@ -884,25 +883,6 @@ async def test_next_message_answers_an_interrupt(open_memory: OpenMemory, stream
     assert [line[0] for line in again.log()] == ["u", "a", "u", "a", "u", "a"]
 
 
-async def test_open_breaker_stays_open_and_turns_complete(memory: MangaMemory) -> None:
-    calls: list[str] = []
-
-    @tool
-    def look_up() -> str:
-        """Fail."""
-        calls.append("called")
-        raise ConnectionError("no route to db password=hunter2")
-
-    shop = Shop(memory)
-    shop.tools = [guard_tool(look_up, BreakerPolicy(failures=1))]
-    for _ in range(3):
-        answer = await shop.ask("look")
-        assert answer.startswith("it says")
-        assert "hunter2" not in answer
-        assert shop.agents[-1].messages[-2]["content"][0]["toolResult"]["status"] == "error"
-    assert calls == ["called"]
-
-
 # Handoffs and what is known of the user
 
 
@@ -979,19 +959,6 @@ async def test_a_handoff_waits_until_its_request_was_answered(memory: MangaMemor
     assert "new" in str(shop.models[-1].requests[-1].messages[-1])
     assert "old" not in str(shop.models[-1].requests)
     assert handoffs.read(ConversationScope("u1", "s1", "beta")) == []
-
-
-async def test_what_is_known_of_a_user_is_shared_by_all_agents(open_memory: OpenMemory) -> None:
-    memory = open_memory(memories=True)
-    shop = Shop(memory)
-    memory.user("u1").prefer("genre", "horror")
-    for text, user in (("hi", "u1"), ("beta hi", "u1"), ("beta hi", "u2")):
-        await shop.ask(text, user)
-    told_of = [
-        "horror" in f"{m.requests[0].messages}{m.requests[0].system_prompt_content}"
-        for m in shop.models
-    ]
-    assert told_of == [True, True, False]
 
 
 # What was added to the session for it
