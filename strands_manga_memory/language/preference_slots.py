@@ -85,7 +85,7 @@ class Preference:
         value: Preferred value, or the whole statement.
         liked: True if the user wants the value, False if not. None ends an earlier wish for the
             value; in the slot ``dislikes``, an earlier dislike; with an empty slot, all preferences
-            about the value.
+            about the value; with an empty slot and value, all preferences.
         adds: Whether the value is added to earlier values of the slot instead of replacing them.
     """
 
@@ -280,6 +280,8 @@ def apply_preference(slots: Mapping[str, str], said: Preference) -> dict[str, st
         The new texts of the changed slots, keyed by slot such as ``genre``. An empty text removes a
         slot.
     """
+    if not said.slot and not said.value:
+        return dict.fromkeys(slots, "")  # "Forget everything about me"
     if not said.slot:
         about = {slot: _without_subject(slot, text, said.value) for slot, text in slots.items()}
         return {slot: text for slot, text in about.items() if text != slots[slot]}

@@ -291,6 +291,8 @@ def _clause_preferences(clause: str) -> list[Preference]:
     if not (said := clause if is_request else without_questions_about_oneself(clause)).strip():
         return []
     asked = has_question_mark(said) and not is_request
+    if BOTH.forgets_all.search(said):
+        return [Preference("", "", None)]
     if (match := BOTH.withdrawn.search(said) or BOTH.forget.search(said)) is not None:
         things = ANY.statements.between_substances.split(_last_group(match))
         slots = (slot_for_key(each) for each in things)
@@ -408,6 +410,11 @@ def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
             return _with_ended_dislikes(found, said)
         for other in others:
             found += _object_preferences(other, liked=not liked, adds=True, asked=True)
+        if not ENGLISH.of_language.search(said):
+            found = [
+                replace(each, slot=LIKES, adds=True) if each.slot == "language" else each
+                for each in found
+            ]
         return found
     return [] if asked else _evaluation_preferences(said)
 

@@ -9,7 +9,14 @@ from collections.abc import Sequence
 
 from strands_manga_memory.language.dialogue_acts import without_questions_about_oneself
 from strands_manga_memory.language.packs import ANY, EN, JA
-from strands_manga_memory.language.preference_slots import ALLERGY, DISLIKES, FACTS, STYLE, TASTES
+from strands_manga_memory.language.preference_slots import (
+    ALLERGY,
+    DISLIKES,
+    FACTS,
+    KNOWN_SLOTS,
+    STYLE,
+    TASTES,
+)
 from strands_manga_memory.language.text_features import has_question_mark, split_sentences
 from strands_manga_memory.messages.texts import head_and_tail
 
@@ -23,7 +30,7 @@ _LASTING = frozenset(
 """Slots of preferences that a wish for one occasion does not change."""
 _PERMANENT = frozenset(("name", "hometown", "health", "size", ALLERGY))
 """Slots of facts that last even if their sentence has an end: "I'm Ken, and away until Friday"."""
-_OF_A_PERSON = _LASTING | {*FACTS}
+_OF_A_PERSON = _LASTING | {*FACTS} | KNOWN_SLOTS | {"time of day"}
 """Slots of preferences that belong to the person whom a sentence is about.
 Other slots, such as "sister's birthday", name the person.
 """

@@ -143,6 +143,8 @@ _SPELLINGS = {
 _OTHER_SPELLING = re.compile(
     rf"(?<![\w'@.&/?=:-])(?:{'|'.join(map(re.escape, _SPELLINGS))})(?![\w'@&/=-])"
 )
+_DIALECT = JA.rules("spelling")
+_DIALECT_LETTERS = re.compile("ん|ええ")
 _REPEATED = re.compile(r"(?<=[a-z])([a-z])\1{2,8}(?=[a-z]|\b)")
 _CHAT_CHARACTERS = 300
 _SAME_LETTERS = re.compile(r"([a-z])\1\1")
@@ -154,9 +156,13 @@ _FIRST_WORDS = frozenset(
 def standard_spelling(text: str) -> str:
     """Replace chat spellings, such as "im" and "looove", by standard spellings.
 
-    Repeated letters are replaced only in texts of under 300 characters.
+    Repeated letters are replaced only in texts of under 300 characters. Some words of the Kansai
+    dialect of Japanese are replaced, too.
     """
     text = text.replace("\u2019", "'")
+    if _DIALECT_LETTERS.search(text):
+        for rule in _DIALECT:
+            text = rule.pattern.sub(rule.key, text)
     if len(text) < _CHAT_CHARACTERS and _SAME_LETTERS.search(text):
         text = _REPEATED.sub(r"\1", text)
     if _FIRST_WORDS.isdisjoint(text.split()):  # the pattern is slow
