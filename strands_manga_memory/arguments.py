@@ -239,20 +239,6 @@ def check_int(name: str, value: object, *, minimum: int) -> int:
     return value
 
 
-def check_positive_seconds(name: str, value: float) -> float:
-    """Return ``value`` if it is a number of seconds above 0; otherwise raise a ValueError."""
-    if not (_has_type(value, float) and value > 0):
-        raise ValueError(f"{name} must be a positive number of seconds, got {value!r:.80}")
-    return value
-
-
-def check_finite_seconds(name: str, value: float) -> float:
-    """Return ``value`` if it is a finite positive number of seconds; otherwise raise ValueError."""
-    if math.isinf(check_positive_seconds(name, value)):
-        raise ValueError(f"{name} must be a finite number of seconds, got {value!r:.80}")
-    return value
-
-
 def check_instance(name: str, value: object, kind: type[_T], description: str = "") -> _T:
     """Return ``value`` if it is an instance of ``kind``; otherwise raise a ValueError.
 

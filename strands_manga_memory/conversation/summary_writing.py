@@ -14,7 +14,7 @@ from typing import Any
 from strands.models import Model
 from strands.types.content import Message, Messages
 
-from strands_manga_memory.arguments import check_positive_seconds, checked, with_repr
+from strands_manga_memory.arguments import PositiveSeconds, checked, with_repr
 from strands_manga_memory.conversation.budget import window_of
 from strands_manga_memory.conversation.message_truncation import result_text
 from strands_manga_memory.conversation.summary_record import RULES, Segment, Summary
@@ -77,10 +77,10 @@ class SummaryCache:
     """
 
     @checked
-    def __init__(self, store: HotStore, *, seconds: float = SECONDS) -> None:
+    def __init__(self, store: HotStore, *, seconds: PositiveSeconds = SECONDS) -> None:
         _cache_name_and_codec()
         self._store = store
-        self._seconds = check_positive_seconds("seconds", seconds)
+        self._seconds = seconds
         self.hits = 0
         self.misses = 0
 

@@ -23,7 +23,7 @@ from strands.agent.conversation_manager import NullConversationManager
 from strands.models import Model
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import check_positive_seconds, checked, with_repr
+from strands_manga_memory.arguments import PositiveSeconds, checked, with_repr
 from strands_manga_memory.language.open_questions import (
     MOST_OPEN,
     Line,
@@ -387,9 +387,9 @@ class ModelSessionSummarizer:
     """
 
     @checked
-    def __init__(self, model: Model, *, timeout: float = 20.0) -> None:
+    def __init__(self, model: Model, *, timeout: PositiveSeconds = 20.0) -> None:
         self._model = model
-        self._timeout = check_positive_seconds("timeout", timeout)
+        self._timeout = timeout
 
     def __call__(self, lines: Sequence[Line], *, max_tokens: int) -> SessionSummary:
         """Ask the model for a summary of a session.

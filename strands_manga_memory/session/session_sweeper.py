@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import Protocol
 
-from strands_manga_memory.arguments import check_int, check_positive_seconds, checked, with_repr
+from strands_manga_memory.arguments import Count, PositiveSeconds, checked, with_repr
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.messages.message_parts import custom_metadata
 from strands_manga_memory.messages.transcripts import Transcript, Utterance
@@ -230,9 +230,9 @@ class SessionSweeper:
         ttl: TtlPolicy | None = None,
         codec: Codec | None = None,
         clock: Callable[[], float] = time.time,
-        lease: float = 60.0,
+        lease: PositiveSeconds = 60.0,
     ) -> None:
-        self._finalizer, self._lease = finalizer, check_positive_seconds("lease", lease)
+        self._finalizer, self._lease = finalizer, lease
         self._tiers = Tiers.of(
             hot_store_of(hot), table_of(durable), codec=codec, clock=clock, ttl=ttl
         )
@@ -241,7 +241,8 @@ class SessionSweeper:
     def __repr__(self) -> str:
         return f"SessionSweeper({self._tiers.store_names}, finalizer={self._finalizer!r})"
 
-    def run_once(self, *, limit: int = 100) -> int:
+    @checked
+    def run_once(self, *, limit: Count = 100) -> int:
         """Finish expired conversations, at most ``limit`` from each of the two tiers.
 
         Returns:
@@ -252,7 +253,6 @@ class SessionSweeper:
             StoreUnavailableError: The hot tier or, without one, the durable tier does not answer.
                 Other failures are logged.
         """
-        check_int("limit", limit, minimum=0)
         if (hot := self._tiers.hot) is None:
             return self._sweep_durable(limit)
         finished = sum(self._sweep(hot, name) for name in list(hot.expired(limit=limit)))

@@ -12,7 +12,14 @@ from typing import Any
 from strands import Agent
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import check_finite_seconds, check_int, with_repr
+from strands_manga_memory.arguments import (
+    Count,
+    FiniteSeconds,
+    PositiveInt,
+    check_int,
+    checked,
+    with_repr,
+)
 from strands_manga_memory.exceptions import ConflictError, StoreUnavailableError
 from strands_manga_memory.lifecycle import attachments, members_of
 from strands_manga_memory.scope import ConversationScope, checked_id, checked_session_id, encoded_id
@@ -124,7 +131,8 @@ class StoredSession:
             remove_listing(durable, session, self._ids, copies_until=copies_until)
 
     @contextmanager
-    def lease(self, agent_id: str | None = None, *, ttl: float = 30.0) -> Iterator[None]:
+    @checked
+    def lease(self, agent_id: str | None = None, *, ttl: FiniteSeconds = 30.0) -> Iterator[None]:
         """Reserve a conversation for one worker during a ``with`` block.
 
         Only one worker can hold this reservation, the lease, at a time. The lease ends with the
@@ -141,7 +149,6 @@ class StoredSession:
             ValueError: There is no hot tier, or ``ttl`` is not above 0.
         """
         hot = self._tiers.hot
-        check_finite_seconds("ttl", ttl)
         if hot is None:
             raise ValueError("hot is None: a lease needs a hot tier that survives the process")
         name = self._key_of(self._agent_id(agent_id)).name
@@ -165,8 +172,9 @@ class StoredSession:
         """
         yield from (entry.message for entry in self._log(agent_id))
 
+    @checked
     def records(
-        self, agent_id: str | None = None, *, last: int | None = None
+        self, agent_id: str | None = None, *, last: Count | None = None
     ) -> Iterator[dict[str, Any]]:
         """Yield all messages of an agent's conversation in order, as dicts with numbers and times.
 
@@ -180,12 +188,11 @@ class StoredSession:
         Raises:
             ValueError: ``last`` is negative.
         """
-        if last is not None:
-            check_int("last", last, minimum=0)
         yield from (entry.record for entry in self._log(agent_id, last=last))
 
+    @checked
     def history_page(
-        self, agent_id: str | None = None, *, limit: int = 50, after: str | None = None
+        self, agent_id: str | None = None, *, limit: PositiveInt = 50, after: str | None = None
     ) -> HistoryPage:
         """Return one page of all messages of an agent's conversation.
 
@@ -202,14 +209,14 @@ class StoredSession:
             ValueError: ``limit`` is below 1, or ``after`` names no message of the conversation.
             StoreUnavailableError: The stored conversation cannot be read.
         """
-        check_int("limit", limit, minimum=1)
         before = None if after is None else LogPosition.parse(after)
         entries = self._log(agent_id, last=limit + 1, before=before)
         page = entries[-limit:]
         earlier = str(page[0].position) if len(entries) > limit else None
         return HistoryPage(tuple(entry.record for entry in page), earlier)
 
-    def fork(self, at_turn: int, *, session_id: str, agent_id: str | None = None) -> None:
+    @checked
+    def fork(self, at_turn: PositiveInt, *, session_id: str, agent_id: str | None = None) -> None:
         """Begin a new session of the same user with a copy of an agent's first turns.
 
         If ``at_turn`` is the last turn, the copy has the agent's whole state and history. If it is
@@ -233,10 +240,10 @@ class StoredSession:
         scope = self.scope and dataclasses.replace(self.scope, session_id=session_id)
         target = StoredSession(scope or session_id, self._tiers)
         self._flush_in_process(id_, idle=False)
-        check_int("at_turn", at_turn, minimum=1)
         fork(self._new("A", id_).storage, at_turn=at_turn, to=target._new("A", id_).storage)
 
-    def rewind(self, at_turn: int, *, agent_id: str | None = None) -> None:
+    @checked
+    def rewind(self, at_turn: Count, *, agent_id: str | None = None) -> None:
         """Remove the stored turns of a conversation after the turn ``at_turn``.
 
         If turns are removed, the new history has at most 100 turns, and state values that were set
@@ -262,7 +269,7 @@ class StoredSession:
         id_ = self._agent_id(agent_id)
         self._flush_in_process(id_, idle=True)
         stored = self._new("A", id_)
-        rewind(stored.storage, at_turn=check_int("at_turn", at_turn, minimum=0))
+        rewind(stored.storage, at_turn=at_turn)
         self._refresh_in_process([stored.key])
 
     def window_records(self, agent_id: str | None = None) -> Iterator[dict[str, Any]]:
