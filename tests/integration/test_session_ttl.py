@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands.multiagent import GraphBuilder
 from strands.types.content import Messages
 
@@ -21,7 +22,7 @@ from strands_manga_memory import (
 )
 from strands_manga_memory.exceptions import StoreRefusedError
 from strands_manga_memory.session import EndedConversation
-from strands_manga_memory.stores import HotRecord
+from strands_manga_memory.stores import HotRecord, SQLiteTable
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.faulty_stores import FaultyTable
 from tests.support import WatchedStore, finish_writes, hot_copy
@@ -303,6 +304,33 @@ def test_a_live_agent_begins_anew_after_the_stores_have_let_the_session_go(timed
     live("four")
     live._session_manager.flush()
     assert texts(live.messages) == texts(timed.manager().history()) == ["three", "ok", "four", "ok"]
+
+
+def test_turn_pending_for_hours_is_stored_after_120_turns_of_others(tmp_path: Path) -> None:
+    """The stored record lists none of the turns that the process knows, but was not deleted."""
+    path, clock = f"{tmp_path}/s.db", FakeClock()
+    cut_off = FaultyTable(SQLiteTable(path))
+    memories = [
+        MangaMemory.open(durable=each, clock=clock) for each in (cut_off, f"sqlite:///{path}")
+    ]
+    ids = {"user_id": "u", "session_id": "s"}
+    live = memories[0].agent(ScriptedModel(), **ids)
+    live("first")
+    cut_off.down = True
+    live("pending")
+    window = SlidingWindowConversationManager(2)
+    other = memories[1].agent(ScriptedModel(), **ids, conversation_manager=window)
+    for number in range(120):
+        clock.advance(500)
+        other(f"other {number}")
+    cut_off.down = False
+    live("last")
+    live._session_manager.flush()
+    records = memories[1].history(ConversationScope("u", "s"), limit=1000).records
+    stored = texts(each["message"] for each in records)
+    assert {"first", "pending", "other 119", "last"} <= {*stored}
+    for memory in memories:
+        memory.close()
 
 
 @pytest.mark.parametrize("in_turn", [False, True])

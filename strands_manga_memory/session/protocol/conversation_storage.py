@@ -522,17 +522,21 @@ class ConversationStorage:
         if not self.is_silent:
             return
         local = self.local
-        known, is_saved = {*local.base.seen}, not local.has_changes()
+        before, is_saved = local.base, not local.has_changes()
         error = self.load()
         stored = join(self.nearest.record, self.first.record)
         if error is not None and not stored.incarnation:
             raise error
         with local.lock:
             local.answered_at = self.clock()
-            is_over = known or is_saved or not stored.incarnation
+            is_unknown = before.seen.keys().isdisjoint(stored.seen)
+            # After a higher incarnation, the merge has decided which unsaved turns stay.
+            is_other = stored.incarnation <= before.incarnation
+            is_other &= 0 < before.created < stored.created
             # The conversation was deleted. If a tier has other turns, another process began it
             # again.
-            if local.base.incarnation and is_over and known.isdisjoint(stored.seen):
+            is_over = is_unknown and (is_other or is_saved or not stored.incarnation)
+            if local.base.incarnation and is_over:
                 local.dropped += local.unsaved_messages
                 local.reset_to(stored)
 
