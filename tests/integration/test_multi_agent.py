@@ -79,6 +79,17 @@ def test_a_graph_goes_on_after_a_crash(stores: Stores) -> None:
     assert str(result.results["first"].result).strip() == "first is done"
 
 
+def test_a_graph_goes_on_at_a_failed_node_and_keeps_the_status_failed(stores: Stores) -> None:
+    """Each node has its own status. Strands reports a run with a failed node as failed."""
+    with pytest.raises(RuntimeError, match="no model"):
+        graph(stores.manager(), second=[RuntimeError("no model")])("go around")
+    again = graph(stores.manager())
+    result = again("go around")
+    assert [asked(again, name) for name in ("first", "second", "third")] == [0, 1, 1]
+    assert {node.status for node in result.results.values()} == {Status.COMPLETED}
+    assert result.status == Status.FAILED
+
+
 @tool(context=True)
 def sign(what: str, tool_context: ToolContext) -> str:
     """Sign, if a human agrees."""
