@@ -122,6 +122,7 @@ def _gives_postponed_answer(text: str, asked: str) -> bool:
         (is_next or ANY.answers.reports.search(text) is not None)
         and ANY.answers.postponed.search(text) is None
         and has_content(text, "assistant")
+        and not all(map(is_question, split_sentences(text)))
     )
 
 

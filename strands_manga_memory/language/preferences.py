@@ -65,6 +65,9 @@ _READ, _LONGEST_THING = 300, 60
 MOST_PREFERENCES = 5
 """Most preferences of a message. Preferences with a slot have priority."""
 
+FORGETS_ALL = Preference("", "", None)
+"""Preference of a message such as "Forget everything about me", which ends all preferences."""
+
 
 def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> list[Preference]:
     """Extract at most 5 preferences from the texts of a user's message.
@@ -195,7 +198,7 @@ def _changed_taste(clause: str, stated: Sequence[Preference]) -> list[Preference
     if BOTH.retracts.search(clause):
         return [_retraction(last)]
     if last.liked and (match := BOTH.corrects_taste.search(clause)):
-        same = [each for each in find_values(_last_group(match)) if each[0] == last.slot]
+        same = [each for each in find_values(match[0]) if each[0] == last.slot]
         return as_preferences(same, liked=True, adds=False)
     if last.liked and last.slot in TASTES and (match := BOTH.continues.search(clause)):
         return [last, *_object_preferences(_last_group(match), liked=True, adds=True)]
@@ -292,7 +295,7 @@ def _clause_preferences(clause: str) -> list[Preference]:
         return []
     asked = has_question_mark(said) and not is_request
     if BOTH.forgets_all.search(said):
-        return [Preference("", "", None)]
+        return [FORGETS_ALL]
     if (match := BOTH.withdrawn.search(said) or BOTH.forget.search(said)) is not None:
         things = ANY.statements.between_substances.split(_last_group(match))
         slots = (slot_for_key(each) for each in things)
@@ -520,7 +523,10 @@ def _japanese_clause_preferences(clause: str, *, is_last: bool) -> list[Preferen
     named = find_values(clause)
     if any(slot != "author" for slot, _, _ in named):
         named = [each for each in named if each[0] != "author"]
+    thing = _japanese_thing(clause) if not named else ""
     rest = without_values(clause, named)
+    if thing:  # "辛い" in 「辛いもの大好き」 is no criticism
+        rest = rest.replace(thing, "*")
     if BOTH.ended_dislike.search(rest):  # "I can read Japanese now" keeps the language
         named = [each for each in named if each[0] != "language"]
     has_ended = JAPANESE.once.search(rest) or BOTH.ended_dislike.search(rest)
@@ -529,8 +535,7 @@ def _japanese_clause_preferences(clause: str, *, is_last: bool) -> list[Preferen
         return []
     liked = None if has_ended else side > 0
     found = as_preferences(named, liked=liked, adds=BOTH.adds.search(clause) is not None)
-    thing = _japanese_thing(clause) if not found else ""
-    if thing and not JAPANESE.no_thing.search(thing):
+    if not found and thing and not JAPANESE.no_thing.search(thing):
         found = [Preference(LIKES, thing, liked, adds=True)]
     return _with_ended_dislikes(found, rest) if has_ended else found
 

@@ -19,7 +19,7 @@ from strands_manga_memory.language.preference_slots import (
     parse_preference,
     split_values,
 )
-from strands_manga_memory.language.preferences import extract_preferences
+from strands_manga_memory.language.preferences import FORGETS_ALL, extract_preferences
 from strands_manga_memory.language.search import long_numbers, split_passages
 from strands_manga_memory.language.session_summaries import run_with_timeout
 from strands_manga_memory.language.subjects import lasting_text
@@ -226,13 +226,18 @@ def without_removed(
     """Return a transcript without removed turns, and without messages up to the time ``after``.
 
     A turn is removed if one of its messages was retracted, or states a preference deleted later.
+    The turns before "Forget everything about me" are removed, too.
     """
     retracted = {each.message for each in removals}
+    forgotten = -1
 
     def is_removed(each: Utterance) -> bool:
         if each.message_id and message_digest(each.message_id) in retracted:
             return True
         found = extract_preferences([each.text]) if each.role == "user" else []
+        if FORGETS_ALL in found:
+            nonlocal forgotten
+            forgotten = max(forgotten, each.turn)
         stated = [Statement(preference, each.at, each.message_id or None) for preference in found]
         return len(valid(stated, removals)) < len(stated)
 
@@ -240,7 +245,9 @@ def without_removed(
     utterances = _with_whole_answers(transcript.utterances)
     removed_turns = {each.turn for each in utterances if is_removed(each)}
     kept = tuple(
-        each for each in transcript.utterances if each.turn not in removed_turns and each.at > after
+        each
+        for each in transcript.utterances
+        if each.turn not in removed_turns and each.turn >= forgotten and each.at > after
     )
     return replace(transcript, utterances=kept)
 

@@ -132,6 +132,21 @@ def test_a_short_answer_is_learned_from_the_transcript(quick: tuple[Table, Table
     assert world.store("u2").recall(type="preference") == []
 
 
+def test_forget_everything_about_me_removes_preferences_and_earlier_turns(
+    quick: tuple[Table, Table],
+) -> None:
+    """No preference is left, and the summary has only the later turns."""
+    world = World(quick)
+    world.talk("s1", "My favorite genre is horror.")
+    world.finalizer().run(ConversationScope("u1", "s1"))
+    world.clock.advance(60)
+    world.talk("s2", "I have my appointments in Leeds.", "Forget everything about me.", "Any news?")
+    world.finalizer().run(ConversationScope("u1", "s2"))
+    assert world.store().recall(type="preference") == []
+    assert "Leeds" not in world.summaries()[-1].content
+    assert all("Leeds" not in each.content for each in world.store().recall(type="episode"))
+
+
 def test_what_is_kept_of_a_session(world: World) -> None:
     world.talk(
         "s1",
