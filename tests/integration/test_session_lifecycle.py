@@ -465,7 +465,7 @@ def test_what_cannot_be_logged_or_counted_is_refused(both: Stores) -> None:
     with pytest.raises(ValueError, match=r"^keep must be a whole number of 0 or more, got -1$"):
         manager.log([user("hello")], "logged", keep=-1)
     assert list(manager.history("logged")) == []
-    with pytest.raises(ValueError, match=r"^last must be a whole number of 0 or more, got -1$"):
+    with pytest.raises(ValueError, match=r"^last must be a whole number .* or None, got -1$"):
         list(manager.records(last=-1))
 
 
