@@ -162,9 +162,7 @@ def fork(
         session, user, tenant, agent, hot_url=hot, durable_url=durable, codec=codec
     ) as (_, manager, agent_id):
         manager.fork(at_turn, session_id=to, agent_id=agent_id)
-    text = (
-        f"session {to!r} begins with the first {at_turn} turns of {session!r}, agent {agent_id!r}"
-    )
+    text = f"session {to!r} has the turns of {session!r}, agent {agent_id!r}, up to turn {at_turn}"
     print_result({"session": to, "agent": agent_id, "turns": at_turn}, text, as_json=as_json)
 
 
@@ -322,7 +320,7 @@ def _durable(found: Inspection) -> str:
         return "no copy"
     more = ", the hot tier is ahead" if found.durable["ahead"] else ""
     over = ", expired" if found.durable["expired"] else ""
-    return f"{found.durable['state']}, {found.durable['turns']} turns flushed{more}{over}"
+    return f"{found.durable['state']}, flushed up to turn {found.durable['turns']}{more}{over}"
 
 
 def _tool(name: str, known: dict[str, Any]) -> str:
