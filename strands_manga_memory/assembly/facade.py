@@ -231,8 +231,8 @@ class MangaMemory:
                 window, at most 16,384 (with ``summarize``, 4,096); 4,096 for an unknown window. See
                 ``budget_plan``.
             trim_every: Approximate number of turns between two trimmings of a full history. At
-                least two thirds of ``max_tokens`` stay. Between trimmings, the prompt cache can
-                serve the whole previous request. 0: trimmed at every turn. Default 7.
+                least two thirds (with large results, a third) of ``max_tokens`` stay. Meanwhile,
+                the prompt cache can serve the previous request. 0: every turn trims. Default 7.
             max_turns: Most turns of a history. Default: as many as fit.
             recall: Whether requests quote evicted messages that match the user's question, and the
                 model can search them by a tool. Quotes have at most 1,024 tokens or, if less, a

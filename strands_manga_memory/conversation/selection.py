@@ -34,12 +34,18 @@ from strands_manga_memory.conversation.importance import (
     band_of,
     signals_of,
 )
-from strands_manga_memory.conversation.message_truncation import MessageTruncator, condensed_message
+from strands_manga_memory.conversation.message_truncation import (
+    MessageTruncator,
+    condensed_message,
+    is_truncated,
+    reads_full_text,
+)
 from strands_manga_memory.messages import (
     calls_tools,
     is_of_tools,
     is_tool_pair,
     is_turn_start,
+    tool_result_ids,
     turns,
 )
 from strands_manga_memory.messages.message_parts import PLACEHOLDER, custom_metadata
@@ -54,6 +60,12 @@ NO_QUESTION = "unimportant, and its question is evicted"
 
 _LEAST_READABLE = 24
 """Least tokens of a truncated piece that is still readable."""
+
+_LEAST_RESULT = 64
+"""Least tokens of a truncated tool result, unless the budget is too small for that."""
+
+_SMALL_RESULT = 256
+"""Tokens up to which a new tool result stays whole, if all take at most half of the room."""
 
 
 @dataclass(frozen=True)
@@ -312,7 +324,7 @@ def _truncate_required(
     was_over, usual = truncator.tokens > fill_to, fill_to - headroom
     messages, truncate = truncator.messages, truncator.truncate
     first = [at for at, reason in required.items() if reason == FIRST_TURN]
-    floor = max(64, usual // 32)
+    floor = max(_LEAST_RESULT, usual // 32)
     truncate("text", [at for at in first if messages[at]["role"] == "assistant"], 0, 2 * floor)
     if truncator.tokens <= headroom + usual // 2:
         return
@@ -342,6 +354,39 @@ def _truncate_required(
         # Of many pieces even a readable size each may be too much.
         for least, kind in product((_LEAST_READABLE, 1), ("toolResult", "text", "toolUse")):
             truncate(kind, list(messages), budget, least)
+
+
+def truncate_new_results(
+    history: Sequence[Message], count: Callable[[Message], int], budget: int, shares: int
+) -> dict[int, Message]:
+    """Truncate the results of the latest tool calls before the first request that contains them.
+
+    Pinned and truncated messages do not change.
+
+    Args:
+        history: The agent's history. Its last two messages are the calls and their results.
+        count: Function that returns the tokens of a message.
+        budget: Maximum tokens of the history. The room is the part that earlier messages leave.
+        shares: Number of parts of the room, of which the results get one. Inputs of tools get half
+            of the room at most, and so do results with the full text of an earlier message.
+
+    Returns:
+        The truncated messages, keyed by position in the history.
+    """
+    results = len(history) - 1
+    room = budget - sum(map(count, history[:-2]))
+    new = {at: history[at] for at in (results - 1, results)}
+    sizes = {at: count(message) for at, message in new.items()}
+    own = sizes[results]
+    locked = frozenset(at for at, each in new.items() if is_pinned(each) or is_truncated(each))
+    truncator = MessageTruncator({**new}, sizes, count, locked)
+    number = len(tool_result_ids(history[-1]))
+    floor = max(_LEAST_RESULT, min(_SMALL_RESULT, room // (2 * number)))
+    truncator.truncate("toolUse", [results - 1], own + room // 2, floor)
+    used = truncator.tokens - own
+    share = (room - used) // (2 if reads_full_text(history[-2]) else shares)
+    truncator.truncate("toolResult", [results], used + share, floor)
+    return {at: each for at, each in truncator.messages.items() if each is not new[at]}
 
 
 # --- Other messages -------------------------------------------------------------------------------

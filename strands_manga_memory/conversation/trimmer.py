@@ -27,6 +27,7 @@ from strands_manga_memory.conversation.selection import (
     Selection,
     SelectionBudget,
     select,
+    truncate_new_results,
 )
 from strands_manga_memory.conversation.summary_record import is_synthesized
 from strands_manga_memory.conversation.token_counter import Calibration
@@ -36,6 +37,7 @@ from strands_manga_memory.messages import (
     content_fingerprint,
     for_model,
     id_of,
+    is_tool_pair,
     is_turn_start,
     tool_result_ids,
     turns,
@@ -49,13 +51,10 @@ logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-_LARGE_RESULTS = 8
-"""Divisor: with ``trim_every``, tool results from 1/8 of the budget on count as large.
-They are truncated when the next turn begins, even if the history is not full.
-"""
-
 _MOST_GIVEN_UP = 3
-"""Divisor: the room for later turns is at most a third of the budget."""
+"""Divisor: the room for later turns is at most a third of the budget.
+If the tool results of as many turns exceed the budget, it is up to two thirds.
+"""
 
 _LARGE = 50_000
 """Number of characters and bytes above which messages are counted and selected in a thread."""
@@ -150,8 +149,10 @@ class Trimmer:
         return self.max_tokens - self.reserved
 
     @property
-    def _low_water_mark(self) -> int:
-        return self.limit - self.limit // _MOST_GIVEN_UP
+    def _full(self) -> int:
+        """Size above which the history is trimmed, in local tokens."""
+        full = max(self.limit, self.high_water_mark - self.reserved)
+        return self.calibration.to_local_tokens(full)
 
     def reserve(self, tokens: int) -> int:
         """Reserve a part of the history's budget for quotes: ``tokens``, but at most half.
@@ -184,23 +185,25 @@ class Trimmer:
         """Return whether a history of ``tokens`` tokens must be trimmed now.
 
         Trimming is due if the history has too many tokens or turns. With ``trim_every``, it is also
-        due at the start of a turn if the history fills over about half of its budget and the
-        previous turn had large tool results, which are no longer needed in full.
+        due at the start of a turn if the previous turn had tool results, and another turn of its
+        size does not fit. The calls of the turn then need no trimming.
         """
-        in_tokens = self.calibration.to_local_tokens
-        full = in_tokens(max(self.limit, self.high_water_mark - self.reserved))
+        full = self._full
         if tokens > full and tokens > full + self._headroom(messages, full)[0]:
             return True
         if self.max_turns is not None and sum(map(is_turn_start, messages)) > self.max_turns:
             return True
-        large = self.limit // _LARGE_RESULTS
         makes_room = self.trim_every and self.high_water_mark <= self.max_tokens
-        if not makes_room or tokens <= in_tokens(self._low_water_mark - large):
-            return False
-        if not is_turn_start(messages[-1]):
+        if not makes_room or not is_turn_start(messages[-1]):
             return False
         before = [messages[at] for turn in turns(messages[:-1])[-1:] for at in turn]
-        return self.features.total(list(filter(tool_result_ids, before))) >= in_tokens(large)
+        return any(map(tool_result_ids, before)) and tokens + self.features.total(before) > full
+
+    def _latest_turns(self, messages: Sequence[Message]) -> tuple[list[Message], list[Message]]:
+        """Return the messages of the latest ``trim_every`` turns, and those with tool results."""
+        found = turns(messages)[-self.trim_every :]
+        latest = list(messages[found[0].start :] if found else ())
+        return latest, list(filter(tool_result_ids, latest))
 
     def _headroom(self, messages: Sequence[Message], budget: int) -> tuple[int, bool]:
         """Return :meth:`headroom` in local tokens, and whether it is enough for the message."""
@@ -378,6 +381,8 @@ class Trimmer:
         ):
             history = agent.messages[:]
             ensure_ids(history)
+            if self.trim_every and history[1:] and is_tool_pair(*history[-2:]):
+                history = self._truncate_new_results(agent, history)
             if self.is_trim_due(history, self.features.total(history)):
                 self._commit(agent, history, *self._select_from_tail(history))
             known = [*self.tail, *agent.messages]
@@ -385,6 +390,26 @@ class Trimmer:
                 self.features.forget_all_but(known)
                 ids = {*map(id_of, known), *list(self._outcomes)[-REMEMBERED_OUTCOMES:]}
                 self._outcomes = {id_: self._outcomes[id_] for id_ in self._outcomes if id_ in ids}
+
+    def _truncate_new_results(self, agent: Agent, history: list[Message]) -> list[Message]:
+        """Truncate the results of the latest tool calls to a share of the room that is left.
+
+        No request has contained these results yet. The rest of the room is for the other calls
+        until the next trimming, so that each of their requests begins with the previous request.
+
+        Returns:
+            The agent's new history.
+        """
+        budget = self._full + self._headroom(history, self._full)[0]
+        shares = max(2, len(self._latest_turns(history)[1]))
+        truncated = truncate_new_results(history, self.features.tokens, budget, shares)
+        if truncated:
+            kept = dict(enumerate(history)) | truncated
+            tokens = self.features.total([*kept.values()])
+            self.tail.update(history)
+            selection = Selection(kept, frozenset(truncated), {}, tokens, tokens)
+            self._commit(agent, history, selection, history)
+        return agent.messages[:]
 
     def _select_from_tail(self, history: list[Message]) -> tuple[Selection, list[Message]]:
         """Select the messages of a new history from the current history and evicted messages.
@@ -402,8 +427,9 @@ class Trimmer:
         candidates = tail.candidates(history, self.max_tokens, self.features.tokens)
         trim_to = self.limit
         if self.trim_every:  # make room for as many turns, each as large as the latest ones
-            starts = [turn.start for turn in turns(candidates)][-self.trim_every :]
-            trim_to = max(self._low_water_mark, self.limit - total(candidates[starts[0] :]))
+            latest, results = map(total, self._latest_turns(candidates))
+            most = self.limit // _MOST_GIVEN_UP
+            trim_to -= min(most, latest) + min(most, max(0, results - self.limit))
         return self.select(candidates, trim_to=trim_to), candidates
 
     def _commit(

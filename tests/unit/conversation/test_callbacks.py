@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from strands import Agent
+from strands import Agent, tool
 from strands.hooks import MessageAddedEvent
 from strands.types.content import Message
 
@@ -25,6 +25,7 @@ from strands_manga_memory.conversation import (
     default_counter,
 )
 from strands_manga_memory.conversation.background import BackgroundTask
+from strands_manga_memory.messages.injection import is_injected_text
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks.sentences import prose
 from tests.support import tool_results
@@ -141,6 +142,63 @@ def whole_prefixes(requests: list[Any]) -> float:
         for r in requests
     ]
     return sum(now[: len(b)] == b for b, now in itertools.pairwise(told)) / (len(told) - 1)
+
+
+def analyst(folder: Path, turns: int) -> tuple[list[Any], list[int]]:
+    """Talk to an agent with several results of 2 to 30 KB a turn.
+
+    Return its requests, and the numbers of those that begin a turn.
+    """
+    drawn = random.Random(1)
+    ids = itertools.count()
+
+    @tool
+    def query(table: str) -> str:
+        """Query a table."""
+        rows = range(int(40 * 15 ** drawn.random()))
+        return "id,region,revenue\n" + "\n".join(f"R{n:05},{table} north,{n * 37}.5" for n in rows)
+
+    said, starts = sentences(9), list[int]()
+    model = ScriptedModel(
+        [
+            reply
+            for turn in range(turns)
+            for reply in [
+                *(
+                    [tool_use(f"t{next(ids)}", "query", table=f"t{turn}") for _ in range(parallel)]
+                    for parallel in drawn.choices([1, 1, 2], k=drawn.randint(1, 4))
+                ),
+                next(said),
+            ]
+        ]
+    )
+    with MangaMemory.open(durable=f"sqlite:///{folder}/m.db", memories=True) as memory:
+        agent = memory.agent(model, user_id="u", session_id="s", recall=True, tools=[query])
+        for turn in range(turns):
+            starts.append(len(model.requests))
+            agent(f"What about order ORD-{turn:05}? {next(said)[:200]}")
+    return model.requests, starts
+
+
+def test_every_call_of_a_tool_loop_begins_with_the_whole_previous_request(tmp_path: Path) -> None:
+    """This includes the injected block. Of the turns, 85 % keep the whole previous history."""
+    requests, starts = analyst(tmp_path, 30)
+    ends = [*starts[1:], len(requests)]
+    for start, end in zip(starts, ends, strict=True):
+        assert end - start == 1 or whole_prefixes(requests[start:end]) == 1
+    for request in requests:
+        for message in request.messages:
+            message["content"] = [
+                block for block in message["content"] if not is_injected_text(block.get("text", ""))
+            ]
+    whole = [
+        whole_prefixes(requests[start - 1 : end])
+        for start, end in zip(starts[1:], ends[1:], strict=True)
+    ]
+    assert whole.count(1) / len(whole) >= 0.85
+    sizes = [sum(map(default_counter().count, request.messages)) for request in requests]
+    assert max(sizes) <= 16_384
+    assert all(tool_results(request.messages) for request in requests[starts[1] :])
 
 
 def test_the_high_mark_is_never_passed_and_a_step_ends_at_a_third_below_it_at_most() -> None:
