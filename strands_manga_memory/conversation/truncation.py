@@ -137,11 +137,11 @@ _PHRASE_END = re.compile(r"[、，]|(?<=[\u3041-\u309f])(?=[\u30a1-\u30fe\u3400-
 """End of a Japanese phrase, after a particle and before the next word in kanji or katakana."""
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
 _ROW = re.compile(
-    r"^(?:[ ]{0,20}\||[^\n\t]{0,200}\t[^\n\t]{0,200}\t|[^\n,]{1,80},(?! )[^\n,]{0,80},(?! )|["
+    r"^(?:[ ]{0,20}[|<]|[^\n\t]{0,200}\t[^\n\t]{0,200}\t|[^\n,]{1,80},(?! )[^\n,]{0,80},(?! )|["
     r" ]{4}|\t)",
     re.MULTILINE,
 )
-"""Beginning of a line of a table or of code. Such a line is kept whole."""
+"""Beginning of a line of a table, of code or of XML. Such a line is kept whole."""
 
 _ERROR_LINE = re.compile(
     rf"^(?!  )[^\n]{{0,300}}?{ERROR.pattern}[^\n]{{0,300}}(?:\n|\Z)", re.MULTILINE
@@ -178,7 +178,8 @@ def _head_length(text: str, size: int) -> int:
         return len(text)
     if _is_in_rows(text, text.rfind("\n", 0, size) + 1, size):
         end = text.rfind("\n", 0, size) + 1
-        return end if end >= size // 4 else size
+        if end >= size // 4:
+            return end
     near, far = _search_lengths(size)
     boundaries = (_SENTENCE_END, near), (_SPACE, near), (_PHRASE_END, near), (_SPACE, far)
     for boundary, spared in boundaries:

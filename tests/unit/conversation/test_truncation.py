@@ -230,9 +230,12 @@ TABLE = "| id | state |\n|---|---|\n" + "".join(f"| {n} | Sent. On its way |\n" 
 TABS = "id\tstate\tprice\n" + "".join(f"{n}\tSent. On its way\t5\n" for n in range(200))
 CSV = "id,state,price\n" + "".join(f"{n},Sent. On its way,5\n" for n in range(200))
 CODE = "```python\n" + "".join(f"    total = add(total, {n}). done\n" for n in range(200)) + "```\n"
+XML = "<orders>\n" + "".join(f"  <o id='{n}'>Sent. Off</o>\n" for n in range(99)) + "</orders>"
 
 
-@pytest.mark.parametrize("text", [TABLE, TABS, CSV, CODE], ids=["table", "tabs", "csv", "code"])
+@pytest.mark.parametrize(
+    "text", [TABLE, TABS, CSV, CODE, XML], ids=["table", "tabs", "csv", "code", "xml"]
+)
 def test_tables_and_code_keep_whole_lines(text: str) -> None:
     for tokens in (200, 60):
         short = truncate_text(text, tokens, COUNTER.text)
@@ -244,6 +247,15 @@ def test_tables_and_code_keep_whole_lines(text: str) -> None:
         assert set(lines) <= set(text.splitlines())
         assert len(lines) >= 3
         assert [lines[0], lines[-1]] == [text.splitlines()[0], text.splitlines()[-1]]
+
+
+def test_a_row_that_is_too_long_is_cut_between_words() -> None:
+    """A number is never cut within its digits."""
+    row = "7,9,8," + " ".join(str(123_456_789 + n) for n in range(90))
+    for tokens in range(50, 90, 7):
+        head = truncate_text(f"{row}\n{row}", tokens, COUNTER.text).partition("\n[...")[0]
+        assert row.startswith(head)
+        assert row[len(head.rstrip())] == " "
 
 
 @pytest.mark.parametrize(
