@@ -36,6 +36,8 @@ _MOST_MISSES = 40
 _SHORT_REPLY = 40
 """Passages of fewer bytes, such as replies, are quoted even if the request contains them."""
 
+_QUESTION_ENDS = ("?", "？")
+
 _NUMBER = re.compile(r"(?<![A-Za-z0-9-])\d[\d.,]*(?![A-Za-z0-9-])")
 """Pattern of a number that is not part of an identifier."""
 
@@ -89,6 +91,8 @@ class QuoteFormatter:
                 day = _day(hit.message)
                 room = left - (0 if day in days else self._tokens("\n2000-01-01"))
                 text, size = self._quote(hit, hits, room, terms, omitted)
+                if _is_repeated(hit, text, quotes):
+                    continue
                 if size > room:
                     misses += 1
                     continue
@@ -181,6 +185,20 @@ def _is_omitted(
         hit.message.speaker != "user" and latest.get(_without_numbers(passage), 0) > hit.number
     )
     return is_outdated or plain in own or (_is_long(plain) and plain in known)
+
+
+def _is_repeated(hit: RecallHit, text: str, quotes: Mapping[RecallHit, str]) -> bool:
+    """Return whether the same speaker is already quoted with the same text.
+
+    Questions, and the messages after quoted questions, may repeat: "Which city?" "Kyoto".
+    """
+    asked = {each.number for each, quote in quotes.items() if quote.endswith(_QUESTION_ENDS)}
+    return not text.endswith(_QUESTION_ENDS) and any(
+        each.message.speaker == hit.message.speaker
+        and quote == text
+        and asked.isdisjoint((each.number - 1, hit.number - 1))
+        for each, quote in quotes.items()
+    )
 
 
 def _is_long(passage: str) -> bool:

@@ -188,6 +188,20 @@ def test_small_talk_and_neighbours_without_a_word_of_the_question_are_not_quoted
     assert lines_of(quotes) == ["My cat is called Momo."]
 
 
+def test_the_same_words_of_one_speaker_are_quoted_once() -> None:
+    """Replies to different quoted questions may be the same."""
+    said = ["I like Kyoto.", "It rains.", "I like Kyoto.", "What do I like about Kyoto?"]
+    assert lines_of(quotes_for(said.pop(), *said)) == ["I like Kyoto."]
+    said = ["Hello, I am new here.", "In spring.", "Tell me more.", "In spring."]
+    replies = ["When do you go to Kyoto?", "Noted.", "When do you leave Kyoto?", "Noted."]
+    assert lines_of(quotes_for("When was Kyoto?", *said, replies=replies)) == [
+        "When do you go to Kyoto?",
+        "In spring.",
+        "When do you leave Kyoto?",
+        "In spring.",
+    ]
+
+
 def test_a_reply_to_a_quoted_question_of_the_assistant_is_quoted_with_it() -> None:
     """The reply itself shares no word with the later question."""
     said = [
