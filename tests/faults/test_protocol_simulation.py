@@ -14,7 +14,7 @@ def test_promises_hold_whatever_happens_between_two_store_calls(name: str) -> No
 
 
 BROKEN_ONCE = {
-    "lossy": (2613, 2673, 5040),
+    "lossy": (2613, 2673, 5040, 662718810),
     "restored": (1128, 1493, 5034, 100249, 105857),
     "deletes": (2953, 831181),
     "durable-only": (31000352,),

@@ -309,7 +309,7 @@ class DurableTier:
         """
         # Older turns are known, and a pinned turn may be as old as the log.
         newest = sorted(head.seen)[-SEEN_TURNS:]
-        first = min([*newest, *head.unlogged]) if newest else ""
+        first = min([*newest, *head.unlogged]) if len(newest) == SEEN_TURNS else ""
         prefix = self._prefix(head.incarnation)
         sorts = self._sort_values(f"{prefix}{first}", f"{prefix}\U0010ffff")
         logged = [TurnKey.parse(sort.removeprefix(prefix)) for sort in sorts if not is_part(sort)]
