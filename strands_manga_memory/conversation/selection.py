@@ -64,6 +64,9 @@ _LEAST_READABLE = 24
 _LEAST_RESULT = 64
 """Least tokens of a truncated tool result, unless the budget is too small for that."""
 
+_MOST_CALLS = 12
+"""Divisor: the new results of a call get up to a twelfth of the budget even if less is left."""
+
 _SMALL_RESULT = 256
 """Tokens up to which a new tool result stays whole, if all take at most half of the room."""
 
@@ -334,7 +337,8 @@ def _truncate_required(
         return
     *earlier, last = messages
     truncate("toolResult", earlier, aim, floor)
-    truncate("toolResult", [last], aim, floor)
+    new = usual // (4 * max(1, len(tool_result_ids(messages[last]))))
+    truncate("toolResult", [last], aim, max(floor, new))
     # The user's words are worth more than old results.
     for divisor in (2, 4) if of_user else ():
         least = max(_LEAST_READABLE, floor // divisor)
@@ -347,6 +351,7 @@ def _truncate_required(
     for cycle in cycles:
         if truncator.tokens > budget and last not in cycle:  # nobody has used the last results yet
             truncator.remove(cycle)
+    truncate("toolResult", [last], budget, floor)
     truncator.replace_media(list(messages), budget)
     truncate("text", list(messages), aim, floor)
     truncate("toolUse", list(messages), aim, floor)
@@ -361,7 +366,8 @@ def truncate_new_results(
 ) -> dict[int, Message]:
     """Truncate the results of the latest tool calls before the first request that contains them.
 
-    Pinned and truncated messages do not change.
+    Pinned and truncated messages do not change. If little room is left, the results exceed it, so
+    that the history is trimmed next.
 
     Args:
         history: The agent's history. Its last two messages are the calls and their results.
@@ -384,7 +390,8 @@ def truncate_new_results(
     floor = max(_LEAST_RESULT, min(_SMALL_RESULT, room // (2 * number)))
     truncator.truncate("toolUse", [results - 1], own + room // 2, floor)
     used = truncator.tokens - own
-    share = (room - used) // (2 if reads_full_text(history[-2]) else shares)
+    shares = 2 if reads_full_text(history[-2]) else shares
+    share = max((room - used) // shares, budget // _MOST_CALLS)
     truncator.truncate("toolResult", [results], used + share, floor)
     return {at: each for at, each in truncator.messages.items() if each is not new[at]}
 

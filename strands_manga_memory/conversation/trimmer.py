@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -401,7 +402,12 @@ class Trimmer:
             The agent's new history.
         """
         budget = self._full + self._headroom(history, self._full)[0]
-        shares = max(2, len(self._latest_turns(history)[1]))
+        of_turns = turns(history)[-self.trim_every - 1 :]
+        *earlier, calls = [
+            sum(bool(tool_result_ids(history[at])) for at in turn) for turn in of_turns
+        ]
+        expected = math.ceil(sum(earlier) / max(1, len(earlier)))
+        shares = max(2, expected - calls + 2)
         truncated = truncate_new_results(history, self.features.tokens, budget, shares)
         if truncated:
             kept = dict(enumerate(history)) | truncated

@@ -25,7 +25,6 @@ from strands_manga_memory.conversation import (
     default_counter,
 )
 from strands_manga_memory.conversation.background import BackgroundTask
-from strands_manga_memory.messages.injection import is_injected_text
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks.sentences import prose
 from tests.support import tool_results
@@ -180,25 +179,58 @@ def analyst(folder: Path, turns: int) -> tuple[list[Any], list[int]]:
     return model.requests, starts
 
 
-def test_every_call_of_a_tool_loop_begins_with_the_whole_previous_request(tmp_path: Path) -> None:
-    """This includes the injected block. Of the turns, 85 % keep the whole previous history."""
-    requests, starts = analyst(tmp_path, 30)
-    ends = [*starts[1:], len(requests)]
-    for start, end in zip(starts, ends, strict=True):
-        assert end - start == 1 or whole_prefixes(requests[start:end]) == 1
+def shown_results(requests: list[Any]) -> list[int]:
+    """Return the tokens of each tool result in the first request that contains it."""
+    shown: dict[str, int] = {}
     for request in requests:
-        for message in request.messages:
-            message["content"] = [
-                block for block in message["content"] if not is_injected_text(block.get("text", ""))
-            ]
+        for result in tool_results(request.messages):
+            tokens = default_counter().count({"role": "user", "content": [{"toolResult": result}]})
+            shown.setdefault(result["toolUseId"], tokens)
+    return list(shown.values())
+
+
+def test_calls_of_a_tool_loop_begin_with_the_whole_previous_request(tmp_path: Path) -> None:
+    """This includes the injected block. The results are as large as the budget allows."""
+    requests, starts = analyst(tmp_path, 30)
     whole = [
-        whole_prefixes(requests[start - 1 : end])
-        for start, end in zip(starts[1:], ends[1:], strict=True)
+        now.messages[: len(before.messages)] == before.messages
+        for at, (before, now) in enumerate(itertools.pairwise(requests), 1)
+        if at not in starts
     ]
-    assert whole.count(1) / len(whole) >= 0.85
+    assert whole.count(True) / len(whole) >= 0.98
+    shown = shown_results(requests)
+    assert min(shown) > 300
+    assert sum(shown) / len(shown) > 1_300
     sizes = [sum(map(default_counter().count, request.messages)) for request in requests]
     assert max(sizes) <= 16_384
-    assert all(tool_results(request.messages) for request in requests[starts[1] :])
+
+
+@pytest.mark.parametrize(("budget", "least"), [(None, 500), (4_096, 200)])
+def test_the_last_results_of_many_calls_are_readable(
+    budget: int | None, least: int, tmp_path: Path
+) -> None:
+    """One turn has 40 calls. Results with less than ``least`` tokens would hide what was asked."""
+    drawn = random.Random(3)
+
+    @tool
+    def read_file(path: str) -> str:
+        """Read a file."""
+        rows = range(drawn.randint(40, 240))
+        return "\n".join(f"{at}: value_{path}_{at} = compute({37 * at})" for at in rows)
+
+    calls = [[tool_use(f"t{at}", "read_file", path=f"f{at}")] for at in range(40)]
+    model = ScriptedModel([*calls, "done"])
+    given = {} if budget is None else {"max_tokens": budget}
+    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/m.db") as memory:
+        agent = memory.agent(
+            model, user_id="u", session_id="s", recall=True, tools=[read_file], **given
+        )
+        agent("Rename the functions.")
+    shown = shown_results(model.requests)
+    assert len(shown) == 40
+    assert min(shown) >= least
+    sizes = [sum(map(default_counter().count, request.messages)) for request in model.requests]
+    assert max(sizes) <= (budget or 16_384)
 
 
 def test_the_high_mark_is_never_passed_and_a_step_ends_at_a_third_below_it_at_most() -> None:
