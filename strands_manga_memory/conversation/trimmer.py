@@ -200,6 +200,9 @@ class Trimmer:
         before = [messages[at] for turn in turns(messages[:-1])[-1:] for at in turn]
         return any(map(tool_result_ids, before)) and tokens + self.features.total(before) > full
 
+    def _has_new_results(self, messages: Sequence[Message]) -> bool:
+        return self.trim_every > 0 and len(messages) > 1 and is_tool_pair(*messages[-2:])
+
     def _latest_turns(self, messages: Sequence[Message]) -> tuple[list[Message], list[Message]]:
         """Return the messages of the latest ``trim_every`` turns, and those with tool results."""
         found = turns(messages)[-self.trim_every :]
@@ -277,6 +280,8 @@ class Trimmer:
         if not is_on_event_loop():
             return False
         if self.features.uncounted_size(messages) > _LARGE:
+            return True
+        if self._has_new_results(messages) and size_of(messages[-1]) > _LARGE:
             return True
         needs_trim = True
         with suppress(Exception):  # the messages cannot be counted, which trimming will log
@@ -382,7 +387,7 @@ class Trimmer:
         ):
             history = agent.messages[:]
             ensure_ids(history)
-            if self.trim_every and history[1:] and is_tool_pair(*history[-2:]):
+            if self._has_new_results(history):
                 history = self._truncate_new_results(agent, history)
             if self.is_trim_due(history, self.features.total(history)):
                 self._commit(agent, history, *self._select_from_tail(history))
