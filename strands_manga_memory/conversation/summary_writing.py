@@ -411,9 +411,9 @@ class _DraftWriter:
     ) -> str:
         """Ask the summarizer for a text about messages. Return the best of at most three drafts.
 
-        The best draft lacks the fewest required facts. The text is empty if no draft is usable.
-        ``context`` is the summary of earlier messages. The more segments the summary has
-        (``text_count``), the shorter is the text.
+        The best draft has the most required facts. The text is empty if no draft is usable.
+        ``context`` is the summary of earlier messages. ``text_count`` is the number of texts of
+        which the whole summary consists: the more, the shorter is each.
         """
         count, types, cache = self.writer.count, self.writer.types, self.writer.cache
         source = self._render_source(messages)

@@ -192,8 +192,8 @@ def _head_length(text: str, size: int) -> int:
 def _tail_length(text: str, size: int) -> int:
     """Return how many characters, at most ``size``, to keep at the end of a text.
 
-    If possible, the kept text starts with a line, a sentence, a word or a Japanese phrase. It is
-    empty if it would start within a row of a table, an identifier or a number.
+    If possible, the kept text starts with a line, a sentence, a word or a Japanese phrase. The
+    result is 0 if it would start within a row of a table, an identifier or a number.
     """
     if size <= 0 or size >= len(text):
         return max(0, min(size, len(text)))
@@ -211,7 +211,7 @@ def _tail_length(text: str, size: int) -> int:
 
 
 def _search_lengths(size: int) -> tuple[int, int]:
-    """Return how many characters to search for a boundary: at first, and at most."""
+    """Return two lengths of text to search for a boundary: of the first try, and the longest."""
     near = int(size * _SPARED)
     return near, max(near, min(int(size * _MOST_SPARED), _MOST_SPARED_CHARACTERS))
 

@@ -162,8 +162,8 @@ def is_answer(answer: str, question: str, asked: str = "") -> bool:
     answers the question in one of these cases:
 
     - A sentence of the message says yes or no, or gives the value, and all its other content words
-      are in the question. ``asked`` and the message together contain most content words of the
-      question, and all its numbers and names.
+      are in the question. The user's last message (``asked``) and this message together contain
+      most content words of the question, and all its numbers and names.
     - ``asked`` repeats a yes-or-no question, and the message begins with yes or no.
     - ``asked`` asks for news ("What about the parking?"), and the message is definite.
 

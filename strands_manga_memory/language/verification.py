@@ -31,7 +31,9 @@ _CHARACTERS_OF_A_TOKEN = 24
 
 
 class SearchableText:
-    """Text, such as a summary, to search for statements, and for values in any spelling.
+    """Text, such as a summary, that is searched for statements and for values.
+
+    A value is also found if the text spells it differently.
 
     Args:
         text: Text to search.

@@ -469,8 +469,8 @@ def bucket_of(owner: Owner) -> str:
 def revision_of(item: Item | None, erased: Item | None) -> str:
     """Return the revision of a user's preference log, a text to compare with an earlier one.
 
-    A change, also by a deletion of all data, tells agents to read the memories again. The arguments
-    are the two values that ``read_items`` returns.
+    If the revision has changed, agents read the memories again. A deletion of all data changes it,
+    too. The arguments are the two values that ``read_items`` returns.
     """
     return f"{(item or {}).get('revision') or ''}{(erased or {}).get('mark') or ''}"
 

@@ -457,7 +457,7 @@ class LocalCopy:
             self.has_conflict |= view != self.view
 
     def add_turns(self, turns: Mapping[TurnKey, Turn], incarnation: int) -> None:
-        """Add turns from the log of an incarnation, unless the incarnation has ended since."""
+        """Add turns of the stored log, unless the conversation was deleted or rewound meanwhile."""
         with self.lock:
             if self.base.incarnation == incarnation:
                 self.base = self.base.with_turns(turns).normalize()

@@ -144,8 +144,8 @@ def new_slots(
 ) -> list[Slot]:
     """Return the slots (references to messages) of ``other`` to add to the history ``window``.
 
-    These are the slots of messages that ``known`` (turn keys and indexes) lacks. If ``window`` has
-    no message of such a message's turn, the turn's known messages are returned, too.
+    These are the slots of messages that are not in ``known`` (turn keys and indexes). If ``window``
+    has no message of their turn, all slots of the turn are returned.
     """
     new = {slot.key for slot in other if slot.key is not None and slot[:2] not in known}
     shown = {slot.key for slot in window}
