@@ -377,7 +377,8 @@ def truncate_new_results(
             of the room at most, and so do results with the full text of an earlier message.
 
     Returns:
-        The truncated messages, keyed by position in the history.
+        The truncated messages, keyed by position in the history. Messages from which nothing was
+        cut, such as JSON without its spaces, are not among them.
     """
     results = len(history) - 1
     room = budget - sum(map(count, history[:-2]))
@@ -393,7 +394,12 @@ def truncate_new_results(
     shares = 2 if reads_full_text(history[-2]) else shares
     share = max((room - used) // shares, budget // _MOST_CALLS)
     truncator.truncate("toolResult", [results], used + share, floor)
-    return {at: each for at, each in truncator.messages.items() if each is not new[at]}
+    # Without a cut, a message has no mark by which its full text is found after a restart.
+    return {
+        at: each
+        for at, each in truncator.messages.items()
+        if each is not new[at] and is_truncated(each)
+    }
 
 
 # --- Other messages -------------------------------------------------------------------------------

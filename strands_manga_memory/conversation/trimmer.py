@@ -400,8 +400,9 @@ class Trimmer:
     def _truncate_new_results(self, agent: Agent, history: list[Message]) -> list[Message]:
         """Truncate the results of the latest tool calls to a share of the room that is left.
 
-        No request has contained these results yet. The rest of the room is for the other calls
-        until the next trimming, so that each of their requests begins with the previous request.
+        No request has contained these results yet. The rest of the room is for the turn's other
+        calls, so that each of their requests begins with the previous request. If the share exceeds
+        the room, the history does not change, because it is trimmed next.
 
         Returns:
             The agent's new history.
@@ -414,9 +415,9 @@ class Trimmer:
         expected = math.ceil(sum(earlier) / max(1, len(earlier)))
         shares = max(2, expected - calls + 2)
         truncated = truncate_new_results(history, self.features.tokens, budget, shares)
-        if truncated:
-            kept = dict(enumerate(history)) | truncated
-            tokens = self.features.total([*kept.values()])
+        kept = dict(enumerate(history)) | truncated
+        tokens = self.features.total([*kept.values()])
+        if truncated and not self.is_trim_due([*kept.values()], tokens):
             self.tail.update(history)
             selection = Selection(kept, frozenset(truncated), {}, tokens, tokens)
             self._commit(agent, history, selection, history)
