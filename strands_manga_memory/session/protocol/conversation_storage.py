@@ -531,8 +531,9 @@ class ConversationStorage:
             local.answered_at = self.clock()
             is_unknown = before.seen.keys().isdisjoint(stored.seen)
             # After a higher incarnation, the merge has decided which unsaved turns stay.
-            is_other = stored.incarnation <= before.incarnation
-            is_other &= 0 < before.created < stored.created
+            is_other = (
+                stored.incarnation <= before.incarnation and 0 < before.created < stored.created
+            )
             # The conversation was deleted. If a tier has other turns, another process began it
             # again.
             is_over = is_unknown and (is_other or is_saved or not stored.incarnation)
