@@ -31,7 +31,7 @@ class PiiPolicy:
 
     Args:
         rules: Detection rules, in order. Default: those of the package, to which
-            ``[*PiiPolicy().rules, rule]`` adds one. With ``()``, all texts are stored unchanged.
+            ``(*PiiPolicy().rules, rule)`` adds one. With ``()``, all texts are stored unchanged.
         actions: Actions by rule name, instead of the rules' own: ``{"card": "refuse"}``.
         cipher: Cipher for the action ``encrypt``, and for decryption when texts are read.
 

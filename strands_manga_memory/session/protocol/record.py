@@ -460,8 +460,8 @@ _content = attrgetter(
 def missing_turns(record: Record, head: Record) -> set[TurnKey]:
     """Return the keys of a record's turns that are missing or incomplete in the log.
 
-    The log is the durable tier's list of all turns. ``head`` is that tier's other
-    record, which lists the log's turns.
+    The log is the durable tier's list of all turns. ``head`` is that tier's other record, which
+    lists the log's turns.
     """
     if head.incarnation < record.incarnation:
         return set(record.turns)
